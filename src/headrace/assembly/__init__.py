@@ -1,0 +1,1 @@
+"""What do the touched documents look like now?"""

@@ -1,0 +1,1 @@
+"""What does the database really have: tables, columns, keys, types, indexes, replica identities?"""

@@ -1,0 +1,93 @@
+"""What is a table really like, as the database's own catalog tells it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.model import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column as pg_attribute and pg_type describe it.
+
+    Attributes:
+        type: the type's name with its modifier, as `format_type` prints it (`numeric(10,2)`).
+        base_type: the name in pg_type, domains followed to their base (`numeric`, `int4`, `_text`).
+        type_schema: the schema of the declared type.
+        category: pg_type.typcategory of the base type (`N`, `S`, `E`, `A`, …).
+        generated: whether the column is generated (absent from the log before PostgreSQL 18).
+    """
+
+    name: str
+    type: str
+    base_type: str
+    type_schema: str
+    category: str
+    not_null: bool
+    generated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """A valid unique index without predicate or expression; `columns` in index order."""
+
+    index: str
+    columns: tuple[str, ...]
+    primary: bool
+    not_null: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignKey:
+    """A foreign-key constraint of the table that holds the columns."""
+
+    columns: tuple[str, ...]
+    target: TableName
+    target_columns: tuple[str, ...]
+
+
+ReplicaIdentity = Literal["default", "nothing", "full", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table; `kind` is pg_class.relkind (`r` ordinary, `p` partitioned, `v` view, `m`, `f`)."""
+
+    name: TableName
+    oid: int
+    kind: str
+    columns: tuple[Column, ...]
+    unique_keys: tuple[UniqueKey, ...]
+    foreign_keys: tuple[ForeignKey, ...]
+    indexed: tuple[tuple[str, ...], ...]
+    """The leading columns of every valid index, for the check on foreign keys."""
+    replica_identity: ReplicaIdentity
+    identity_columns: tuple[str, ...]
+    """The columns that an old tuple carries now; empty under `nothing`, all under `full`."""
+    row_estimate: int
+    partitions: tuple[TableName, ...] = ()
+    """The leaf partitions, where `kind` is `p`."""
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The primary key's columns in key order; empty where there is none."""
+        return next((key.columns for key in self.unique_keys if key.primary), ())
+
+    def column(self, name: str) -> Column | None:
+        """The column called `name`, or None."""
+        return next((column for column in self.columns if column.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The tables that were looked up, by name."""
+
+    tables: dict[TableName, Table]
+
+    def __getitem__(self, name: TableName) -> Table:
+        return self.tables[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables

@@ -1,0 +1,1 @@
+"""What does this deployment look like: the file, the environment, the secrets?"""

@@ -1,0 +1,128 @@
+"""What can go wrong, whether waiting helps, and what the operator should do about it?
+
+One root error for the whole package. Every kind has a stable code, a retry directive and an exit code
+in one table; the text of an error is one line: the code, the cause, the remedy.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any, Self
+
+
+class Retry(enum.Enum):
+    """Whether the same action can succeed later without anyone doing anything."""
+
+    NEVER = "never"
+    BACK_OFF = "back_off"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a kind of error is treated: `retry` by the engine, `exit_code` by the command line."""
+
+    retry: Retry
+    exit_code: int
+
+
+class Kind(enum.Enum):
+    """The kinds of error; the value is the stable code's last part, `[HEADRACE_<value>]`."""
+
+    USAGE = "USAGE"
+    CONFIG = "CONFIG"
+    SCHEMA = "SCHEMA"
+    BINDING = "BINDING"
+    CONNECTION = "CONNECTION"
+    AUTHENTICATION = "AUTHENTICATION"
+    PRIVILEGE = "PRIVILEGE"
+    WAL_LEVEL = "WAL_LEVEL"
+    SERVER_VERSION = "SERVER_VERSION"
+    NO_FREE_SLOT = "NO_FREE_SLOT"
+    SLOT_IN_USE = "SLOT_IN_USE"
+    SLOT_LOST = "SLOT_LOST"
+    SLOT_UNKNOWN = "SLOT_UNKNOWN"
+    PUBLICATION = "PUBLICATION"
+    REPLICA_IDENTITY = "REPLICA_IDENTITY"
+    PROTOCOL = "PROTOCOL"
+    CONTINUITY = "CONTINUITY"
+    DATABASE = "DATABASE"
+    SINK_UNREACHABLE = "SINK_UNREACHABLE"
+    SINK_REJECTED = "SINK_REJECTED"
+    SINK_BUSY = "SINK_BUSY"
+    PORT_IN_USE = "PORT_IN_USE"
+    DISK = "DISK"
+    DOWNLOAD = "DOWNLOAD"
+    DEPENDENCY = "DEPENDENCY"
+    SPARK = "SPARK"
+    INTERNAL = "INTERNAL"
+
+
+_STOP = Policy(Retry.NEVER, 1)
+_WRONG = Policy(Retry.NEVER, 2)
+_AGAIN = Policy(Retry.BACK_OFF, 1)
+
+POLICIES: dict[Kind, Policy] = {
+    **dict.fromkeys(Kind, _STOP),
+    Kind.USAGE: _WRONG,
+    Kind.CONFIG: _WRONG,
+    Kind.SCHEMA: _WRONG,
+    Kind.BINDING: _WRONG,
+    Kind.CONNECTION: _AGAIN,
+    Kind.SINK_UNREACHABLE: _AGAIN,
+    Kind.SINK_BUSY: _AGAIN,
+    Kind.SLOT_IN_USE: _AGAIN,
+}
+
+_LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
+
+
+class HeadraceError(Exception):
+    """The root of all errors that Headrace raises on purpose.
+
+    Picklable, so that it crosses from a Spark worker to the driver; there only its text arrives, inside
+    a Spark exception, and `find` reads it back.
+
+    Args:
+        kind: what went wrong.
+        cause: one sentence without a trailing full stop.
+        remedy: what to do, one sentence; may be empty where the cause says it all.
+    """
+
+    def __init__(self, kind: Kind, cause: str, remedy: str = "") -> None:
+        super().__init__(kind, cause, remedy)
+        self.kind = kind
+        self.cause = cause
+        self.remedy = remedy
+
+    @property
+    def code(self) -> str:
+        """The stable code, for example `HEADRACE_SLOT_LOST`."""
+        return f"HEADRACE_{self.kind.value}"
+
+    @property
+    def retry(self) -> Retry:
+        """Whether the engine may try the same thing again."""
+        return POLICIES[self.kind].retry
+
+    @property
+    def exit_code(self) -> int:
+        """1 failed, 2 wrong usage or configuration."""
+        return POLICIES[self.kind].exit_code
+
+    def __str__(self) -> str:
+        text = f"[{self.code}] {self.cause}"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.cause, self.remedy)
+
+    @classmethod
+    def find(cls, text: str) -> Self | None:
+        """The last error whose line stands in `text` (a Spark stack trace), or None."""
+        found = None
+        for match in _LINE.finditer(text):
+            if match["kind"] in Kind.__members__:
+                found = cls(Kind[match["kind"]], match["text"].rstrip())
+        return found

@@ -1,0 +1,21 @@
+"""What are the values that every room speaks of: positions, table names, changes, document operations?
+
+Pure: no input or output, no other room.
+"""
+
+from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
+from headrace.model.names import TableName
+from headrace.model.operation import DocumentOperation, Key
+
+__all__ = [
+    "CHANGES_SCHEMA",
+    "DocumentOperation",
+    "Key",
+    "Lsn",
+    "Op",
+    "TableName",
+    "decode_changes",
+    "format_lsn",
+    "parse_lsn",
+]

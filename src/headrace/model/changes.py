@@ -1,0 +1,76 @@
+"""What does a change look like on its way through Spark?
+
+One Arrow row for each changed database row; all values are PostgreSQL's own text, so no type is lost
+or rounded on the way. A column that the log did not carry (unchanged TOAST, columns outside the replica
+identity) is absent from the map; a NULL is present with a null value.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.model.names import TableName
+
+_ROW = pa.map_(pa.string(), pa.string())
+
+CHANGES_SCHEMA = pa.schema(
+    [
+        pa.field("schema", pa.string()),
+        pa.field("table", pa.string()),
+        pa.field("op", pa.string(), nullable=False),
+        pa.field("before", _ROW),
+        pa.field("after", _ROW),
+        pa.field("_commit_lsn", pa.int64(), nullable=False),
+        pa.field("_commit_seq", pa.int64(), nullable=False),
+        pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
+        pa.field("_xid", pa.int64()),
+    ]
+)
+"""The columns of the `changes` envelope.
+
+`_commit_lsn` is the commit record's address (bytes), `_commit_seq` counts the transaction's messages
+before any filter. A `progress` row (internal: the option `progress` asks for it) has no table;
+its `_commit_lsn` is the position that is applied once everything before it is, and `_commit_seq` is
+the version (bytes) of the documents of its batch.
+"""
+
+
+class Op(enum.StrEnum):
+    """The kinds of change, in Debezium's letters; `progress` is no change but a position."""
+
+    INSERT = "c"
+    UPDATE = "u"
+    DELETE = "d"
+    TRUNCATE = "t"
+    PROGRESS = "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the envelope as a value, for tests and small batches."""
+
+    table: TableName
+    op: Op
+    before: dict[str, str | None] | None
+    after: dict[str, str | None] | None
+    commit_lsn: int
+    commit_seq: int
+
+
+def decode_changes(batch: pa.RecordBatch | pa.Table) -> Iterator[Change]:
+    """The rows of a `changes` batch as values, `progress` rows left out."""
+    for row in batch.to_pylist():
+        if row["op"] == Op.PROGRESS:
+            continue
+        yield Change(
+            table=TableName(row["schema"], row["table"]),
+            op=Op(row["op"]),
+            before=None if row["before"] is None else dict(row["before"]),
+            after=None if row["after"] is None else dict(row["after"]),
+            commit_lsn=row["_commit_lsn"],
+            commit_seq=row["_commit_seq"],
+        )

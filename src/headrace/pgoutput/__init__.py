@@ -1,0 +1,1 @@
+"""What do the log's bytes mean? Pure: bytes to messages to columns."""

@@ -1,0 +1,130 @@
+"""How are rows read so that the same data always gives the same text?
+
+A reading session pins every setting that PostgreSQL's output depends on and never writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn
+from headrace.postgres.connection import Connection, connect, place
+from headrace.postgres.quoting import identifier, literal
+
+PINNED = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
+    "default_transaction_read_only": "on",
+    "standard_conforming_strings": "on",
+    "xmloption": "content",
+}
+"""The settings of every reading session (decision 9)."""
+
+
+class ReadSession:
+    """A read-only session on one connection; not for use by two threads at once.
+
+    Args:
+        url: the database.
+        snapshot: an exported snapshot; then everything is read in one transaction that sees it.
+
+    Raises:
+        HeadraceError: CONNECTION or AUTHENTICATION; DATABASE where the snapshot has gone.
+    """
+
+    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
+        self._url = url
+        self._connection: Connection = connect(url, application_name="headrace read")
+        try:
+            for name, value in PINNED.items():
+                self._connection.execute(f"SET {identifier(name)} = {literal(value)}")
+            if snapshot is not None:
+                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self._connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+        except psycopg.Error as error:
+            self.close()
+            raise database_error(error, url) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._connection.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._connection.closed or self._connection.broken
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement with `$1`-style parameters.
+
+        Raises:
+            HeadraceError: CONNECTION where the server went away, DATABASE for what it refuses.
+        """
+        try:
+            cursor = self._connection.execute(sql.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description is not None else []
+        except psycopg.Error as error:
+            raise database_error(error, self._url) from error
+
+    def stream(
+        self, sql: str, parameters: Sequence[object] = (), *, size: int = 500
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement, `size` at a time; memory holds no more than that.
+
+        Raises:
+            HeadraceError: as `query`.
+        """
+        try:
+            with self._connection.cursor() as cursor:
+                yield from cursor.stream(sql.encode(), parameters or None, size=size)
+        except psycopg.Error as error:
+            raise database_error(error, self._url) from error
+
+    def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
+        """On a standby, return once the log is replayed up to `lsn`; on a primary, at once.
+
+        A standby's own snapshots say nothing about transactions in flight on its primary (decision 8).
+        """
+        while True:
+            [(behind,)] = self.query(
+                "SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn", (format_lsn(lsn),)
+            )
+            if not behind:
+                return
+            time.sleep(poll)
+
+
+def database_error(error: psycopg.Error, url: str) -> HeadraceError:
+    """What a failed statement means: the server's own words, never its parameters."""
+    primary = error.diag.message_primary or " ".join(str(error).split())
+    lost = isinstance(error, psycopg.OperationalError) and (
+        error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+    )
+    if lost:
+        return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
+    if error.sqlstate == "42501":
+        return HeadraceError(
+            Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
+        )
+    return HeadraceError(Kind.DATABASE, f"the database says: {primary} (SQLSTATE {error.sqlstate})")

@@ -1,0 +1,1 @@
+"""Which documents does a change touch?"""

@@ -1,0 +1,1 @@
+"""How do document operations become durable?"""

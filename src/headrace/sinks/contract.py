@@ -1,0 +1,62 @@
+"""What does every sink promise?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from headrace.model import DocumentOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A document that the sink will never accept as it is."""
+
+    index: str
+    id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """What became of a run of operations; every one is counted exactly once."""
+
+    upserted: int = 0
+    deleted: int = 0
+    fenced: int = 0
+    """Older than what the sink has: nothing to do, counted as done."""
+    bytes: int = 0
+    rejected: tuple[Rejection, ...] = ()
+
+    def __add__(self, other: WriteResult) -> WriteResult:
+        return WriteResult(
+            self.upserted + other.upserted,
+            self.deleted + other.deleted,
+            self.fenced + other.fenced,
+            self.bytes + other.bytes,
+            self.rejected + other.rejected,
+        )
+
+
+class DocumentWriter(Protocol):
+    """Writes document operations; lives in one task of one worker, used from one thread.
+
+    Guarantees: when `write` returns, every operation is durable, fenced by a newer version, or listed as
+    rejected. At least once: an operation may be applied twice, an older one never replaces a newer one.
+    A rejected document never fails its neighbours.
+    """
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Write all `operations`; memory is bounded by the sink's bulk size, not by their number.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE or SINK_BUSY where a bulk got no answer (whether it was
+                applied is unknown: assemble its documents anew, never send the same bytes again) or the
+                sink stayed overloaded for its time limit.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give the connections back; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""How do document operations become bulk requests to OpenSearch or Elasticsearch?"""

@@ -1,0 +1,1 @@
+"""How does the work reach Spark? The only room that imports PySpark."""

@@ -1,0 +1,237 @@
+"""What did the user declare, as typed values?
+
+The tree mirrors the schema language one to one; nothing in it needs a database. Column and table names
+are as the catalog holds them (folded, or their case kept where the file quotes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from headrace.model import TableName
+
+Scalar = str | int | float | bool
+"""A literal of a filter, a constant or a default."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in a file something stands; lines and columns count from 1."""
+
+    file: Path
+    line: int
+    column: int
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One condition on a row; conditions of a list are ANDed.
+
+    `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number
+    of values), `between` (two), or a comparison (one).
+    """
+
+    op: Literal[
+        "raw",
+        "is_null",
+        "is_not_null",
+        "eq",
+        "neq",
+        "lt",
+        "lte",
+        "gt",
+        "gte",
+        "like",
+        "ilike",
+        "in",
+        "not_in",
+        "between",
+    ]
+    column: str | None
+    values: tuple[Scalar, ...]
+    raw: str | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One term of an `order_by`."""
+
+    column: str
+    descending: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """A junction table: `left_key` points at the parent, `right_key` at the related row."""
+
+    table: TableName
+    left_key: str
+    right_key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnField:
+    """A scalar, an enum or a custom field: one column of the row under one document key.
+
+    Attributes:
+        tag: the type key of the schema file (`keyword`, `decimal`, `custom`, …).
+        postgres: the types that a `custom` field accepts; empty otherwise.
+        opensearch: the mapping type.
+        options: further mapping properties.
+        variants: the ranks of an enum, first to last; empty where none were given.
+    """
+
+    key: str
+    tag: str
+    column: str
+    required: bool
+    opensearch: str
+    place: Place
+    postgres: tuple[str, ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+    transforms: tuple[Literal["lowercase", "trim"], ...] = ()
+    default: Scalar | None = None
+    variants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GeoField:
+    """A point: from two columns (`lat`, `lon`) or from one that already holds a point."""
+
+    key: str
+    lat: str | None
+    lon: str | None
+    column: str | None
+    required: bool
+    place: Place
+    options: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MapField:
+    """A json column whose keys are data: `values` is the leaf type, `dynamic` leaves it to the index."""
+
+    key: str
+    column: str
+    values: str | None
+    dynamic: bool
+    required: bool
+    place: Place
+    options: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectField:
+    """Columns of the same row under one document key; never null."""
+
+    key: str
+    fields: tuple[Field, ...]
+    place: Place
+    options: tuple[tuple[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantField:
+    """The same value in every document."""
+
+    key: str
+    value: Scalar | None
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class JoinField:
+    """Rows of a related table, as an object (to-one) or a nested list (to-many).
+
+    Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its
+    order), `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and
+    `through` (many_to_many) is set.
+    """
+
+    key: str
+    kind: Literal["belongs_to", "has_one", "has_many", "many_to_many"]
+    table: TableName
+    primary_key: tuple[str, ...]
+    fields: tuple[Field, ...]
+    place: Place
+    column: tuple[str, ...] = ()
+    foreign_key: tuple[str, ...] = ()
+    through: Through | None = None
+    filters: tuple[Filter, ...] = ()
+    order_by: tuple[Order, ...] = ()
+    limit: int | None = None
+    required: bool = False
+
+    @property
+    def to_many(self) -> bool:
+        """Whether the document holds a list."""
+        return self.kind in ("has_many", "many_to_many")
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateField:
+    """Related rows reduced to one value; exactly one of `foreign_key` and `through` is set.
+
+    `column` is empty for `count`; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for
+    `ids` that of its elements.
+    """
+
+    key: str
+    op: Literal["count", "sum", "avg", "min", "max", "ids"]
+    table: TableName
+    place: Place
+    column: str | None = None
+    value_type: str | None = None
+    foreign_key: tuple[str, ...] = ()
+    through: Through | None = None
+    primary_key: tuple[str, ...] = ()
+    filters: tuple[Filter, ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+
+
+Field = ColumnField | GeoField | MapField | ObjectField | ConstantField | JoinField | AggregateField
+
+
+@dataclass(frozen=True, slots=True)
+class SoftDelete:
+    """A row counts as deleted where `column` is true (boolean) or not null (else), and `when` holds."""
+
+    column: str
+    when: tuple[Filter, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """One index: its root table and what its documents hold. `name` comes from the deployment file."""
+
+    name: str
+    table: TableName
+    primary_key: tuple[str, ...]
+    fields: tuple[Field, ...]
+    place: Place
+    filters: tuple[Filter, ...] = ()
+    soft_delete: SoftDelete | None = None
+    hash: str = field(default="", compare=False)
+
+    def tables(self) -> frozenset[TableName]:
+        """Every table that a document of this index reads, junctions too."""
+        return frozenset({self.table, *_tables(self.fields)})
+
+
+def _tables(fields: tuple[Field, ...]) -> Iterator[TableName]:
+    for one in fields:
+        if isinstance(one, JoinField | AggregateField):
+            yield one.table
+            if one.through is not None:
+                yield one.through.table
+        if isinstance(one, JoinField | ObjectField):
+            yield from _tables(one.fields)

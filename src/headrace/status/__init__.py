@@ -1,0 +1,1 @@
+"""What does an operator see: state, metrics, health?"""

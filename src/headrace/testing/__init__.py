@@ -1,0 +1,1 @@
+"""What do tests and the demo run against? Embedded servers, the shop database, a memory sink."""
