@@ -85,14 +85,24 @@ class ChangeBuffer:
         with self._changed:
             return self._changed.wait_for(lambda: self._held < self._limit, timeout)
 
-    def wait_for(self, after: Offset, timeout: float) -> None:
-        """Return when a batch can end behind `after`, at the latest after `timeout` seconds."""
+    def wait_for_cut(self, start: Offset, limit: Limit, timeout: float) -> Offset | None:
+        """As `cut`, but waits at most `timeout` seconds for a batch that can end.
+
+        Raises:
+            Exception: what the reading thread ended with.
+        """
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._error is not None or self._next_mark(after) is not None, timeout
-            )
+            found: Offset | None = None
+
+            def look() -> bool:
+                nonlocal found
+                found = self.cut(start, limit)
+                return self._error is not None or found is not None
+
+            self._changed.wait_for(look, timeout)
             if self._error is not None:
                 raise self._error
+            return found
 
     def wait_until(self, offset: Offset, timeout: float) -> bool:
         """Whether everything up to `offset` has arrived, after at most `timeout` seconds."""

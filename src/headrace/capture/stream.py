@@ -6,29 +6,32 @@ positions; everything else runs on the caller's thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_exponential_jitter
 
 from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.offset import Offset
 from headrace.capture.translation import Translation
 from headrace.capture.visibility import await_visible
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.pgoutput import Keepalive, decode_frame, decode_message, encode_status
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.postgres.session import ReadSession
+
+_LOG = logging.getLogger(__name__)
 
 _CHUNK_BYTES = 4 << 20
 _STATUS_SECONDS = 10.0
 _POLL_SECONDS = 0.25
 _IDLE_SECONDS = 10.0
 _IDLE_BYTES = 16 << 20
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +100,7 @@ class ChangeStream:
         Raises:
             HeadraceError: what ended the reading thread.
         """
-        self._buffer.wait_for(start, timeout)
-        end = self._buffer.cut(start, limit)
+        end = self._buffer.wait_for_cut(start, limit, timeout)
         if end is not None:
             self._await_visible(start, end)
             self._idle_since = time.monotonic()
@@ -115,11 +117,12 @@ class ChangeStream:
         return Offset(reached)
 
     def _await_visible(self, start: Offset, end: Offset) -> None:
-        for attempt in _again():
+        xids = self._buffer.xids(start, end)
+        for attempt in patiently():
             with attempt:
                 if self._session is None or self._session.closed:
                     self._session = ReadSession(self._settings.url)
-                await_visible(self._session, self._buffer.xids(start, end))
+                await_visible(self._session, xids)
 
     def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
         """The changes in (start, end]; waits until they have arrived, as after a restart they must.
@@ -139,14 +142,25 @@ class ChangeStream:
 
     def _follow(self) -> None:
         try:
-            for attempt in _again(self._closing):
-                with attempt:
-                    if not self._closing.is_set():
-                        self._read_one_connection()
+            self._follow_for_ever()
         except HeadraceError as error:
             self._buffer.fail(error)
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
             self._buffer.fail(HeadraceError(Kind.INTERNAL, f"reading the log failed: {error!r}"))
+
+    def _follow_for_ever(self) -> None:
+        """Connect again and again; the pause grows while nothing arrives."""
+        pause = _SHORTEST_PAUSE
+        while not self._closing.is_set():
+            received = self._received
+            try:
+                self._read_one_connection()
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                _LOG.warning("%s; connecting again", error)
+            pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
+            self._closing.wait(pause)
 
     def _read_one_connection(self) -> None:
         resume = self._translation.position
@@ -161,7 +175,7 @@ class ChangeStream:
 
     def _check_system(self, connection: ReplicationConnection) -> None:
         """A reconnect must lead to the server that the positions belong to (decision 14)."""
-        system = connection.system_identifier()
+        [(system, *_)] = connection.execute("IDENTIFY_SYSTEM")
         if self._system is not None and system != self._system:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -229,14 +243,3 @@ class ChangeStream:
             )
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
-
-
-def _again(closing: threading.Event | None = None) -> Retrying:
-    """Try again for as long as it takes what can succeed without anyone doing anything."""
-    return Retrying(
-        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.retry is Retry.BACK_OFF),
-        wait=wait_exponential_jitter(initial=0.05, max=10, jitter=0.1),
-        stop=(lambda _: closing.is_set()) if closing is not None else stop_after_attempt(1_000_000),
-        sleep=closing.wait if closing is not None else time.sleep,
-        reraise=True,
-    )

@@ -1,0 +1,82 @@
+"""How do live changes become documents? One Structured Streaming query, from the slot to the sink."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from headrace.errors import HeadraceError
+from headrace.model import TableName
+from headrace.spark import register
+from headrace.spark.failures import headrace_error
+from headrace.spark.plan import Work
+from headrace.spark.sink import DocumentsSink
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What the source of the documents query follows."""
+
+    slot: str
+    publication: str
+    tables: frozenset[TableName]
+    needed: Mapping[TableName, frozenset[str]]
+
+
+class DocumentsQuery:
+    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1)."""
+
+    def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
+        register(spark)
+        spark.dataSource.register(DocumentsSink)
+        needed: dict[str, dict[str, list[str]]] = {}
+        for table, columns in following.needed.items():
+            needed.setdefault(table.schema, {})[table.name] = sorted(columns)
+        changes = (
+            spark.readStream.format("postgres_cdc")
+            .option("url", work.connections.database)
+            .option("slotName", following.slot)
+            .option("publicationName", following.publication)
+            .option("createSlot", "false")
+            .option("progress", "true")
+            .option("maxBytesPerTrigger", "32m")
+            .option("neededColumns", json.dumps(needed))
+            .load()
+        )
+        checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
+        self._query: StreamingQuery = (
+            changes.writeStream.format("headrace_documents")
+            .options(**work.to_options())
+            .option("checkpointLocation", checkpoint.as_uri())
+            .queryName("headrace")
+            .start()
+        )
+
+    def wait(self, stopping: threading.Event) -> HeadraceError | None:
+        """Return when `stopping` is set (None) or the query has failed (why)."""
+        while not stopping.is_set():
+            try:
+                if self._query.awaitTermination(_POLL_SECONDS):
+                    return None
+            except PySparkException as error:
+                return headrace_error(error)
+        return None
+
+    def stop(self, patience: float = 15.0) -> None:
+        """End the query behind its current batch; a batch that takes longer is cut off (and repeated)."""
+        waited = threading.Event()
+        for _ in range(int(patience / _POLL_SECONDS)):
+            if not self._query.isActive or not self._query.status["isTriggerActive"]:
+                break
+            waited.wait(_POLL_SECONDS)
+        self._query.stop()
