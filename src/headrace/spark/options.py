@@ -31,12 +31,12 @@ class CdcOptions(BaseModel):
     slot_name: str = Field(description="the replication slot; the source is its only reader")
     publication_name: str = Field("headrace", description="the publication that says which tables are sent")
     tables: tuple[TableName, ...] = Field((), description="comma-separated; all of the publication if absent")
-    create_slot: bool = Field(True, description="create slot and publication where they are missing")
+    create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
     max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
     max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
     rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
     buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
-    progress: bool = Field(False, description="add a row with the batch's position to each partition")
+    progress: bool = Field(default=False, description="add a row with the batch's position to each partition")
     needed_columns: dict[str, dict[str, tuple[str, ...]]] = Field(
         {}, description="JSON, schema → table → columns that old rows must carry, else the query fails"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -73,10 +74,20 @@ class DocumentsQuery:
         return None
 
     def stop(self, patience: float = 15.0) -> None:
-        """End the query behind its current batch; a batch that takes longer is cut off (and repeated)."""
+        """End the query behind its current batch; one that takes longer is cut off, and repeated later.
+
+        Args:
+            patience: how many seconds the batch may still take.
+        """
         waited = threading.Event()
-        for _ in range(int(patience / _POLL_SECONDS)):
-            if not self._query.isActive or not self._query.status["isTriggerActive"]:
+        batch = self._batch()
+        deadline = time.monotonic() + patience
+        while self._query.isActive and self._query.status["isDataAvailable"] and self._batch() == batch:
+            if time.monotonic() > deadline:
                 break
             waited.wait(_POLL_SECONDS)
         self._query.stop()
+
+    def _batch(self) -> int:
+        progress = self._query.lastProgress
+        return -1 if progress is None else int(progress["batchId"])

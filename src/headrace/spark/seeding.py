@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.model.ranges import CtidRange
 from headrace.spark.failures import headrace_error

@@ -30,7 +30,7 @@ class DocumentsSink(DataSource):
         """The format's name."""
         return "headrace_documents"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, FBT001, N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002, N802
         """The writer of one query."""
         return DocumentsWriter(dict(self.options))
 

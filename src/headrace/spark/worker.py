@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from headrace.assembly import Assembler, keys_of_ids
 from headrace.errors import HeadraceError, Kind, patiently
-from headrace.model import CHANGES_SCHEMA, Key, Lsn, Op
+from headrace.model import Key, Lsn, Op
 from headrace.model.failpoints import reach
 from headrace.model.ranges import CtidRange
 from headrace.postgres.session import ReadSession
