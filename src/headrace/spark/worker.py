@@ -94,7 +94,7 @@ class Worker:
         return work
 
     def _keys_in(self, index: str) -> Iterator[Key]:
-        """The keys of every document that the index holds (decision: no delete-by-query, it fences nothing)."""
+        """The keys of every document that the index holds: a delete-by-query would fence nothing."""
         for attempt in patiently():
             with attempt:
                 ids = list(enumerate_ids(self._client, self._work.plan.targets[index]))
