@@ -15,7 +15,7 @@ from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection, connect, execute, place
 from headrace.postgres.publication import OWN_COMMENT, read_publication
 from headrace.postgres.quoting import identifier, literal, table
-from headrace.postgres.server import check_server, inspect_server
+from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.session import database_error
 from headrace.postgres.slot import create_slot, read_slot, slot_problem
 
@@ -29,14 +29,15 @@ def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[Table
     """
     with connect(url) as connection:
         server = inspect_server(connection, url)
-        check_server(server)
+        for problem in server_problems(server):
+            raise problem
         if read_publication(connection, publication) is None:
             _create_publication(connection, url, publication, tables, create=create)
         facts = read_slot(connection, slot)
     if facts is not None:
-        problem = slot_problem(facts, server.database)
-        if problem is not None:
-            raise problem
+        unfit = slot_problem(facts, server.database)
+        if unfit is not None:
+            raise unfit
         return facts.confirmed_flush or 0
     if not create:
         raise HeadraceError(
