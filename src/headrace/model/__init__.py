@@ -7,9 +7,11 @@ from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
 from headrace.model.operation import DocumentOperation, Key
+from headrace.model.ranges import CtidRange
 
 __all__ = [
     "CHANGES_SCHEMA",
+    "CtidRange",
     "DocumentOperation",
     "Key",
     "Lsn",
