@@ -2,6 +2,24 @@
 
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.endpoint import Endpoint
+from headrace.sinks.opensearch.generations import Generation, Generations
+from headrace.sinks.opensearch.mapping import mapping
+from headrace.sinks.opensearch.meta import MetaIndex
+from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
-__all__ = ["Client", "Endpoint", "OpenSearchWriter", "WriterOptions"]
+__all__ = [
+    "Client",
+    "Counters",
+    "Endpoint",
+    "Generation",
+    "Generations",
+    "IndexOptions",
+    "IndexState",
+    "MetaIndex",
+    "OpenSearchWriter",
+    "PipelineState",
+    "WriterOptions",
+    "mapping",
+]
