@@ -55,6 +55,12 @@ def _about_slot(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
             f"the replication slot {slot!r} is in use: {text}",
             "Stop the other reader, or give this deployment a slot of its own.",
         )
+    if state == "42710":
+        return HeadraceError(
+            Kind.CONFIG,
+            f"the replication slot {slot!r} cannot be made: {text}",
+            "Name another slot, or drop this one if nobody reads it.",
+        )
     if state == "42704":
         return _missing(text, slot, streaming=streaming)
     if state == "55000":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -79,7 +79,12 @@ class ReplicationConnection:
         self._connection.close()
 
     def execute(
-        self, sql: str, *, slot: str = "", timeout: float | None = None
+        self,
+        sql: str,
+        *,
+        slot: str = "",
+        timeout: float | None = None,
+        on_timeout: Callable[[], None] | None = None,
     ) -> list[tuple[str | None, ...]]:
         """Run one SQL or replication command; its rows as text.
 
@@ -87,13 +92,14 @@ class ReplicationConnection:
             sql: the command.
             slot: the slot that it is about, for messages.
             timeout: seconds; when they have passed the command is cancelled on the server.
+            on_timeout: called then, before the cancelling, while the command still waits.
 
         Raises:
             HeadraceError: what the refusal means (`refusal`), or CONNECTION.
             TimeoutError: `timeout` has passed; the server has stopped the command.
         """
         self._slot = slot
-        result = self._run(sql, timeout)
+        result = self._run(sql, timeout, on_timeout)
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
             raise self._refused(result)
         return [
@@ -111,8 +117,7 @@ class ReplicationConnection:
         self._slot = slot
         result = self._run(
             f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} "
-            f"(proto_version '1', publication_names {names})",
-            None,
+            f"(proto_version '1', publication_names {names})"
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._refused(result)
@@ -151,13 +156,17 @@ class ReplicationConnection:
         except psycopg.OperationalError as error:
             raise self._lost(error) from error
 
-    def _run(self, sql: str, timeout: float | None) -> pq.abc.PGresult:
+    def _run(
+        self, sql: str, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
+    ) -> pq.abc.PGresult:
         deadline = None if timeout is None else time.monotonic() + timeout
         finished = False
         try:
             self._pgconn.send_query(sql.encode())
             while self._pgconn.is_busy():
                 if not self._wait(None if deadline is None else deadline - time.monotonic()):
+                    if on_timeout is not None:
+                        on_timeout()
                     raise TimeoutError(f"no answer within {timeout} s")
                 self._pgconn.consume_input()
             finished = True
@@ -211,7 +220,8 @@ class ReplicationConnection:
 
     def _refused(self, result: pq.abc.PGresult) -> HeadraceError:
         state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))
-        message = _text(result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY))
+        parts = (pq.DiagnosticField.MESSAGE_PRIMARY, pq.DiagnosticField.MESSAGE_DETAIL)
+        message = "; ".join(filter(None, (_text(result.error_field(part)) for part in parts)))
         return refusal(
             state,
             message or self._pgconn.get_error_message(),
