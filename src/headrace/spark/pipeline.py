@@ -29,7 +29,6 @@ class Following:
 
     slot: str
     publication: str
-    tables: frozenset[TableName]
     needed: Mapping[TableName, frozenset[str]]
 
 
