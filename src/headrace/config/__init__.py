@@ -15,6 +15,7 @@ from headrace.config.load import load_deployment
 from headrace.config.problems import ConfigErrors
 from headrace.config.resolve import Endpoint, Resolved, resolve
 from headrace.config.secret import Secret
+from headrace.config.suggestion import suggest_deployment
 
 __all__ = [
     "ConfigErrors",
@@ -32,4 +33,5 @@ __all__ = [
     "StdoutSink",
     "load_deployment",
     "resolve",
+    "suggest_deployment",
 ]
