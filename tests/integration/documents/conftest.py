@@ -13,6 +13,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
+
 @dataclass
 class Server:
     url: str
