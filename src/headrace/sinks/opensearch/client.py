@@ -6,6 +6,7 @@ meaning of failures. Nothing here knows what a document is.
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,6 @@ from tenacity import (
     wait_random_exponential,
 )
 from urllib3.exceptions import HTTPError
-from urllib3.util import make_headers
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
@@ -167,7 +167,8 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
     headers = {"accept": "application/json", "user-agent": "headrace"}
     if endpoint.username is not None:
-        headers |= make_headers(basic_auth=f"{endpoint.username}:{endpoint.password or ''}")
+        pair = f"{endpoint.username}:{endpoint.password or ''}".encode()
+        headers["authorization"] = f"Basic {base64.b64encode(pair).decode()}"
     if not endpoint.verify:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(

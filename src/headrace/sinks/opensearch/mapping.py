@@ -24,11 +24,12 @@ from headrace.spec.tree import (
     ObjectField,
 )
 
-DATE_FORMAT = (
-    "strict_date_optional_time||HH:mm:ss||HH:mm:ss.SSSSSS||HH:mm:ss.SSSSS||HH:mm:ss.SSSS||HH:mm:ss.SSS"
-    "||HH:mm:ss.SS||HH:mm:ss.S"
-)
-"""What PostgreSQL's to_json prints for timestamptz, timestamp, date and time. Seen by the tests."""
+_TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
+DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"
+"""What PostgreSQL's to_json prints for date, time and timestamp, with and without zone, to its last year.
+
+Not the years before Christ and not `infinity`, which OpenSearch has no notion of.
+"""
 
 _LEAVES = {
     "text": "text",
