@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
+
 
 class Retry(enum.Enum):
     """Whether the same action can succeed later without anyone doing anything."""
@@ -128,3 +130,12 @@ class HeadraceError(Exception):
             if match["kind"] in Kind.__members__:
                 found = cls(Kind[match["kind"]], match["text"].rstrip())
         return found
+
+
+def patiently(first: float = 0.05, longest: float = 10.0) -> Retrying:
+    """Try for as long as it takes whatever may succeed by itself; `first` and `longest` pauses in s."""
+    return Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.retry is Retry.BACK_OFF),
+        wait=wait_exponential_jitter(initial=first, max=longest, jitter=first),
+        reraise=True,
+    )

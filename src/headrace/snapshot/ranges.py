@@ -2,13 +2,14 @@
 
 A range is cut by blocks: it costs no scan to plan and a tid range scan to read. The last one has no end,
 because the file may grow. A rewrite of the table (VACUUM FULL, CLUSTER, TRUNCATE) moves rows between blocks:
-each range names the file it was cut for, and is checked once it is read.
+each range names the file that it was cut for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from headrace.catalog.table import Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
@@ -24,23 +25,25 @@ ORDER BY wanted.place
 """
 
 
-def plan_ranges(session: ReadSession, leaves: Iterable[TableName], target_bytes: int) -> list[CtidRange]:
-    """Ranges of about `target_bytes` of table file that together hold every row of `leaves`, in order.
+def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[CtidRange]:
+    """Ranges of about `target_bytes` of table file that together hold every row, leaf by leaf.
+
+    A partitioned table without partitions has none.
 
     Raises:
-        HeadraceError: BINDING where a table has no file (absent, a view, a partitioned table itself).
+        HeadraceError: BINDING where the table has no file (dropped since, or a view); CONNECTION, DATABASE.
     """
-    names = list(leaves)
-    schemas, tables = [name.schema for name in names], [name.name for name in names]
+    leaves = table.partitions if table.kind == "p" else (table.name,)
+    schemas, names = [leaf.schema for leaf in leaves], [leaf.name for leaf in leaves]
     found: list[CtidRange] = []
-    for schema, name, size, block_size, filenode in session.query(_FILES, (schemas, tables)):
-        table = TableName(schema, name)
+    for schema, name, size, block_size, filenode in session.query(_FILES, (schemas, names)):
+        leaf = TableName(schema, name)
         if filenode is None:
             raise HeadraceError(
-                Kind.BINDING, f"{table} has no rows of its own to read", "Name an ordinary table."
+                Kind.BINDING, f"{leaf} has no rows of its own to read", "Name an ordinary table."
             )
         found.extend(
-            CtidRange(table, first, last, filenode)
+            CtidRange(first, last, leaf, filenode)
             for first, last in cut(-(-size // block_size), max(1, target_bytes // block_size))
         )
     return found
@@ -59,19 +62,29 @@ def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
 
 
 def check_filenode(session: ReadSession, part: CtidRange) -> None:
-    """Make sure that `part` still meant what it was planned for; call it after its rows were read.
+    """Make sure that `part` still means what it was planned for.
+
+    In a session with a snapshot, call it before its rows are read: it holds the table for the rest of the
+    transaction, and nobody can rewrite it. In a session without one, call it after they were read.
 
     Raises:
-        HeadraceError: CONTINUITY, where the table was rewritten or dropped: what was read with the plan
-            may lack rows, and all of the table's ranges must be planned and read again.
+        HeadraceError: CONTINUITY, where the table was rewritten or dropped: what is read with the plan may
+            lack rows, and all of the table's ranges must be planned and read again.
     """
-    [(filenode,)] = session.query(
-        "SELECT pg_relation_filenode(to_regclass($1))::bigint", (quoted(part.table),)
+    if part.table is None or part.filenode is None:
+        return
+    name = quoted(part.table)
+    if session.query("SELECT to_regclass($1) IS NULL", (name,)) == [(True,)]:
+        raise _changed(part.table, "dropped")
+    session.query(f"SELECT FROM {name} LIMIT 0")
+    sql = "SELECT pg_relation_filenode($1::regclass)::bigint"
+    if session.query(sql, (name,)) != [(part.filenode,)]:
+        raise _changed(part.table, "rewritten (VACUUM FULL, CLUSTER, TRUNCATE or ALTER TABLE)")
+
+
+def _changed(table: TableName, what: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"the table {table} was {what} while it was being read",
+        "Seed again; keep such commands away until the seeding has ended.",
     )
-    if filenode != part.filenode:
-        what = "dropped" if filenode is None else "rewritten (VACUUM FULL, CLUSTER, TRUNCATE or ALTER TABLE)"
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"the table {part.table} was {what} while it was being read",
-            "Seed again; keep such commands away until the seeding has ended.",
-        )

@@ -20,7 +20,8 @@ from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.steps import SetupPlan, execute_plan, render
 from headrace.postgres.teardown import plan_teardown
-from integration.postgres.conftest import Server
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
 
 SCHEMA = 'My "Shop'
 ORDERS = TableName(SCHEMA, 'Order\'s "x"')
@@ -305,12 +306,14 @@ def test_a_slot_that_is_older_than_its_publication_is_refused(url: str, connecti
     assert refused.kind is Kind.PUBLICATION
 
 
-def test_without_the_right_the_statement_is_named(server: Server, url: str, connection: Connection) -> None:
+def test_without_the_right_the_statement_is_named(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
     execute(connection, "CREATE TABLE users (id int PRIMARY KEY)")
     execute(connection, "CREATE ROLE bare LOGIN PASSWORD 'pw'")
     try:
         with (
-            connect(url.replace(f"postgres:{server.password}", "bare:pw")) as bare,
+            connect(as_user(url, "bare", "pw")) as bare,
             pytest.raises(HeadraceError, match="CREATE PUBLICATION") as caught,
         ):
             execute_plan(planned(bare, {USERS: []}), bare)

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import pickle
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model import CtidRange, TableName
 from headrace.snapshot.ranges import cut
 
 
@@ -25,10 +23,3 @@ def test_ranges_follow_each_other_from_the_first_block_and_the_last_has_no_end(
 
 def test_an_empty_table_is_one_range() -> None:
     assert list(cut(0, 128)) == [(0, None)]
-
-
-def test_a_range_is_bounded_by_tids_and_travels() -> None:
-    part = CtidRange(TableName("s", "t"), 4, 7, 99)
-    assert (part.lower, part.upper) == ("(4,0)", "(8,0)")
-    assert CtidRange(TableName("s", "t"), 4, None, 99).upper is None
-    assert pickle.loads(pickle.dumps(part)) == part
