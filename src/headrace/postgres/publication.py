@@ -63,7 +63,7 @@ class Record:
             for table, (before, after) in sorted(self.identities.items())
         ]
         indexes = [[index.schema, index.name] for index in sorted(self.indexes)]
-        return f"{OWN_COMMENT}\n{json.dumps({'identities': rows, 'indexes': indexes})}"
+        return f"{OWN_COMMENT} {json.dumps({'identities': rows, 'indexes': indexes})}"
 
 
 NOTHING_CHANGED = Record({})
