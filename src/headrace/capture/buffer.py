@@ -83,7 +83,7 @@ class ChangeBuffer:
     def wait_for_room(self, timeout: float) -> bool:
         """Whether there is room now, after at most `timeout` seconds."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._held < self._limit, timeout)
+            return bool(self._changed.wait_for(lambda: self._held < self._limit, timeout))
 
     def wait_for_cut(self, start: Offset, limit: Limit, timeout: float) -> Offset | None:
         """As `cut`, but waits at most `timeout` seconds for a batch that can end.
