@@ -77,9 +77,11 @@ def run(
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
-    from headrace.cli.running import run_deployment  # noqa: PLC0415 - loads Spark
+    from headrace.cli.run import RunOptions  # noqa: PLC0415 - loads Spark
+    from headrace.cli.running import run_deployment  # noqa: PLC0415
 
-    run_deployment(config, os.environ, slot, publication, public_address, master, log_level.value)
+    options = RunOptions(master, log_level.value)
+    run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 
 @app.command()

@@ -166,7 +166,7 @@ class Run:
             self._meta.save(state)
             self._board.happened(Event.SEEDING)
             cursor = Cursor(slot.consistent_point, slot.snapshot_name)
-            return seeding.fill(spark.session, self._meta, state, cursor)
+            return seeding.fill(spark, self._meta, state, cursor)
 
     @contextlib.contextmanager
     def _undone_on_failure(self, connection: Connection, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
@@ -215,7 +215,7 @@ class Run:
         if not todo:
             return state
         self._board.happened(Event.SEEDING)
-        return seeding.fill(spark.session, self._meta, state, Cursor(state.applied, None))
+        return seeding.fill(spark, self._meta, state, Cursor(state.applied, None))
 
     def _follow(
         self, spark: LocalSpark, inspection: Inspection, seeding: Seeding, state: PipelineState

@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
@@ -27,6 +25,7 @@ from headrace.sinks.opensearch import (
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.seeding import SeedRange, seed
+from headrace.spark.session import LocalSpark
 from headrace.spec import normalised
 from headrace.status.board import IndexPhase, StatusBoard
 
@@ -107,9 +106,7 @@ class Seeding:
         self._board.index(name, phase=IndexPhase.PENDING, generation=made.index)
         return IndexState(made.index, made.uuid, made.hash)
 
-    def fill(
-        self, spark: SparkSession, meta: MetaIndex, state: PipelineState, cursor: Cursor
-    ) -> PipelineState:
+    def fill(self, spark: LocalSpark, meta: MetaIndex, state: PipelineState, cursor: Cursor) -> PipelineState:
         """Seed every index of `state` that is not, publish it, and note that durably.
 
         Raises:
@@ -121,14 +118,22 @@ class Seeding:
             total = sum(one.index == name for one in ranges)
             self._board.index(name, phase=IndexPhase.BACKFILLING, ranges_total=total)
         with terminal.progress(f"seeding {', '.join(todo)}", len(ranges)) as advance:
-            written = seed(spark, self.work(todo), ranges, advance)
+            written = seed(spark.session, self.work(todo), ranges, advance)
         seeded = {name: dataclasses.replace(one, seeded_at=cursor.version) for name, one in todo.items()}
         state = dataclasses.replace(state, phase="following", indexes={**state.indexes, **seeded})
         meta.save(state)
         for name, one in todo.items():
             self._publish(name, one)
             count = written.get(name, 0)
-            self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation, documents=count)
+            total = sum(part.index == name for part in ranges)
+            self._board.index(
+                name,
+                phase=IndexPhase.LIVE,
+                generation=one.generation,
+                documents=count,
+                ranges_done=total,
+                ranges_total=total,
+            )
             terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
         return state
 
