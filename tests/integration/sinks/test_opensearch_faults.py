@@ -135,6 +135,7 @@ def test_credentials_and_compression_are_sent() -> None:
         (403, Kind.AUTHENTICATION),
         (400, Kind.SINK_REJECTED),
         (429, Kind.SINK_BUSY),
+        (408, Kind.SINK_BUSY),
         (500, Kind.SINK_BUSY),
     ],
 )
