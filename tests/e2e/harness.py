@@ -94,6 +94,8 @@ class Headrace:
         self._name = name
         self._mark = folder / f"{name}.mark"
         self._config = write_deployment(folder / name, shop.url, sink_url, self.prefix)
+        small_bulks = self._config.read_text().replace("[sinks.primary]", "[sinks.primary]\nbatch_size = 200")
+        self._config.write_text(small_bulks)
         self._address = ""
         self._process: subprocess.Popen[bytes] | None = None
 
