@@ -187,7 +187,7 @@ class Headrace:
 
     def version(self, index: str, key: str) -> int:
         """The version of a document, which every write of it raises or repeats."""
-        response = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}/_doc/{key}", retries=False)
+        response = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}/_doc/{key}", timeout=30)
         assert response.status == 200, response.data
         version: int = response.json()["_version"]
         return version

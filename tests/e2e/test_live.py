@@ -402,5 +402,5 @@ def test_truncating_roots_and_their_children(live: Headrace, shop: Shop) -> None
 
 
 def _ask(method: str, url: str, body: object = None) -> None:
-    response = urllib3.request(method, url, json=body) if body else urllib3.request(method, url)
+    response = urllib3.request(method, url, json=body, timeout=30)
     assert response.status < 300, response.data
