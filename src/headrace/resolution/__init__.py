@@ -1,1 +1,17 @@
-"""Which documents does a change touch?"""
+"""Which documents does a changed row touch? Changes in, document keys out: a superset, never a miss.
+
+`paths` finds the ways from each table to each root, `render` makes one statement of each, `values` takes
+the old and new values out of a batch, and `Resolver` runs it all.
+"""
+
+from headrace.resolution.plan import RequiredColumns, ResolutionPlan, plan_resolution, required_columns
+from headrace.resolution.resolver import Resolver, Touched
+
+__all__ = [
+    "RequiredColumns",
+    "ResolutionPlan",
+    "Resolver",
+    "Touched",
+    "plan_resolution",
+    "required_columns",
+]

@@ -1,0 +1,99 @@
+"""Which paths start at a changed table, and what must the log carry of its old rows?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headrace.catalog.table import Catalog
+from headrace.model import TableName
+from headrace.resolution.paths import Path, find_paths
+from headrace.resolution.render import path_statement
+from headrace.spec.tree import IndexSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """What is done with the values of a changed row's columns.
+
+    `statement` leads them to the root's keys; None where they are the root's key.
+    """
+
+    index: str
+    columns: tuple[str, ...]
+    statement: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolutionPlan:
+    """The routes by the name under which a table's changes arrive; picklable."""
+
+    routes: dict[TableName, tuple[Route, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredColumns:
+    """The columns that a table's old rows must carry in the log.
+
+    Attributes:
+        columns: in the order in which they were found, each once.
+        why: where they lead, for people.
+    """
+
+    columns: tuple[str, ...]
+    why: str
+
+
+def plan_resolution(specs: Iterable[IndexSpec], catalog: Catalog) -> ResolutionPlan:
+    """The plan for all indexes.
+
+    Raises:
+        HeadraceError: SCHEMA, see `find_paths`.
+    """
+    routes: dict[TableName, dict[Route, None]] = {}
+    for path in _all_paths(specs, catalog):
+        route = Route(path.index, _names(path), path_statement(path))
+        for name in _arriving_as(path.table, catalog):
+            routes.setdefault(name, {})[route] = None
+    return ResolutionPlan({name: tuple(found) for name, found in routes.items()})
+
+
+def required_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName, RequiredColumns]:
+    """For each table, what a replica identity must cover so that resolution never misses.
+
+    The root's key, a child's foreign key, a junction's left key, the key of a row that others point at. A
+    row's other columns need no old value: a document is read anew, not patched.
+
+    Raises:
+        HeadraceError: SCHEMA, see `find_paths`.
+    """
+    found: dict[TableName, dict[str, None]] = {}
+    reasons: dict[TableName, dict[str, None]] = {}
+    for path in _all_paths(specs, catalog):
+        found.setdefault(path.table, {}).update(dict.fromkeys(_names(path)))
+        reasons.setdefault(path.table, {})[_reason(path)] = None
+    return {
+        table: RequiredColumns(tuple(columns), "; ".join(reasons[table])) for table, columns in found.items()
+    }
+
+
+def _all_paths(specs: Iterable[IndexSpec], catalog: Catalog) -> Iterable[Path]:
+    for spec in specs:
+        yield from find_paths(spec, catalog)
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return tuple(column.name for column in path.lead)
+
+
+def _reason(path: Path) -> str:
+    columns = ", ".join(_names(path))
+    if not path.hops:
+        return f"{columns} is the document's key in {path.index}"
+    return f"{columns} leads to {path.hops[0].table} for {path.index}.{path.field}"
+
+
+def _arriving_as(table: TableName, catalog: Catalog) -> set[TableName]:
+    """Its own name, its partitions', and that of the partitioned table whose partition it is."""
+    parents = {name for name, one in catalog.tables.items() if table in one.partitions}
+    return {table, *catalog[table].partitions, *parents}

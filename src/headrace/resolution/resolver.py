@@ -1,0 +1,75 @@
+"""Which documents does a batch of changes touch? The one place of this room that reads the database."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.model import Key
+from headrace.postgres.session import ReadSession
+from headrace.resolution.plan import ResolutionPlan, Route
+from headrace.resolution.values import has_truncate, lead_values, tables_of
+
+
+@dataclass(slots=True)
+class Touched:
+    """The documents of one index that a batch touches.
+
+    Attributes:
+        keys: the root's key values, each once; some may have no row, some no change.
+        everything: a truncate: every document may have changed, `keys` says nothing.
+    """
+
+    keys: list[Key] = field(default_factory=list)
+    everything: bool = False
+
+
+class Resolver:
+    """Leads changes to document keys through one session that sees all of them; used from one thread."""
+
+    def __init__(self, session: ReadSession, plan: ResolutionPlan) -> None:
+        self._session = session
+        self._plan = plan
+
+    def resolve(self, changes: pa.Table | pa.RecordBatch) -> dict[str, Touched]:
+        """The touched documents by index; an index that nothing touches is absent.
+
+        At most one query for each route of the plan. Every transaction of `changes` must be visible to the
+        session (decision 8).
+
+        Raises:
+            HeadraceError: REPLICA_IDENTITY, where a change does not carry a column that leads to
+                documents; CONNECTION or DATABASE, from the session.
+        """
+        table = pa.Table.from_batches([changes]) if isinstance(changes, pa.RecordBatch) else changes
+        everything, values = self._collect(table)
+        keys: dict[str, dict[Key, None]] = defaultdict(dict)
+        for route, found in values.items():
+            if route.index not in everything:
+                keys[route.index].update(dict.fromkeys(self._follow(route, list(found))))
+        touched = {index: Touched(list(found)) for index, found in keys.items() if found}
+        return touched | {index: Touched(everything=True) for index in everything}
+
+    def _collect(self, changes: pa.Table) -> tuple[set[str], dict[Route, dict[Key, None]]]:
+        """The indexes that a truncate touches, and the values to lead along each route."""
+        everything: set[str] = set()
+        values: dict[Route, dict[Key, None]] = defaultdict(dict)
+        for table, rows in tables_of(changes).items():
+            routes = self._plan.routes.get(table, ())
+            if routes and has_truncate(rows):
+                everything |= {route.index for route in routes}
+                continue
+            for columns in dict.fromkeys(route.columns for route in routes):
+                found = dict.fromkeys(lead_values(rows, table, columns))
+                for route in routes:
+                    if route.columns == columns:
+                        values[route].update(found)
+        return everything, values
+
+    def _follow(self, route: Route, values: list[Key]) -> list[Key]:
+        if route.statement is None or not values:
+            return values
+        columns = [list(column) for column in zip(*values, strict=True)]
+        return [key for key in self._session.query(route.statement, columns) if None not in key]

@@ -1,0 +1,76 @@
+"""Which values did the changed rows hold in some columns, before or after? Pure and columnar.
+
+A column that is absent from one side of a change has the value of the other side: outside the old side's
+replica identity nothing that leads anywhere may stand (`required_columns`), and an unchanged TOAST value is
+left out of the new side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Key, Op, TableName
+
+
+def tables_of(changes: pa.Table) -> dict[TableName, pa.Table]:
+    """The rows by their table, without those that belong to none."""
+    names = changes.select(["schema", "table"]).group_by(["schema", "table"]).aggregate([])
+    result = {}
+    for row in names.to_pylist():
+        if row["table"] is None:
+            continue
+        own = pc.and_(pc.equal(changes["schema"], row["schema"]), pc.equal(changes["table"], row["table"]))
+        result[TableName(row["schema"], row["table"])] = changes.filter(own)
+    return result
+
+
+def has_truncate(rows: pa.Table) -> bool:
+    """Whether one of the rows is a truncate."""
+    return bool(pc.any(pc.equal(rows["op"], Op.TRUNCATE.value)).as_py())
+
+
+def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...]) -> list[Key]:
+    """The distinct values of `columns` in the rows' old and new sides, those with a null left out.
+
+    Raises:
+        HeadraceError: REPLICA_IDENTITY, where neither side of a change carries a column.
+    """
+    olds, news = [], []
+    for column in columns:
+        before, had = _lookup(rows["before"], column)
+        after, has = _lookup(rows["after"], column)
+        if not bool(np.all(had | has)):
+            raise _missing(table, column)
+        olds.append(pc.if_else(pa.array(had), before, after))
+        news.append(pc.if_else(pa.array(has), after, before))
+    names = [str(number) for number in range(len(columns))]
+    sides = [pa.Table.from_arrays(side, names=names) for side in (olds, news)]
+    distinct = pa.concat_tables(sides).drop_null().group_by(names, use_threads=False).aggregate([])
+    return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
+
+
+def _lookup(
+    side: pa.ChunkedArray, column: str
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """The column's value in each row, and whether the row carries it (a carried value may be null)."""
+    maps = pa.concat_arrays(side.chunks) if side.num_chunks else pa.array([], side.type)
+    offsets = np.asarray(maps.offsets)
+    hits = np.flatnonzero(np.asarray(pc.equal(maps.keys, column)))
+    hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
+    places = np.full(len(maps), -1, dtype=np.int64)
+    places[np.searchsorted(offsets, hits, side="right") - 1] = hits
+    carried = places >= 0
+    return maps.items.take(pa.array(places, mask=~carried)), carried
+
+
+def _missing(table: TableName, column: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.REPLICA_IDENTITY,
+        f"a change of table {table} does not carry its column {column}, which leads to documents",
+        f"Run headrace check for the replica identity that it needs, or ALTER TABLE {table} "
+        "REPLICA IDENTITY FULL, then reindex.",
+    )
