@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 import urllib3
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
+from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.oracle import actual_documents, differences
 
 _NUMBERS = '{"exact": 0.1234567890123456789, "whole": 9007199254740993, "zero": 1.50, "none": null}'
