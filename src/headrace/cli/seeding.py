@@ -68,10 +68,14 @@ class Seeding:
         return [name for name in self._project.specs if not self._is_served(name, known.get(name))]
 
     def _is_served(self, name: str, known: IndexState | None) -> bool:
+        """Whether the seeded generation serves its readers; one that a kill kept from that does it now."""
         if known is None or known.seeded_at is None or known.hash != self._hashes[name]:
             return False
-        served = self._generations.published(name)
-        return served is not None and (served.index, served.uuid) == (known.generation, known.uuid)
+        here = [(one.index, one.uuid) for one in self._generations.existing(name)]
+        if (known.generation, known.uuid) not in here:
+            return False
+        self._publish(name, known)
+        return True
 
     def work(self, indexes: Mapping[str, IndexState]) -> Work:
         """What the workers must know to write `indexes`."""
@@ -117,39 +121,34 @@ class Seeding:
             total = sum(one.index == name for one in ranges)
             self._board.index(name, phase=IndexPhase.BACKFILLING, ranges_total=total)
         with terminal.progress(f"seeding {', '.join(todo)}", len(ranges)) as advance:
-            written = seed(
-                spark,
-                self.work(todo),
-                ranges,
-                version=cursor.version,
-                snapshot=cursor.snapshot,
-                on_progress=advance,
-            )
+            written = seed(spark, self.work(todo), ranges, advance)
+        seeded = {name: dataclasses.replace(one, seeded_at=cursor.version) for name, one in todo.items()}
+        state = dataclasses.replace(state, phase="following", indexes={**state.indexes, **seeded})
+        meta.save(state)
         for name, one in todo.items():
             self._publish(name, one)
             count = written.get(name, 0)
             self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation, documents=count)
             terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
-        seeded = {name: dataclasses.replace(one, seeded_at=cursor.version) for name, one in todo.items()}
-        state = dataclasses.replace(state, phase="following", indexes={**state.indexes, **seeded})
-        meta.save(state)
         return state
 
     def _ranges(self, names: list[str], cursor: Cursor) -> list[SeedRange]:
         catalog = self._inspection.catalog
         with ReadSession(self._here.database, snapshot=cursor.snapshot) as session:
             return [
-                SeedRange(name, part)
+                SeedRange(name, part, cursor.version, cursor.snapshot)
                 for name in names
                 for part in plan_ranges(session, catalog[self._project.specs[name].table], _RANGE_BYTES)
             ]
 
     def _publish(self, name: str, one: IndexState) -> None:
-        """Let readers see the new generation, and drop those that it replaces."""
-        generation = next(g for g in self._generations.list(name) if g.index == one.generation)
-        self._generations.finish(generation, self._project.index_options())
-        self._generations.publish(generation)
-        for old in self._generations.list(name):
+        """Let readers see this generation, and drop those that it replaces."""
+        generation = next(g for g in self._generations.existing(name) if g.index == one.generation)
+        served = self._generations.published(name)
+        if served is None or served.index != generation.index:
+            self._generations.finish(generation, self._project.index_options())
+            self._generations.publish(generation)
+        for old in self._generations.existing(name):
             if old.index != generation.index:
                 self._generations.drop(old)
 
