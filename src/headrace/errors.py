@@ -45,6 +45,7 @@ class Kind(enum.Enum):
     SLOT_IN_USE = "SLOT_IN_USE"
     SLOT_LOST = "SLOT_LOST"
     SLOT_UNKNOWN = "SLOT_UNKNOWN"
+    SLOT_WAIT = "SLOT_WAIT"
     PUBLICATION = "PUBLICATION"
     REPLICA_IDENTITY = "REPLICA_IDENTITY"
     PROTOCOL = "PROTOCOL"
@@ -75,6 +76,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SINK_UNREACHABLE: _AGAIN,
     Kind.SINK_BUSY: _AGAIN,
     Kind.SLOT_IN_USE: _AGAIN,
+    Kind.SLOT_WAIT: _AGAIN,
 }
 
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
