@@ -1,1 +1,11 @@
-"""What do the touched documents look like now?"""
+"""What are the documents of these keys, right now? Document keys in, document operations out.
+
+`lowering` finds the columns of the user's tree, `render` and `statement` turn that plan into SQL text, and
+`Assembler` runs it. PostgreSQL makes the JSON; nobody parses it.
+"""
+
+from headrace.assembly.assembler import Assembler
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import keys_statement, range_statement
+
+__all__ = ["Assembler", "keys_statement", "plan_document", "range_statement"]

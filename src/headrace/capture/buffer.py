@@ -93,7 +93,7 @@ class ChangeBuffer:
     def wait_for_room(self, timeout: float) -> bool:
         """Whether there is room now, after at most `timeout` seconds."""
         with self._changed:
-            return self._changed.wait_for(self._has_room, timeout)
+            return bool(self._changed.wait_for(self._has_room, timeout))
 
     def _has_room(self) -> bool:
         """A range that was asked for must come, even where it is larger than the buffer."""
@@ -197,7 +197,7 @@ class ChangeBuffer:
         """The changes in (start, end], in order.
 
         Raises:
-            HeadraceError: INTERNAL where `release` has forgotten some of them, or they came before the buffer.
+            HeadraceError: INTERNAL where `release` has forgotten some of them.
         """
         with self._changed:
             if start.order < self._released.order:

@@ -222,8 +222,8 @@ class ChangeStream:
         if confirmed is not None and int(confirmed) > reached:
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"the slot {self._settings.slot!r} stands at {format_lsn(int(confirmed))}, behind the position "
-                f"{format_lsn(reached)} that was read last: what lies between is lost",
+                f"the slot {self._settings.slot!r} stands at {format_lsn(int(confirmed))}, beyond "
+                f"{format_lsn(reached)}, which was read last: what lies between is lost",
                 "It was recreated or moved by someone else: start with a new checkpoint and seed again.",
             )
         if written is not None and int(written) < reached:

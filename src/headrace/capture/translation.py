@@ -182,5 +182,5 @@ def _cells(row: Row, relation: Relation, old: Row | None = None, *, key_only: bo
         if known is UNCHANGED and old is not None and (column.key or old[position] is not None):
             known = old[position]
         if known is not UNCHANGED:
-            cells.append((column.name, known))  # type: ignore[arg-type]
+            cells.append((column.name, known))
     return cells

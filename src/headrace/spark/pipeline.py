@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.errors import HeadraceError
 from headrace.model import TableName
@@ -63,15 +62,17 @@ class DocumentsQuery:
             .start()
         )
 
-    def wait(self, stopping: threading.Event) -> HeadraceError | None:
-        """Return when `stopping` is set (None) or the query has failed (why)."""
-        while not stopping.is_set():
-            try:
-                if self._query.awaitTermination(_POLL_SECONDS):
-                    return None
-            except PySparkException as error:
-                return headrace_error(error)
-        return None
+    def failure(self) -> HeadraceError | None:
+        """Why the query is not running any more; None while it runs, or where it was stopped."""
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        return None if error is None else headrace_error(error)
+
+    @property
+    def active(self) -> bool:
+        """Whether the query runs."""
+        return bool(self._query.isActive)
 
     def stop(self, patience: float = 15.0) -> None:
         """End the query behind its current batch; one that takes longer is cut off, and repeated later.

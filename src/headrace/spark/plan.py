@@ -14,7 +14,7 @@ from typing import Self
 
 from headrace.catalog.table import Catalog
 from headrace.resolution import ResolutionPlan
-from headrace.sinks.opensearch import Endpoint, MetaAddress, WriterOptions
+from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
@@ -28,7 +28,7 @@ class DocumentsPlan:
     Attributes:
         specs: the indexes, by name.
         targets: index → what a bulk request addresses.
-        meta: where the applied position is kept.
+        slot: whose position is kept; with `prefix` it says where.
         skip_rejected: indexes that go on without a document that the sink refuses.
     """
 
@@ -37,7 +37,8 @@ class DocumentsPlan:
     resolution: ResolutionPlan
     targets: Mapping[str, str]
     writer: WriterOptions
-    meta: MetaAddress
+    slot: str
+    prefix: str
     skip_rejected: frozenset[str]
 
 
@@ -63,12 +64,15 @@ class Work:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """What `to_options` packed; only ever called on options that this process's own driver set."""
-        return cls(_unpacked(options[PLAN_OPTION]), _unpacked(options[SECRET_OPTION]))
+        plan, connections = _unpacked(options[PLAN_OPTION]), _unpacked(options[SECRET_OPTION])
+        assert isinstance(plan, DocumentsPlan)
+        assert isinstance(connections, Connections)
+        return cls(plan, connections)
 
 
 def _packed(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode("ascii")
 
 
-def _unpacked(text: str) -> object:  # type: ignore[misc]
+def _unpacked(text: str) -> object:
     return pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it

@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from headrace.model import Lsn
-from headrace.model.ranges import CtidRange
+from headrace.model import CtidRange, Lsn
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
 from headrace.spark.worker import Worker

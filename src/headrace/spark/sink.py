@@ -14,10 +14,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.errors import patiently
 from headrace.model import CHANGES_SCHEMA, Lsn
 from headrace.model.failpoints import reach
 from headrace.sinks.contract import WriteResult
-from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.sinks.opensearch import Client, Counters, MetaIndex
 from headrace.spark.plan import Work
 from headrace.spark.worker import Worker
 
@@ -61,24 +62,25 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
         done = [message for message in messages if isinstance(message, Applied)]
         if not done:
             return
-        work = Work.from_options(self._options)
-        client = Client(work.connections.sink)
-        try:
-            MetaIndex(client, work.plan.meta).advance(
-                max(message.position for message in done),
-                changes=sum(message.changes for message in done),
-                upserts=sum(message.result.upserted for message in done),
-                deletes=sum(message.result.deleted for message in done),
-            )
-        finally:
-            client.close()
+        counters = Counters(
+            changes=sum(message.changes for message in done),
+            upserts=sum(message.result.upserted for message in done),
+            deletes=sum(message.result.deleted for message in done),
+            batches=1,
+        )
+        for attempt in patiently():
+            with attempt:
+                _meta(self._options).advance(max(message.position for message in done), counters)
         reach("applied")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: what was written is right, and will be written again."""
 
 
-_WORKERS: dict[tuple[tuple[str, str], ...], Worker] = {}
+_Options = tuple[tuple[str, str], ...]
+
+_WORKERS: dict[_Options, Worker] = {}
+_METAS: dict[_Options, MetaIndex] = {}
 
 
 def _worker(options: dict[str, str]) -> Worker:
@@ -90,3 +92,15 @@ def _worker(options: dict[str, str]) -> Worker:
         _WORKERS.clear()
         _WORKERS[key] = Worker(Work.from_options(options))
     return _WORKERS[key]
+
+
+def _meta(options: dict[str, str]) -> MetaIndex:
+    """The pipeline's state, read once in this process; a foreign writer in between is an error."""
+    key = tuple(sorted(options.items()))
+    if key not in _METAS:
+        work = Work.from_options(options)
+        meta = MetaIndex(Client(work.connections.sink), work.plan.slot, work.plan.prefix)
+        meta.load()
+        _METAS.clear()
+        _METAS[key] = meta
+    return _METAS[key]

@@ -12,15 +12,15 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.assembly import Assembler, keys_of_ids
+from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
-from headrace.model import Key, Lsn, Op
+from headrace.model import CtidRange, Key, Lsn, Op, key_of_id
 from headrace.model.failpoints import reach
-from headrace.model.ranges import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.contract import WriteResult
-from headrace.sinks.opensearch import Client, OpenSearchWriter, enumerate_ids
+from headrace.sinks.opensearch import Client, OpenSearchWriter
+from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode
 from headrace.spark.plan import Work
 
@@ -94,11 +94,13 @@ class Worker:
         return work
 
     def _keys_in(self, index: str) -> Iterator[Key]:
-        """The keys of every document that the index holds (decision: no delete-by-query, it fences nothing)."""
+        """The keys of every document that the index holds: a delete-by-query would fence nothing."""
+        target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
         for attempt in patiently():
             with attempt:
-                ids = list(enumerate_ids(self._client, self._work.plan.targets[index]))
-        return keys_of_ids(ids, len(self._work.plan.specs[index].primary_key))
+                refresh(self._client, target)
+                found = list(ids(self._client, target))
+        return (key_of_id(one, width) for one in found)
 
     def _write(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12)."""

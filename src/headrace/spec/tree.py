@@ -117,7 +117,11 @@ class GeoField:
 
 @dataclass(frozen=True, slots=True)
 class MapField:
-    """A json column whose keys are data: `values` is the leaf type, `dynamic` leaves it to the index."""
+    """A json column whose keys are data.
+
+    `values` is the type key that all values share; where it is None, `dynamic` is true and the index
+    decides by what it sees.
+    """
 
     key: str
     column: str
@@ -169,6 +173,7 @@ class JoinField:
     order_by: tuple[Order, ...] = ()
     limit: int | None = None
     required: bool = False
+    options: tuple[tuple[str, object], ...] = ()
 
     @property
     def to_many(self) -> bool:
@@ -180,7 +185,8 @@ class JoinField:
 class AggregateField:
     """Related rows reduced to one value; exactly one of `foreign_key` and `through` is set.
 
-    `column` is empty for `count`; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for
+    `column` is None for `count` and `ids`; `primary_key` is the related table's, empty until the spec is
+    completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for
     `ids` that of its elements.
     """
 

@@ -1,0 +1,82 @@
+"""How do document keys become document operations? The one place of this room that reads the database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import keys_statement, range_parameters, range_statement
+from headrace.catalog.table import Catalog
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CtidRange, DocumentOperation, Key, Lsn
+from headrace.postgres.session import ReadSession
+from headrace.spec.tree import IndexSpec
+
+MOST_KEYS = 1000
+_CHUNK_BYTES = 16 * 1024 * 1024
+
+
+class Assembler:
+    """Reads the documents of one index through one session; used from one thread.
+
+    Raises:
+        HeadraceError: SCHEMA, where the spec asks for what cannot be rendered (see `plan_document`).
+    """
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        self._plan = plan_document(spec, catalog)
+        self._by_keys = keys_statement(self._plan)
+        self._chunk = MOST_KEYS
+
+    def assemble(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
+        """The operations that bring the documents of `keys` to what the database holds now.
+
+        An upsert for each root row that has one of the keys and is live, a delete for each id that no live
+        row has. Memory holds one chunk: at most 1000 documents, fewer where documents are large.
+
+        Args:
+            keys: texts of the key's columns in key order; several texts may mean one row.
+            version: what the session is known to see (decision 11), in bytes.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session; INTERNAL for a key of another shape.
+        """
+        start = 0
+        while start < len(keys):
+            chunk = keys[start : start + self._chunk]
+            start += len(chunk)
+            size = 0
+            for id_, body in self._session.query(self._by_keys, self._columns(chunk)):
+                operation = self._operation(id_, body, version)
+                size += len(operation.body or b"")
+                yield operation
+            self._adapt(size, len(chunk))
+
+    def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
+        """Upserts of all live documents whose root row lies in `part`, as a stream.
+
+        The session is busy until the iterator is exhausted or closed.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session.
+        """
+        statement = range_statement(self._plan, part)
+        for id_, body in self._session.stream(statement, range_parameters(part)):
+            yield self._operation(id_, body, version)
+
+    def _operation(self, id_: str, body: str | None, version: Lsn) -> DocumentOperation:
+        return DocumentOperation(self._plan.index, id_, version, None if body is None else body.encode())
+
+    def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
+        width = len(self._plan.key)
+        if any(len(key) != width or None in key for key in keys):
+            raise HeadraceError(
+                Kind.INTERNAL, f"index {self._plan.index} was asked for a key that is not {width} values"
+            )
+        return [list(part) for part in zip(*keys, strict=True)]
+
+    def _adapt(self, size: int, documents: int) -> None:
+        """Let the next chunk hold about 16 MiB at most."""
+        affordable = _CHUNK_BYTES * documents // max(size, 1)
+        self._chunk = max(1, min(MOST_KEYS, affordable))

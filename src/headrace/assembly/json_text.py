@@ -1,0 +1,98 @@
+"""How does a column's value become JSON text, inside PostgreSQL?
+
+Every expression here is NULL where the document holds null, so the caller adds what stands there instead.
+Numbers keep all their digits. What no search index accepts as a value (NaN, the infinities of numbers and
+dates) becomes null (docs/decisions/0020-values-without-json.md).
+"""
+
+from __future__ import annotations
+
+from headrace.catalog.comparison import is_foreign
+from headrace.catalog.table import Column
+from headrace.postgres.quoting import identifier
+
+TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "char", "citext"})
+AVERAGED = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8", "money"})
+FLOATS = frozenset({"float4", "float8"})
+
+_AS_PRINTED = frozenset({"int2", "int4", "int8", "oid", "bool", "jsonb"})
+_NEVER_ESCAPED = frozenset(
+    "uuid time timetz interval inet cidr macaddr macaddr8 bit varbit pg_lsn xid xid8".split()
+)
+_ELEMENT_WISE = frozenset("numeric float4 float8 money date timestamp timestamptz bytea json".split())
+_LINE_BREAKS = "chr(10) || chr(13)"
+
+
+def json_text(column: Column, sql: str) -> str:
+    """The JSON text of `sql`, an expression of the column's type, as SQL; NULL where it has none."""
+    if column.category == "A":
+        return _array(column.base_type.removeprefix("_"), sql)
+    return _scalar(column.base_type, sql)
+
+
+def number_text(base_type: str, sql: str) -> str:
+    """As `json_text`, for a number that an aggregate made."""
+    return _scalar(base_type, sql)
+
+
+def _scalar(base_type: str, sql: str) -> str:  # noqa: PLR0911, one for each way to write a value
+    if base_type in _AS_PRINTED:
+        return f"{sql}::text"
+    if base_type in _NEVER_ESCAPED:
+        return f"'\"' || {sql}::text || '\"'"
+    match base_type:
+        case "numeric" | "float4" | "float8":
+            return f"CASE WHEN {sql} < 'Infinity' AND {sql} > '-Infinity' THEN {sql}::text END"
+        case "money":
+            return f"{sql}::numeric::text"
+        case "date" | "timestamp" | "timestamptz":
+            return f"CASE WHEN isfinite({sql}) THEN to_json({sql})::text END"
+        case "bytea":
+            return f"'\"' || translate(encode({sql}, 'base64'), chr(10), '') || '\"'"
+        case "text" | "varchar" | "bpchar" | "citext" | "name" | "char":
+            return f"to_json({sql})::text"
+        case "json":
+            # Outside its strings JSON may hold line breaks, which would end the line of a bulk request.
+            return f"translate({sql}::text, {_LINE_BREAKS}, '  ')"
+        case _:
+            return f"translate(to_json({sql})::text, {_LINE_BREAKS}, '  ')"
+
+
+def _array(element: str, sql: str) -> str:
+    if element not in _ELEMENT_WISE:
+        return f"translate(to_json({sql})::text, {_LINE_BREAKS}, '  ')"
+    text = f"coalesce({_scalar(element, 'u.e')}, 'null')"
+    return (
+        f"CASE WHEN {sql} IS NOT NULL THEN (SELECT concat('[', string_agg({text}, ',' ORDER BY u.o), ']') "
+        f"FROM unnest({sql}) WITH ORDINALITY AS u (e, o)) END"
+    )
+
+
+def transformed(sql: str, transforms: tuple[str, ...]) -> str:
+    """The JSON text of a text after its transforms."""
+    text = f"{sql}::text"
+    for transform in transforms:
+        text = f"lower({text})" if transform == "lowercase" else f"btrim({text}, E' \\t\\n\\r\\f\\v')"
+    return f"to_json({text})::text"
+
+
+def point_text(lat: tuple[Column, str], lon: tuple[Column, str]) -> str:
+    """The JSON text of a point from two numbers; NULL where either has none."""
+    return f"'{{\"lat\":' || {_grouped(lat)} || ',\"lon\":' || {_grouped(lon)} || '}}'"
+
+
+def _grouped(value: tuple[Column, str]) -> str:
+    return f"({json_text(*value)})"
+
+
+def location_text(column: Column, sql: str) -> str:
+    """The JSON text of a point in one column: PostgreSQL's or PostGIS' point, or json or text as it is."""
+    if column.base_type == "point":
+        lon, lat = (_scalar("float8", f"({sql})[{axis}]") for axis in (0, 1))
+    elif column.base_type in ("geometry", "geography") and is_foreign(column):
+        schema = identifier(column.type_schema)
+        point = f"{sql}::{schema}.geometry"
+        lon, lat = (_scalar("float8", f"{schema}.st_{axis}({point})") for axis in ("x", "y"))
+    else:
+        return json_text(column, sql)
+    return f"'{{\"lat\":' || ({lat}) || ',\"lon\":' || ({lon}) || '}}'"

@@ -1,0 +1,137 @@
+"""What does a document consist of, once every name has found its column?
+
+The nodes between the user's tree (`headrace.spec.tree`) and SQL: `lowering` makes them, `render` turns them
+into text. Pure values; a node knows columns and tables as the catalog describes them, and no alias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.catalog.table import Column, Table
+from headrace.spec.tree import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A filter and the column that it tests; None for `raw`."""
+
+    filter: Filter
+    column: Column | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnValue:
+    """One column; `default` is the JSON text that stands where it is null."""
+
+    column: Column
+    transforms: tuple[Literal["lowercase", "trim"], ...] = ()
+    default: str = "null"
+
+
+@dataclass(frozen=True, slots=True)
+class PointValue:
+    """A point from two numeric columns; null where either is."""
+
+    lat: Column
+    lon: Column
+
+
+@dataclass(frozen=True, slots=True)
+class LocationValue:
+    """A point from one column that holds it."""
+
+    column: Column
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantValue:
+    """The same JSON text in every document."""
+
+    json: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectValue:
+    """Members from the same row."""
+
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """The table between a parent and its related rows: `left` equals `parent`, `right` equals `related`."""
+
+    table: Table
+    left: Column
+    parent: Column
+    right: Column
+    related: Column
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """The rows of `table` that belong to a parent row.
+
+    Exactly one of `links` (pairs: the related row's column, the parent's) and `junction` is set. Each
+    related row counts once, however often a junction names it. `key` tells the related rows apart.
+    """
+
+    table: Table
+    key: tuple[Column, ...]
+    links: tuple[tuple[Column, Column], ...]
+    junction: Junction | None
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedValue:
+    """Related rows as a list, or the first of them as an object or null."""
+
+    relation: Relation
+    members: tuple[Member, ...]
+    order: tuple[tuple[Column, bool], ...]
+    """Columns and whether they descend; the relation's key always follows."""
+    limit: int | None
+    many: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateValue:
+    """Related rows reduced to one value; `column` is None where rows are counted."""
+
+    op: Literal["count", "sum", "avg", "min", "max", "ids"]
+    relation: Relation
+    column: Column | None
+
+
+Value = ColumnValue | PointValue | LocationValue | ConstantValue | ObjectValue | RelatedValue | AggregateValue
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A key of a JSON object and its value."""
+
+    key: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A root row is no document where `column` is true (a boolean) or not null, and `conditions` hold."""
+
+    column: Column
+    conditions: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPlan:
+    """The documents of one index; `key` in the order in which ids are formed."""
+
+    index: str
+    table: Table
+    key: tuple[Column, ...]
+    members: tuple[Member, ...]
+    conditions: tuple[Condition, ...]
+    deletion: Deletion | None

@@ -1,0 +1,249 @@
+"""What SQL text makes the JSON of one document?
+
+Objects are made by `concat`, which measured about 30 % faster than `json_build_object` and knows neither
+its 100 arguments nor a 63-byte limit on keys once nested. Related rows are correlated subqueries. Each list
+ends its order with the related row's key, so it is a function of committed data: text keys by code point,
+which no server's locale changes, the user's own terms by their column's collation, NULL last where a term
+ascends and first where it descends.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NamedTuple, assert_never
+
+from headrace.assembly.conditions import column_sql, plain_conditions, raw_conditions
+from headrace.assembly.json_text import (
+    FLOATS,
+    TEXTUAL,
+    json_text,
+    location_text,
+    number_text,
+    point_text,
+    transformed,
+)
+from headrace.assembly.plan import (
+    AggregateValue,
+    ColumnValue,
+    ConstantValue,
+    LocationValue,
+    Member,
+    ObjectValue,
+    PointValue,
+    RelatedValue,
+    Relation,
+    Value,
+)
+from headrace.catalog.comparison import INTEGERS, equal, is_foreign
+from headrace.catalog.table import Column
+from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.quoting import table as table_sql
+
+_ARGUMENTS = 90
+_EXACT_ORDER = INTEGERS | {"date", "timestamp", "timestamptz", "text", "varchar", "money"}
+_WITHOUT_MINIMUM = frozenset({"bool", "uuid", "bytea", "jsonb"})
+
+
+class Text(NamedTuple):
+    """A part of the document that is the same for every row."""
+
+    text: str
+
+
+Part = Text | str
+"""A fixed text, or an SQL expression that is never NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """The name of a row in the statement, by its depth in the tree."""
+
+    depth: int
+
+    def __str__(self) -> str:
+        return f"t{self.depth}"
+
+    @property
+    def below(self) -> Alias:
+        """The name of a related row."""
+        return Alias(self.depth + 1)
+
+
+def render_object(members: tuple[Member, ...], alias: Alias) -> str:
+    """The JSON object of the row called `alias`, as an SQL expression that is never NULL."""
+    return concatenated(_object_parts(members, alias))
+
+
+def concatenated(parts: list[Part]) -> str:
+    """`parts` as one text, with neighbouring fixed texts made one and at most 90 arguments a call."""
+    merged: list[Part] = []
+    for part in parts:
+        if isinstance(part, Text) and merged and isinstance(merged[-1], Text):
+            merged[-1] = Text(merged[-1].text + part.text)
+        else:
+            merged.append(part)
+    arguments = [literal(part.text).strip() if isinstance(part, Text) else part for part in merged]
+    while len(arguments) > _ARGUMENTS:
+        groups = range(0, len(arguments), _ARGUMENTS)
+        arguments = [f"concat({', '.join(arguments[start : start + _ARGUMENTS])})" for start in groups]
+    return f"concat({', '.join(arguments)})"
+
+
+def _object_parts(members: tuple[Member, ...], alias: Alias) -> list[Part]:
+    parts: list[Part] = []
+    for number, member in enumerate(members):
+        parts.append(Text(("," if number else "{") + json.dumps(member.key, ensure_ascii=False) + ":"))
+        parts += _value_parts(member.value, alias)
+    return [*parts, Text("}" if members else "{}")]
+
+
+def _value_parts(value: Value, alias: Alias) -> list[Part]:  # noqa: PLR0911, one for each kind
+    match value:
+        case ConstantValue(text):
+            return [Text(text)]
+        case ObjectValue(members):
+            return _object_parts(members, alias)
+        case ColumnValue(column, transforms, default):
+            sql = column_sql(str(alias), column)
+            text = transformed(sql, transforms) if transforms else json_text(column, sql)
+            return [f"coalesce({text}, {literal(default).strip()})"]
+        case PointValue(lat, lon):
+            names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
+            return [f"coalesce({point_text(names[0], names[1])}, 'null')"]
+        case LocationValue(column):
+            return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
+        case RelatedValue():
+            return [_list(value, alias) if value.many else _one(value, alias)]
+        case AggregateValue():
+            return [_aggregate(value, alias)]
+        case _:
+            assert_never(value)
+
+
+def _list(value: RelatedValue, parent: Alias) -> str:
+    alias = parent.below
+    source, conditions = _rows(value.relation, parent)
+    order = _order(value, alias)
+    if value.limit is not None:
+        rows = f"SELECT {alias}.* FROM {source}{_where(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        source, conditions = f"({rows}) AS {alias}", []
+    items = f"string_agg({render_object(value.members, alias)}, ',' ORDER BY {order})"
+    return f"(SELECT concat('[', {items}, ']') FROM {source}{_where(conditions)})"
+
+
+def _one(value: RelatedValue, parent: Alias) -> str:
+    alias = parent.below
+    source, conditions = _rows(value.relation, parent)
+    row = f"SELECT {render_object(value.members, alias)} FROM {source}{_where(conditions)}"
+    if not _is_single(value.relation):
+        row += f" ORDER BY {_order(value, alias)} LIMIT 1"
+    return f"coalesce(({row}), 'null')"
+
+
+def _is_single(relation: Relation) -> bool:
+    linked = {column.name for column, _ in relation.links}
+    keys = [set(key.columns) for key in relation.table.unique_keys]
+    return any(key <= linked for key in keys)
+
+
+def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
+    """The FROM item of the related rows, and the conditions that belong into WHERE."""
+    alias = parent.below
+    source = f"{table_sql(relation.table.name)} AS {alias}"
+    raw = raw_conditions(relation.conditions)
+    if raw:
+        source = f"(SELECT * FROM {table_sql(relation.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
+    links = [
+        equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
+        for ours, theirs in relation.links
+    ]
+    between = relation.junction
+    if between is not None:
+        name = f"j{alias.depth}"
+        linked = equal(
+            column_sql(name, between.left),
+            between.left,
+            column_sql(str(parent), between.parent),
+            between.parent,
+        )
+        meets = equal(
+            column_sql(name, between.right),
+            between.right,
+            column_sql(str(alias), between.related),
+            between.related,
+        )
+        rows = f"SELECT FROM {table_sql(between.table.name)} AS {name} WHERE {linked} AND {meets}"
+        links = [f"EXISTS ({rows})"]
+    return source, links + plain_conditions(relation.conditions, str(alias))
+
+
+def _where(conditions: list[str]) -> str:
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def _order(value: RelatedValue, alias: Alias) -> str:
+    terms = [
+        f"{column_sql(str(alias), column)} {'DESC NULLS FIRST' if descending else 'ASC NULLS LAST'}"
+        for column, descending in value.order
+    ]
+    return ", ".join([*terms, *_key_order(value.relation, alias)])
+
+
+def _key_order(relation: Relation, alias: Alias) -> list[str]:
+    return [
+        column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
+        for column in relation.key
+    ]
+
+
+def _aggregate(value: AggregateValue, parent: Alias) -> str:
+    alias = parent.below
+    source, conditions = _rows(value.relation, parent)
+    key_order = ", ".join(_key_order(value.relation, alias))
+    return f"(SELECT {_reduced(value, alias, key_order)} FROM {source}{_where(conditions)})"
+
+
+def _reduced(value: AggregateValue, alias: Alias, key_order: str) -> str:
+    column = value.column
+    if column is None:
+        return "count(*)::text"
+    sql = column_sql(str(alias), column)
+    match value.op:
+        case "count":
+            return f"count({sql})::text"
+        case "ids":
+            element = f"coalesce({json_text(column, sql)}, 'null')"
+            return f"concat('[', string_agg({element}, ',' ORDER BY {key_order}), ']')"
+        case "sum":
+            return f"coalesce({_sum(column, sql, key_order)}, 'null')"
+        case "avg":
+            return f"coalesce({_average(column, sql, key_order)}, 'null')"
+        case "min" | "max":
+            return f"coalesce({json_text(column, _extreme(value.op, column, sql, key_order))}, 'null')"
+
+
+def _sum(column: Column, sql: str, key_order: str) -> str:
+    if column.base_type in FLOATS:
+        return number_text("float8", f"sum({sql} ORDER BY {key_order})")
+    exact = sql if column.base_type != "money" else f"{sql}::numeric"
+    return number_text("numeric", f"sum({exact})::numeric")
+
+
+def _average(column: Column, sql: str, key_order: str) -> str:
+    """The mean as a double; exact numbers are divided with more digits than a double has."""
+    if column.base_type in FLOATS:
+        return number_text("float8", f"avg({sql} ORDER BY {key_order})")
+    mean = f"(round(sum({sql}::numeric), 30) / nullif(count({sql}), 0))::float8"
+    return number_text("float8", mean)
+
+
+def _extreme(op: str, column: Column, sql: str, key_order: str) -> str:
+    """The least or greatest value; among equal ones that are written differently, one fixed choice."""
+    if column.base_type in _WITHOUT_MINIMUM:
+        direction = "DESC" if op == "max" else "ASC"
+        return f"(array_agg({sql} ORDER BY {sql} {direction}) FILTER (WHERE {sql} IS NOT NULL))[1]"
+    function = f"{identifier(column.type_schema)}.{op}" if is_foreign(column) else op
+    if column.base_type in _EXACT_ORDER or column.category == "E":
+        return f"{function}({sql})"
+    return f"{function}({sql} ORDER BY {key_order})"

@@ -1,0 +1,58 @@
+"""How does a text value become a value of a column's type again, and how are such values compared?
+
+Reading sessions pin `search_path` to `pg_catalog`. There, the operators of a type that an extension
+brought (citext, ltree) are not found by their bare symbol, and citext would silently be compared as text:
+they are named with their schema.
+"""
+
+from __future__ import annotations
+
+from headrace.catalog.table import Column
+from headrace.postgres.quoting import identifier
+
+INTEGERS = frozenset({"int2", "int4", "int8"})
+_TEXTS = frozenset({"text", "varchar"})
+_BUILT_IN = frozenset(
+    "bit bool bpchar bytea char cidr date float4 float8 inet int2 int4 int8 interval json jsonb macaddr "
+    "macaddr8 money name numeric oid point text time timestamp timestamptz timetz tsvector uuid varbit "
+    "varchar xml xid xid8 pg_lsn".split()
+)
+_WITH_OPERATORS_OF_THEIR_OWN = "SUNDTGIVZ"
+
+
+def cast_type(column: Column) -> str:
+    """The type, as SQL, that a text is cast to before it is compared with `column`.
+
+    Without the modifier for PostgreSQL's own types: `'abcdef'::varchar(3)` would silently cut the value.
+    """
+    if column.type_schema == "pg_catalog":
+        return f"pg_catalog.{identifier(column.base_type)}"
+    return column.type
+
+
+def operator(column: Column, symbol: str) -> str:
+    """The operator `symbol` of the column's type, as SQL that needs no search path."""
+    return f"OPERATOR({identifier(column.type_schema)}.{symbol})" if is_foreign(column) else symbol
+
+
+def is_foreign(column: Column) -> bool:
+    """Whether the type, domains followed, is neither PostgreSQL's own nor built from such types."""
+    return (
+        column.type_schema != "pg_catalog"
+        and column.category in _WITH_OPERATORS_OF_THEIR_OWN
+        and column.base_type not in _BUILT_IN
+    )
+
+
+def equal(left: str, left_column: Column, right: str, right_column: Column) -> str:
+    """The condition that two values are the same key, as SQL."""
+    typed = left_column if is_foreign(left_column) else right_column
+    return f"{left} {operator(typed, '=')} {right}"
+
+
+def same_text(left: Column, right: Column) -> bool:
+    """Whether equal values of both columns are also the same key when only their text is passed on."""
+    return any(
+        left.base_type in family and right.base_type in family
+        for family in (INTEGERS, _TEXTS, {left.base_type})
+    )

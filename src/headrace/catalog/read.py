@@ -1,0 +1,256 @@
+"""How is the catalog read? Five set-based queries, whatever the number of tables."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.catalog.table import Catalog, Column, ForeignKey, ReplicaIdentity, Table, UniqueKey
+from headrace.model import TableName
+from headrace.postgres.session import ReadSession
+
+_TABLES = """
+SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, c.relreplident::text,
+       greatest(c.reltuples, 0)::bigint
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+
+_LEAVES = """
+SELECT root.oid::bigint, n.nspname::text, c.relname::text, c.oid::bigint, c.relreplident::text,
+       greatest(c.reltuples, 0)::bigint
+FROM unnest($1::text[]::oid[]) AS root (oid)
+CROSS JOIN LATERAL pg_partition_tree(root.oid) AS part
+JOIN pg_class c ON c.oid = part.relid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE part.isleaf AND c.oid <> root.oid
+ORDER BY 1, 2, 3
+"""
+
+# A domain is followed to its base, also as an array's element. A NOT NULL that was added NOT VALID
+# (PostgreSQL 18) does not hold for the rows that are there.
+_COLUMNS = """
+WITH RECURSIVE attribute AS (
+    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated,
+           a.attnotnull AND NOT EXISTS (
+               SELECT FROM pg_constraint k
+               WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
+                 AND a.attnum = ANY (k.conkey)
+           ) AS not_null
+    FROM pg_attribute a
+    WHERE a.attrelid = ANY ($1::text[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
+),
+chain (declared, reached, prefix) AS (
+    SELECT DISTINCT atttypid, atttypid, '' FROM attribute
+    UNION ALL
+    SELECT chain.declared,
+           CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
+           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END
+    FROM chain JOIN pg_type t ON t.oid = chain.reached
+    WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
+)
+SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod),
+       chain.prefix || base.typname, n.nspname::text,
+       CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
+       a.not_null, a.attgenerated <> ''
+FROM attribute a
+JOIN pg_type declared ON declared.oid = a.atttypid
+JOIN pg_namespace n ON n.oid = declared.typnamespace
+JOIN chain ON chain.declared = a.atttypid
+JOIN pg_type base ON base.oid = chain.reached
+WHERE base.typtype <> 'd' AND NOT (base.typcategory = 'A' AND base.typelem <> 0)
+ORDER BY a.attrelid, a.attnum
+"""
+
+_INDEXES = """
+SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
+       i.indisunique, i.indisprimary, i.indimmediate, i.indisreplident, i.indpred IS NOT NULL,
+       ARRAY(SELECT a.attname::text
+             FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, position)
+             LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum <> 0
+             WHERE k.position <= i.indnkeyatts ORDER BY k.position)
+FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_am m ON m.oid = c.relam
+WHERE i.indrelid = ANY ($1::text[]::oid[]) AND i.indisvalid AND i.indislive
+ORDER BY i.indrelid, i.indisprimary DESC, c.relname
+"""
+
+# A constraint that only repeats another one of the same table for a partition of its target is left out.
+_FOREIGN_KEYS = """
+SELECT k.conrelid::bigint, n.nspname::text, c.relname::text,
+       ARRAY(SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u (attnum, position)
+             JOIN pg_attribute a ON a.attrelid = k.conrelid AND a.attnum = u.attnum ORDER BY u.position),
+       ARRAY(SELECT a.attname::text FROM unnest(k.confkey) WITH ORDINALITY AS u (attnum, position)
+             JOIN pg_attribute a ON a.attrelid = k.confrelid AND a.attnum = u.attnum ORDER BY u.position)
+FROM pg_constraint k
+JOIN pg_class c ON c.oid = k.confrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_constraint parent ON parent.oid = k.conparentid
+WHERE k.contype = 'f' AND k.conrelid = ANY ($1::text[]::oid[])
+  AND parent.conrelid IS DISTINCT FROM k.conrelid
+ORDER BY k.conrelid, k.conname
+"""
+
+_ALL = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relpersistence = 'p'
+  AND n.nspname <> 'information_schema' AND n.nspname NOT LIKE 'pg\\_%'
+ORDER BY 1, 2
+"""
+
+_IDENTITIES: dict[str, ReplicaIdentity] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+_EQUALITY = ("btree", "hash")
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    name: str
+    method: str
+    unique: bool
+    primary: bool
+    immediate: bool
+    identity: bool
+    partial: bool
+    columns: tuple[str | None, ...]
+    """In index order; None stands for an expression."""
+
+    @property
+    def leading(self) -> tuple[str, ...]:
+        """The columns before the first expression."""
+        result: list[str] = []
+        for column in self.columns:
+            if column is None:
+                break
+            result.append(column)
+        return tuple(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Identity:
+    kind: ReplicaIdentity
+    columns: tuple[str, ...]
+
+
+def list_tables(session: ReadSession) -> list[TableName]:
+    """Every permanent table of the users, partitions left out, in order.
+
+    Raises:
+        HeadraceError: CONNECTION or DATABASE.
+    """
+    return [TableName(schema, name) for schema, name in session.query(_ALL)]
+
+
+def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
+    """What the database says about `tables`; those that it does not have are absent.
+
+    Raises:
+        HeadraceError: CONNECTION or DATABASE.
+    """
+    wanted = sorted(set(tables))
+    found = session.query(_TABLES, ([name.schema for name in wanted], [name.name for name in wanted]))
+    oids = [row[2] for row in found]
+    leaves = _grouped(session.query(_LEAVES, (_texts(row[2] for row in found if row[3] == "p"),)))
+    every = _texts([*oids, *(leaf[2] for rows in leaves.values() for leaf in rows)])
+    columns = {
+        oid: tuple(Column(*row) for row in rows)
+        for oid, rows in _grouped(session.query(_COLUMNS, (every,))).items()
+    }
+    indexes = {
+        oid: [_index(row) for row in rows]
+        for oid, rows in _grouped(session.query(_INDEXES, (every,))).items()
+    }
+    foreign_keys = _grouped(session.query(_FOREIGN_KEYS, (_texts(oids),)))
+    result: dict[TableName, Table] = {}
+    for schema, name, oid, kind, identity, estimate in found:
+        own = columns.get(oid, ())
+        parts = leaves.get(oid, [])
+        carried = [_identity(leaf[3], columns.get(leaf[2], ()), indexes.get(leaf[2], [])) for leaf in parts]
+        known = _common(carried, own) if carried else _identity(identity, own, indexes.get(oid, []))
+        result[TableName(schema, name)] = Table(
+            name=TableName(schema, name),
+            oid=oid,
+            kind=kind,
+            columns=own,
+            unique_keys=_unique_keys(indexes.get(oid, []), own),
+            foreign_keys=_foreign_keys(foreign_keys.get(oid, [])),
+            indexed=_indexed(indexes.get(oid, [])),
+            replica_identity=known.kind,
+            identity_columns=known.columns,
+            row_estimate=sum(leaf[4] for leaf in parts) if parts else estimate,
+            partitions=tuple(TableName(leaf[0], leaf[1]) for leaf in parts),
+        )
+    return Catalog(result)
+
+
+def _index(row: tuple[Any, ...]) -> _Index:
+    *facts, columns = row
+    return _Index(*facts, tuple(columns))  # type: ignore[call-arg]  # mypy does not count a starred list
+
+
+def _texts(oids: Iterable[int]) -> list[str]:
+    return [str(oid) for oid in oids]
+
+
+def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
+    """Rows by their first column, which is taken off."""
+    result: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
+    for row in rows:
+        result[row[0]].append(row[1:])
+    return dict(result)
+
+
+def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[UniqueKey, ...]:
+    not_null = {column.name for column in columns if column.not_null}
+    return tuple(
+        UniqueKey(index.name, index.leading, index.primary, not_null.issuperset(index.leading))
+        for index in indexes
+        if index.unique and not index.partial and None not in index.columns
+    )
+
+
+def _indexed(indexes: Sequence[_Index]) -> tuple[tuple[str, ...], ...]:
+    """What an equality on leading columns can use."""
+    return tuple(
+        index.leading
+        for index in indexes
+        if not index.partial and index.method in _EQUALITY and index.leading
+    )
+
+
+def _foreign_keys(rows: Sequence[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
+    keys = [
+        ForeignKey(tuple(own), TableName(schema, name), tuple(other)) for schema, name, own, other in rows
+    ]
+    return tuple(dict.fromkeys(keys))
+
+
+def _identity(letter: str, columns: Sequence[Column], indexes: Sequence[_Index]) -> _Identity:
+    """What an old tuple of a table that holds rows carries; a deferrable key is none."""
+    kind = _IDENTITIES[letter]
+    if kind == "full":
+        return _Identity(kind, tuple(column.name for column in columns if not column.generated))
+    if kind == "nothing":
+        return _Identity(kind, ())
+    for index in indexes:
+        if index.immediate and (index.primary if kind == "default" else index.identity):
+            return _Identity(kind, index.leading)
+    return _Identity(kind, ())
+
+
+def _common(leaves: Sequence[_Identity], columns: Sequence[Column]) -> _Identity:
+    """What the old tuples of every leaf carry."""
+    kinds = {leaf.kind for leaf in leaves}
+    carried = tuple(column.name for column in columns if all(column.name in leaf.columns for leaf in leaves))
+    if len(kinds) == 1:
+        return _Identity(leaves[0].kind, carried if kinds != {"default"} else _ordered(leaves, carried))
+    return _Identity("index" if carried else "nothing", carried)
+
+
+def _ordered(leaves: Sequence[_Identity], carried: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(column for column in leaves[0].columns if column in carried)

@@ -1,0 +1,90 @@
+"""How are filters, orders and junctions read?"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from yaml.nodes import Node, SequenceNode
+
+from headrace.model import TableName
+from headrace.spec import language
+from headrace.spec.document import describe, kind_of
+from headrace.spec.reading import Record, mapping
+from headrace.spec.tree import Filter, Order, Place, Scalar, Through
+
+_PAIR = 2
+
+
+def read_filters(record: Record, key: str = "filters") -> tuple[Filter, ...]:
+    """The conditions under `key`."""
+    return tuple(_filter(one) for one in record.records(key, language.FILTER, "a filter"))
+
+
+def _filter(record: Record) -> Filter:
+    if record.has("raw"):
+        for key in ("column", "op", "value"):
+            record.refuse(key, f"a raw filter takes no {key!r}")
+        return Filter(op="raw", column=None, values=(), raw=record.text("raw"), place=record.at("raw"))
+    column = record.identifier("column")
+    op = record.choice("op", language.FILTER_OPS)
+    values = _values(record, op) if op else ()
+    return Filter(op=cast(Any, op), column=column, values=values, raw=None, place=record.place)
+
+
+def _values(record: Record, op: str) -> tuple[Scalar, ...]:
+    """The operands, as many as `op` takes."""
+    if op in ("is_null", "is_not_null"):
+        record.refuse("value", f"{op!r} takes no value")
+        return ()
+    node = record.need("value", "Write `value:`; for NULL use `op: is_null` or `op: is_not_null`.")
+    if node is None:
+        return ()
+    listed = op in ("in", "not_in", "between")
+    if listed != isinstance(node, SequenceNode):
+        wanted = "a list" if listed else "a single value"
+        record.notes.add(
+            node,
+            f"{op!r} takes {wanted}, found {describe(node)}",
+            "Write `[a, b]`." if listed else "Use `op: in`.",
+        )
+        return ()
+    nodes: list[Node] = list(node.value) if listed else [node]
+    if op == "between" and len(nodes) != _PAIR:
+        record.notes.add(
+            node, f"'between' takes exactly two values, found {len(nodes)}", "Write `[lower, upper]`."
+        )
+    values = []
+    for one in nodes:
+        if kind_of(one) == "null":
+            record.notes.add(
+                one, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
+            )
+            continue
+        value = record.scalar(one, exact=True)
+        if value is not None:
+            values.append(value)
+    return tuple(values)
+
+
+def read_order(record: Record) -> tuple[Order, ...]:
+    """The terms of `order_by`."""
+    return tuple(
+        Order(
+            column=one.identifier("column"),
+            descending=one.choice("direction", ("asc", "desc"), required=False) == "desc",
+        )
+        for one in record.records("order_by", language.ORDER, "an order_by term")
+    )
+
+
+def read_through(record: Record, schema: str) -> tuple[Through, Place] | None:
+    """The junction, which lies in `schema` unless it says otherwise, and where it stands."""
+    node = record.get("through")
+    if node is None or not mapping(node, record.notes, "through"):
+        return None
+    junction = Record(record.notes, node, language.THROUGH, "through")
+    table = TableName(junction.identifier("schema", schema), junction.identifier("table"))
+    return (
+        Through(table, junction.identifier("left_key"), junction.identifier("right_key")),
+        junction.place,
+    )

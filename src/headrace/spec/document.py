@@ -1,0 +1,288 @@
+"""What does the text of a schema file hold, as YAML nodes that know their place?
+
+YAML 1.2's core schema: `yes`, `no`, `on` and `off` are text, so that a column may be called `on`; a
+date is text too. Anchors work; a node that holds itself, an expansion bomb and absurd depth do not.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import yaml
+from yaml.composer import Composer
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.parser import Parser
+from yaml.reader import Reader, ReaderError
+from yaml.resolver import BaseResolver
+from yaml.scanner import Scanner
+
+from headrace.errors import HeadraceError, Kind
+from headrace.spec.problems import LocatedError
+from headrace.spec.tree import Place, Scalar
+
+_TAG = "tag:yaml.org,2002:"
+_MOST_EVENTS = 100_000
+_MOST_NODES = 100_000
+_DEEPEST = 64
+_LONGEST_NUMBER = 400
+_LONGEST_LINE = 160
+
+_NULL = re.compile(r"~|null|Null|NULL|")
+_BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's name and lines, from which places are made."""
+
+    file: Path
+    lines: tuple[str, ...]
+
+    def place(self, line: int, column: int) -> Place:
+        """The place at a line and column that count from 0, as PyYAML's marks do."""
+        text = self.lines[line] if line < len(self.lines) else ""
+        return Place(self.file, line + 1, column + 1, text[:_LONGEST_LINE])
+
+    def of(self, node: Node) -> Place:
+        """Where `node` begins."""
+        mark = node.start_mark
+        return self.place(mark.line, mark.column)
+
+
+class _CoreResolver(BaseResolver):
+    """Gives a plain scalar its type by YAML 1.2's core schema."""
+
+    def resolve(self, kind: type[Node], value: str | None, implicit: object) -> str:
+        if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
+            return _TAG + core_type(value or "")
+        names: dict[object, str] = {ScalarNode: "str", SequenceNode: "seq", MappingNode: "map"}
+        return _TAG + names[kind]
+
+
+class _Loader(Reader, Scanner, Parser, Composer, _CoreResolver):
+    def __init__(self, text: str) -> None:
+        Reader.__init__(self, text)
+        Scanner.__init__(self)
+        Parser.__init__(self)
+        Composer.__init__(self)
+        _CoreResolver.__init__(self)
+
+
+def core_type(text: str) -> str:
+    """The type of the plain scalar `text`: `null`, `bool`, `int`, `float` or `str`."""
+    if _NULL.fullmatch(text):
+        return "null"
+    if _BOOLEAN.fullmatch(text):
+        return "bool"
+    if len(text) <= _LONGEST_NUMBER and _INTEGER.fullmatch(text):
+        return "int"
+    if len(text) <= _LONGEST_NUMBER and (_FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
+        return "float"
+    return "str"
+
+
+def read_source(file: Path) -> tuple[Source, str]:
+    """A file's text and its lines.
+
+    Raises:
+        HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise HeadraceError(
+            Kind.SCHEMA, f"{file}: the schema file cannot be read: {error.strerror}", "Check the path."
+        ) from error
+    except ValueError as error:
+        raise HeadraceError(Kind.SCHEMA, f"{str(file)!r} is not a path", "Check the path.") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line, column = before.count(b"\n"), len(before) - (before.rfind(b"\n") + 1)
+        raise LocatedError(
+            Kind.SCHEMA,
+            Place(file, line + 1, column + 1),
+            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            "Save the file as UTF-8.",
+        ) from error
+    return Source(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
+
+
+def compose(source: Source, text: str) -> MappingNode:
+    """The root mapping of a file that holds one YAML document.
+
+    Raises:
+        LocatedError: SCHEMA, with the place where the text stops being YAML that we take.
+    """
+    try:
+        _check_events(source, text)
+        node = _Loader(text).get_single_node()
+    except ReaderError as error:
+        position = error.position if isinstance(error.position, int) else 0
+        before = text[:position]
+        raise LocatedError(
+            Kind.SCHEMA,
+            source.place(before.count("\n"), position - (before.rfind("\n") + 1)),
+            f"character U+{ord(text[position : position + 1] or chr(0)):04X} may not stand in YAML",
+            "Remove it.",
+        ) from error
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(source, error) from error
+    except (ValueError, OverflowError) as error:
+        raise LocatedError(
+            Kind.SCHEMA, source.place(0, 0), "an escape sequence names no character", "Write it plainly."
+        ) from error
+    if node is None:
+        raise LocatedError(
+            Kind.SCHEMA, source.place(0, 0), "the file is empty", "Write version, table, primary_key, fields."
+        )
+    if not isinstance(node, MappingNode):
+        raise LocatedError(
+            Kind.SCHEMA,
+            source.of(node),
+            f"the file holds {describe(node)}, not a mapping",
+            "Begin with `version: 1`.",
+        )
+    return node
+
+
+def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> LocatedError:
+    mark = error.problem_mark or error.context_mark
+    place = source.place(mark.line, mark.column) if mark is not None else source.place(0, 0)
+    problem = " ".join(str(error.problem or error.context or "not YAML").split())
+    if "\\t" in problem:
+        return LocatedError(
+            Kind.SCHEMA, place, "a tab cannot indent YAML", "Indent with spaces, two for each level."
+        )
+    if "expected a single document" in str(error.context):
+        return LocatedError(
+            Kind.SCHEMA, place, "a second document begins", "Write one schema per file, without `---`."
+        )
+    return LocatedError(Kind.SCHEMA, place, f"not YAML: {problem}", "Check indentation and quotes.")
+
+
+def _check_events(source: Source, text: str) -> None:
+    """Refuse, before anything recurses, what no schema needs and what could hang or crash a reader."""
+    loader = _Loader(text)
+    open_anchors: list[str | None] = []
+    count = 0
+    while loader.check_event():
+        event = loader.get_event()  # type: ignore[no-untyped-call]
+        count += 1
+        problem = ""
+        if isinstance(event, yaml.CollectionStartEvent):
+            open_anchors.append(event.anchor)
+            problem = "nested too deeply" if len(open_anchors) > _DEEPEST else ""
+        elif isinstance(event, yaml.CollectionEndEvent):
+            open_anchors.pop()
+        elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:
+            problem = f"the anchor {event.anchor!r} holds itself"
+        elif isinstance(event, yaml.ScalarEvent):
+            problem = _bad_character(event.value)
+        if count > _MOST_EVENTS:
+            problem = "the file is too long for a schema"
+        if problem:
+            mark = event.start_mark
+            raise LocatedError(Kind.SCHEMA, source.place(mark.line, mark.column), problem)
+
+
+def _bad_character(text: str) -> str:
+    if "\0" in text:
+        return "a text holds a NUL character, which PostgreSQL cannot store"
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        return "a text holds half of a surrogate pair"
+    return ""
+
+
+def kind_of(node: Node) -> str:
+    """`null`, `bool`, `int`, `float`, `str`, `seq`, `map`, or the tag of something else."""
+    tag = str(node.tag)
+    return tag.removeprefix(_TAG)
+
+
+_NAMES = {
+    "null": "nothing",
+    "bool": "a boolean",
+    "int": "a number",
+    "float": "a number",
+    "str": "text",
+    "seq": "a list",
+    "map": "a mapping",
+}
+
+
+def describe(node: Node) -> str:
+    """What `node` is, for messages."""
+    return _NAMES.get(kind_of(node), f"the tag {node.tag}")
+
+
+def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
+    """The value of a scalar node; with `exact`, a number that a double cannot hold stays text.
+
+    Raises:
+        ValueError: not a scalar of a known type, or its tag and its text disagree.
+    """
+    kind, text = kind_of(node), node.value
+    if not isinstance(node, ScalarNode) or kind not in _NAMES or kind in ("seq", "map"):
+        raise ValueError(f"expected a single value, found {describe(node)}")
+    if kind in ("null", "str"):
+        return None if kind == "null" else str(text)
+    if core_type(text) != kind and not (kind == "float" and core_type(text) == "int"):
+        raise ValueError(f"{text!r} is not {_NAMES[kind]}")
+    if kind == "bool":
+        return bool(text.lower() == "true")
+    if kind == "int":
+        return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
+    return _float(text, exact=exact)
+
+
+def _float(text: str, *, exact: bool) -> float | str:
+    if _SPECIAL.fullmatch(text):
+        name = {"n": "NaN", "i": "Infinity"}[text.lstrip("+-.")[0].lower()]
+        number = float(text.lower().replace(".", ""))
+        shown = "-" + name if text.startswith("-") else name
+        if exact:
+            return shown
+        raise ValueError(f"{shown} has no place in a JSON document")
+    number = float(text)
+    if math.isfinite(number) and (not exact or Decimal(text) == Decimal(repr(number))):
+        return number
+    if exact:
+        return text
+    raise ValueError(f"{text} is larger than a double")
+
+
+class JsonReader:
+    """Turns nodes into JSON values; counts them, so that aliases cannot blow up."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def read(self, node: Node) -> object:
+        """The JSON value of `node`.
+
+        Raises:
+            ValueError: it has no JSON form.
+        """
+        self._count += 1
+        if self._count > _MOST_NODES:
+            raise ValueError("the aliases of this file expand without end")
+        if isinstance(node, SequenceNode) and kind_of(node) == "seq":
+            return [self.read(one) for one in node.value]
+        if isinstance(node, MappingNode) and kind_of(node) == "map":
+            result: dict[str, object] = {}
+            for key, value in node.value:
+                name = str(key.value) if isinstance(key, ScalarNode) else ""
+                if not name or name in result:
+                    raise ValueError(f"the key {name!r} is empty, no text, or stands twice")
+                result[name] = self.read(value)
+            return result
+        return scalar(node)

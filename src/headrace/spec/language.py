@@ -1,0 +1,91 @@
+"""Which words does the schema language have, and which of them go together?"""
+
+from __future__ import annotations
+
+from typing import get_args, get_type_hints
+
+from headrace.spec.tree import AggregateField, Filter, JoinField
+
+SCALARS: dict[str, str] = {
+    "text": "text",
+    "identifier": "text",
+    "keyword": "keyword",
+    "enum": "keyword",
+    "uuid": "keyword",
+    "boolean": "boolean",
+    "short": "short",
+    "integer": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "decimal": "double",
+    "date": "date",
+    "timestamp": "date",
+    "binary": "binary",
+    "json": "object",
+}
+"""The type keys of scalars, each with its OpenSearch type."""
+
+READS: dict[str, frozenset[str]] = {
+    **dict.fromkeys(
+        ("text", "identifier", "keyword", "enum"), frozenset({"text", "varchar", "bpchar", "citext", "name"})
+    ),
+    "uuid": frozenset({"uuid"}),
+    "boolean": frozenset({"bool"}),
+    "short": frozenset({"int2"}),
+    "integer": frozenset({"int4", "int2"}),
+    "long": frozenset({"int8", "int4", "int2"}),
+    "float": frozenset({"float4"}),
+    "double": frozenset({"float8", "float4"}),
+    "decimal": frozenset({"numeric", "money"}),
+    "date": frozenset({"date"}),
+    "timestamp": frozenset({"timestamp", "timestamptz", "time", "timetz"}),
+    "binary": frozenset({"bytea"}),
+    "json": frozenset({"json", "jsonb"}),
+}
+"""The base types (pg_type.typname) that each type key reads; enum types are added to the textual ones."""
+
+TEXTUAL = frozenset({"text", "identifier", "keyword", "enum"})
+"""The type keys of text; they also read enum types."""
+
+MAP_VALUES = frozenset(SCALARS) - {"boolean", "binary", "json"}
+"""The type keys that the values of a `map` may share."""
+
+JOINS: tuple[str, ...] = get_args(get_type_hints(JoinField)["kind"])
+AGGREGATES: tuple[str, ...] = get_args(get_type_hints(AggregateField)["op"])
+FILTER_OPS: tuple[str, ...] = tuple(op for op in get_args(get_type_hints(Filter)["op"]) if op != "raw")
+
+TAGS: tuple[str, ...] = (*SCALARS, "custom", "geo", "map", "object", "constant", *JOINS, *AGGREGATES)
+"""Every type key."""
+
+TOP = (
+    "version",
+    "table",
+    "schema",
+    "primary_key",
+    "doc_id",
+    "filters",
+    "soft_delete",
+    "fields",
+)
+FILTER = ("raw", "column", "op", "value")
+ORDER = ("column", "direction")
+THROUGH = ("table", "schema", "left_key", "right_key")
+SOFT_DELETE = ("column", "field", "when")
+
+_SCALAR = ("required", "column", "options", "transforms", "default")
+_RELATED = ("table", "schema", "primary_key", "filters", "options")
+_KEYS = ("column", "foreign_key", "through")
+
+SIBLINGS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(SCALARS, _SCALAR),
+    "enum": (*_SCALAR, "variants"),
+    "custom": (*_SCALAR, "postgres", "opensearch"),
+    "geo": ("required", "column", "lat", "lon", "options"),
+    "map": ("required", "column", "values", "dynamic", "options"),
+    "object": ("fields", "options"),
+    "constant": ("value",),
+    **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "fields")),
+    **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
+}
+"""The keys that each type key allows beside itself; the readers refuse wrong combinations by name."""

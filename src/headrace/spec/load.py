@@ -1,0 +1,97 @@
+"""How does a schema file become an index specification, or the list of all its mistakes?"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from headrace.model import TableName
+from headrace.spec import language
+from headrace.spec.conditions import read_filters
+from headrace.spec.document import compose, describe, kind_of, read_source
+from headrace.spec.fields import read_fields
+from headrace.spec.normal import spec_hash
+from headrace.spec.problems import LocatedError, SchemaErrors
+from headrace.spec.reading import Notes, Record, document_key, mapping
+from headrace.spec.relations import Parent
+from headrace.spec.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
+
+
+def load_schema(path: Path, name: str) -> IndexSpec:
+    """The specification in the schema file `path`, for the index that the deployment calls `name`.
+
+    Raises:
+        SchemaErrors: SCHEMA; every mistake of the file, each a LocatedError.
+        HeadraceError: SCHEMA, where the file cannot be read.
+    """
+    source, text = read_source(path)
+    try:
+        root = compose(source, text)
+    except LocatedError as error:
+        raise SchemaErrors([error]) from error
+    notes = Notes(source)
+    spec = _index(Record(notes, root, language.TOP, "the schema"), name)
+    if notes.errors:
+        raise SchemaErrors(notes.in_order())
+    return dataclasses.replace(spec, hash=spec_hash(spec))
+
+
+def _index(record: Record, name: str) -> IndexSpec:
+    _check_version(record)
+    record.refuse("doc_id", "'doc_id' is not supported: a document's id is its row's primary key")
+    table = TableName(record.identifier("schema", "public"), record.identifier("table"))
+    primary_key = record.identifiers("primary_key", required=False)
+    fields = read_fields(record, Parent(table.schema, primary_key))
+    return IndexSpec(
+        name=name,
+        table=table,
+        primary_key=primary_key,
+        fields=fields,
+        place=record.place,
+        filters=read_filters(record),
+        soft_delete=_soft_delete(record, fields),
+    )
+
+
+def _check_version(record: Record) -> None:
+    node = record.need("version", "Begin with `version: 1`.")
+    if node is not None and (kind_of(node) != "int" or node.value != "1"):
+        found = repr(node.value) if kind_of(node) in ("int", "float", "str") else describe(node)
+        record.notes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
+
+
+def _soft_delete(record: Record, fields: tuple[Field, ...]) -> SoftDelete | None:
+    node = record.get("soft_delete")
+    if node is None or not mapping(node, record.notes, "soft_delete"):
+        return None
+    marker = Record(record.notes, node, language.SOFT_DELETE, "soft_delete")
+    if marker.has("column") == marker.has("field"):
+        marker.notes.add(
+            marker.place, "soft_delete takes exactly one of 'column' and 'field'", "Name the marker's column."
+        )
+        return None
+    column = marker.identifier("column") if marker.has("column") else _column_of(marker, fields)
+    return SoftDelete(column, read_filters(marker, "when"), marker.place)
+
+
+def _column_of(marker: Record, fields: tuple[Field, ...]) -> str:
+    """The column that the named top-level field, or one in an object, reads."""
+    node = marker.need("field")
+    key = "" if node is None else document_key(marker.notes, node)
+    found = _find(key, fields)
+    if found is None and key:
+        marker.notes.add(
+            marker.at("field"), f"no field of this row's own columns is called {key!r}", "Name the `column:`."
+        )
+    return "" if found is None else found.column
+
+
+def _find(key: str, fields: tuple[Field, ...]) -> ColumnField | None:
+    for field in fields:
+        if isinstance(field, ColumnField) and field.key == key:
+            return field
+    for field in fields:
+        inner = _find(key, field.fields) if isinstance(field, ObjectField) else None
+        if inner is not None:
+            return inner
+    return None

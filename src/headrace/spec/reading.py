@@ -1,0 +1,269 @@
+"""How is a mapping of a schema file read key by key, with every mistake noted and none raised?
+
+A reader returns a value of the asked type even where the file is wrong (an empty one): the caller goes on
+and finds the next mistake; the notes decide at the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import TypeGuard
+
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from headrace.errors import Kind
+from headrace.model.nearest import meant
+from headrace.spec.document import JsonReader, Source, describe, kind_of, scalar
+from headrace.spec.problems import LocatedError
+from headrace.spec.tree import Place, Scalar
+
+_IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
+_QUOTED = re.compile(r'"(?:[^"]|"")+"')
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LONGEST_NAME = 63
+_MOST_VISITS = 20_000
+
+
+class Notes:
+    """The mistakes of one file, and the file itself."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.errors: list[LocatedError] = []
+        self.json = JsonReader()
+        self._visits = 0
+
+    def add(self, at: Node | Place, problem: str, remedy: str = "") -> None:
+        """Note a mistake; the same one at the same place (an alias) only once."""
+        place = at if isinstance(at, Place) else self.source.of(at)
+        error = LocatedError(Kind.SCHEMA, place, problem, remedy)
+        if all(str(error) != str(known) for known in self.errors[-50:]):
+            self.errors.append(error)
+
+    def in_order(self) -> list[LocatedError]:
+        """The mistakes in the order of the file."""
+        return sorted(self.errors, key=lambda error: (error.place.line, error.place.column))
+
+    def visit(self, node: Node) -> bool:
+        """Whether one more mapping may be read; aliases could otherwise blow up."""
+        self._visits += 1
+        if self._visits == _MOST_VISITS:
+            self.add(node, "the aliases of this file expand without end")
+        return self._visits < _MOST_VISITS
+
+
+def identifier(notes: Notes, node: Node) -> str:
+    """A column's, table's or schema's name as the catalog holds it; empty where it is wrong."""
+    if kind_of(node) != "str" or not isinstance(node, ScalarNode):
+        notes.add(node, f"expected a name, found {describe(node)}", "Put a name that looks so in quotes.")
+        return ""
+    return fold(notes, node, str(node.value))
+
+
+def fold(notes: Notes, node: Node, text: str) -> str:
+    """`text` folded to lower case, or, in SQL double quotes, as it is."""
+    name = text.strip()
+    if _QUOTED.fullmatch(name):
+        name = name[1:-1].replace('""', '"')
+    else:
+        name = name.lower()
+        if not _IDENTIFIER.fullmatch(name):
+            notes.add(
+                node,
+                f"{text!r} is not a PostgreSQL name",
+                """A name with other characters stands in SQL double quotes: '"Order ID"'.""",
+            )
+            return ""
+    if len(name.encode()) > _LONGEST_NAME:
+        notes.add(node, f"the name {name[:20]!r}… is longer than 63 bytes", "PostgreSQL has no such name.")
+        return ""
+    return name
+
+
+def document_key(notes: Notes, node: Node) -> str:
+    """A document key, its case kept; empty where it is wrong."""
+    if kind_of(node) != "str" or not isinstance(node, ScalarNode):
+        notes.add(node, f"expected a document key, found {describe(node)}", "Write a name.")
+        return ""
+    key = str(node.value).strip()
+    if not _KEY.fullmatch(key) or len(key) > _LONGEST_NAME:
+        notes.add(
+            node,
+            f"{key[:80]!r} cannot be a document key",
+            "Use letters, digits and _, at most 63, not beginning with a digit.",
+        )
+        return ""
+    return key
+
+
+class Record:
+    """A mapping whose keys are known; unknown, repeated and non-text keys are noted at once."""
+
+    def __init__(self, notes: Notes, node: MappingNode, known: Collection[str], what: str) -> None:
+        self.notes = notes
+        self.node = node
+        self.what = what
+        self._values: dict[str, Node] = {}
+        if not notes.visit(node):
+            return
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, ScalarNode) else ""
+            if kind_of(key) != "str":
+                notes.add(key, f"a key of {what} must be text, found {describe(key)}", "Put it in quotes.")
+            elif name not in known:
+                notes.add(key, f"unknown key {name!r} in {what}", meant(name, known))
+            elif name in self._values:
+                notes.add(key, f"the key {name!r} stands twice in {what}", "Keep one of them.")
+            else:
+                self._values[name] = value
+
+    @property
+    def place(self) -> Place:
+        """Where the mapping begins."""
+        return self.notes.source.of(self.node)
+
+    def has(self, key: str) -> bool:
+        """Whether `key` is given and not null."""
+        return self.get(key) is not None
+
+    def get(self, key: str) -> Node | None:
+        """The node of `key`; None where it is absent or null."""
+        node = self._values.get(key)
+        return None if node is None or kind_of(node) == "null" else node
+
+    def at(self, key: str) -> Place:
+        """Where the value of `key` stands, or else where the mapping begins."""
+        return self.notes.source.of(self._values.get(key, self.node))
+
+    def need(self, key: str, remedy: str = "") -> Node | None:
+        """The node of `key`; its absence is noted."""
+        node = self.get(key)
+        if node is None:
+            self.notes.add(self.place, f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
+        return node
+
+    def refuse(self, key: str, problem: str, remedy: str = "") -> None:
+        """Note that `key` may not stand here, if it does."""
+        if self.has(key):
+            self.notes.add(self.at(key), problem, remedy or f"Remove `{key}:`.")
+
+    def identifier(self, key: str, default: str | None = None) -> str:
+        """A PostgreSQL name; without `default` it is required."""
+        node = self.need(key) if default is None else self.get(key)
+        return (default or "") if node is None else identifier(self.notes, node)
+
+    def identifiers(self, key: str, *, required: bool) -> tuple[str, ...]:
+        """One PostgreSQL name or a list of them without repetition."""
+        node = self.need(key) if required else self.get(key)
+        if node is None:
+            return ()
+        if not isinstance(node, SequenceNode):
+            return (identifier(self.notes, node),)
+        names = tuple(identifier(self.notes, one) for one in node.value)
+        if not names:
+            self.notes.add(node, f"{key!r} is an empty list", "Name at least one column.")
+        if len(set(names)) < len(names) and all(names):
+            self.notes.add(node, f"a column stands twice in {key!r}", "Name each column once.")
+        return names
+
+    def text(self, key: str, *, required: bool = True) -> str:
+        """A text that is not empty."""
+        node = self.need(key) if required else self.get(key)
+        if node is None:
+            return ""
+        if kind_of(node) != "str" or not str(node.value).strip():
+            self.notes.add(
+                node, f"{key!r} must be text, found {describe(node)}", "Write text that is not empty."
+            )
+            return ""
+        return str(node.value)
+
+    def boolean(self, key: str, *, default: bool) -> bool:
+        """`true` or `false`."""
+        node = self.get(key)
+        if node is None:
+            return default
+        if kind_of(node) != "bool":
+            self.notes.add(
+                node, f"{key!r} must be true or false, found {describe(node)}", "Write true or false."
+            )
+            return default
+        return str(node.value).lower() == "true"
+
+    def integer(self, key: str) -> int | None:
+        """A whole number ≥ 1."""
+        node = self.get(key)
+        if node is None:
+            return None
+        value = self.scalar(node)
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
+            self.notes.add(node, f"{key!r} must be a whole number from 1", f"Write `{key}: 10`.")
+            return None
+        return value
+
+    def choice(self, key: str, words: Collection[str], *, required: bool = True) -> str:
+        """One of `words`; empty where it is absent or wrong."""
+        word = self.text(key, required=required)
+        if word and word not in words:
+            self.notes.add(self.at(key), f"unknown {key} {word!r}", meant(word, words))
+            return ""
+        return word
+
+    def sequence(self, key: str, *, required: bool = False) -> list[Node]:
+        """The items of a list."""
+        node = self.need(key) if required else self.get(key)
+        if node is None:
+            return []
+        if not isinstance(node, SequenceNode) or kind_of(node) != "seq":
+            self.notes.add(
+                node, f"{key!r} must be a list, found {describe(node)}", "Begin each item with `- `."
+            )
+            return []
+        return list(node.value)
+
+    def records(self, key: str, known: Collection[str], what: str) -> list[Record]:
+        """The items of a list of mappings."""
+        return [
+            Record(self.notes, node, known, what)
+            for node in self.sequence(key)
+            if mapping(node, self.notes, what)
+        ]
+
+    def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
+        """A list of texts that are not empty."""
+        result = []
+        for node in self.sequence(key, required=required):
+            if kind_of(node) != "str" or not node.value:
+                self.notes.add(node, f"{key!r} lists texts, found {describe(node)}", "Put it in quotes.")
+            else:
+                result.append(str(node.value))
+        return tuple(result)
+
+    def scalar(self, node: Node, *, exact: bool = False) -> Scalar | None:
+        """A single value; None where it is null or wrong."""
+        try:
+            return scalar(node, exact=exact)
+        except ValueError as error:
+            self.notes.add(node, str(error), "Write one text, number or boolean.")
+            return None
+
+    def options(self) -> tuple[tuple[str, object], ...]:
+        """The mapping properties under `options`, as JSON values in the order of the file."""
+        node = self.get("options")
+        if node is None or not mapping(node, self.notes, "options"):
+            return ()
+        try:
+            value = self.notes.json.read(node)
+        except ValueError as error:
+            self.notes.add(node, str(error), "Write mapping properties as JSON has them.")
+            return ()
+        return tuple(value.items()) if isinstance(value, dict) else ()
+
+
+def mapping(node: Node, notes: Notes, what: str) -> TypeGuard[MappingNode]:
+    """Whether `node` is a mapping; if not, that is noted."""
+    if isinstance(node, MappingNode) and kind_of(node) == "map":
+        return True
+    notes.add(node, f"{what} must be a mapping, found {describe(node)}", "Write `key: value` pairs.")
+    return False
