@@ -54,7 +54,7 @@ _CONFIG = Path("headrace.toml")
 
 @app.callback(invoke_without_command=True)
 def _main(
-    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,
 ) -> None:
     if version:
         typer.echo(f"headrace {__version__}")
@@ -124,7 +124,7 @@ def teardown(
     indexes: Annotated[
         bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
     ] = False,
-    yes: Yes = False,  # noqa: FBT002
+    yes: Yes = False,
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver

@@ -42,7 +42,7 @@ def run_deployment(
             status = stack.enter_context(StatusServer(board, public_address))
             terminal.say(f"status at http://{status.address}/status")
         try:
-            Run(project, here, board, stopping, options).execute()
+            Run(project, here, board, stopping, options=options).execute()
         except Stopped:
             pass
         except HeadraceError as error:
