@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -119,6 +120,18 @@ def free_port() -> int:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def free_port_among(ports: range) -> int:
+    """One of `ports` that was free just now, by chance, so that two who ask seldom get the same.
+
+    Raises:
+        HeadraceError: PORT_IN_USE, where all are taken.
+    """
+    for port in random.sample(ports, len(ports)):
+        if port_is_free(port):
+            return port
+    raise HeadraceError(Kind.PORT_IN_USE, f"all ports from {ports[0]} to {ports[-1]} are taken")
 
 
 def port_is_free(port: int) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 
 _numbers = itertools.count(1)
@@ -17,6 +18,13 @@ def postgres() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server with wal_level=logical. Slots and roles are shared: drop your own."""
     with EmbeddedPostgres(durable=False) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def opensearch() -> Iterator[EmbeddedOpenSearch]:
+    """An OpenSearch node. Its indexes are shared: give your own a name of your own."""
+    with EmbeddedOpenSearch(heap="512m") as node:
+        yield node
 
 
 @pytest.fixture
