@@ -250,6 +250,26 @@ def test_a_filter_keeps_its_rows(database: Database, filters: str, kept: str) ->
     }
 
 
+SOFT_DELETES = [
+    ("{ column: ok }", "bob Cy"),
+    ("{ column: code }", "Cy"),
+    ("{ column: ok, when: [{ column: n, op: gt, value: 1 }] }", "Ann bob Cy"),
+    ("{ column: code, when: [{ raw: 'n > 1' }, { column: ok, op: eq, value: false }] }", "Ann Cy"),
+]
+
+
+@pytest.mark.parametrize(("soft_delete", "kept"), SOFT_DELETES)
+def test_a_soft_delete_takes_its_rows_away(database: Database, soft_delete: str, kept: str) -> None:
+    database.writer.execute("TRUNCATE named")
+    database.writer.execute(NAMED)
+    spec = database.spec(
+        f"table: named\nprimary_key: name\nsoft_delete: {soft_delete}\nfields: [{{ keyword: name }}]\n"
+    )
+    assert set(database.documents(spec)) == set(kept.split())
+    found = database.assembler(spec).assemble([("ann",), ("bob",), ("Cy",)], 3)
+    assert {one.id for one in found if one.body is not None} == set(kept.split())
+
+
 def test_a_key_that_is_written_differently_now_loses_its_old_id(database: Database) -> None:
     database.writer.execute("TRUNCATE named")
     database.writer.execute(NAMED)
