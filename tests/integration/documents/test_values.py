@@ -359,6 +359,29 @@ def test_ranges_of_blocks_cover_the_table_once(database: Database) -> None:
     assert sorted(found, key=int) == [str(number) for number in range(1, 301)]
 
 
+def test_a_partitioned_root_is_read_by_key_and_leaf_by_leaf(database: Database) -> None:
+    database.writer.execute(
+        "CREATE TABLE parted (id int, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)"
+    )
+    database.writer.execute(
+        "CREATE TABLE parted_old PARTITION OF parted FOR VALUES FROM (MINVALUE) TO ('2024-01-01')"
+    )
+    database.writer.execute("CREATE TABLE parted_new PARTITION OF parted DEFAULT")
+    database.writer.execute(
+        "INSERT INTO parted VALUES (1, '2023-05-05'), (2, '2025-05-05'), (3, '2026-05-05')"
+    )
+    spec = database.spec("table: parted\nprimary_key: [id, at]\nfields: [{ integer: id }]\n")
+    assembler = database.assembler(spec)
+    found = assembler.assemble([("1", "2023-05-05"), ("2", "2025-05-05"), ("2", "2023-05-05")], 1)
+    assert {one.id: one.body for one in found} == {
+        "1:2023-05-05": b'{"id":1}',
+        "2:2025-05-05": b'{"id":2}',
+        "2:2023-05-05": None,
+    }
+    leaf = CtidRange(0, None, TableName("public", "parted_new"))
+    assert {one.id for one in assembler.assemble_range(leaf, 1)} == {"2:2025-05-05", "3:2026-05-05"}
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(
