@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
+from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
+
 
 class Retry(enum.Enum):
     """Whether the same action can succeed later without anyone doing anything."""
@@ -43,6 +45,7 @@ class Kind(enum.Enum):
     SLOT_IN_USE = "SLOT_IN_USE"
     SLOT_LOST = "SLOT_LOST"
     SLOT_UNKNOWN = "SLOT_UNKNOWN"
+    SLOT_WAIT = "SLOT_WAIT"
     PUBLICATION = "PUBLICATION"
     REPLICA_IDENTITY = "REPLICA_IDENTITY"
     PROTOCOL = "PROTOCOL"
@@ -73,6 +76,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SINK_UNREACHABLE: _AGAIN,
     Kind.SINK_BUSY: _AGAIN,
     Kind.SLOT_IN_USE: _AGAIN,
+    Kind.SLOT_WAIT: _AGAIN,
 }
 
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
@@ -126,3 +130,12 @@ class HeadraceError(Exception):
             if match["kind"] in Kind.__members__:
                 found = cls(Kind[match["kind"]], match["text"].rstrip())
         return found
+
+
+def patiently(first: float = 0.05, longest: float = 10.0) -> Retrying:
+    """Try for as long as it takes whatever may succeed by itself; `first` and `longest` pauses in s."""
+    return Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.retry is Retry.BACK_OFF),
+        wait=wait_exponential_jitter(initial=first, max=longest, jitter=first),
+        reraise=True,
+    )

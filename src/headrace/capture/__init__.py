@@ -1,1 +1,6 @@
 """How do changes leave the log? Slot to messages to changes, in order, confirmed only when durable."""
+
+from headrace.capture.offset import Offset
+from headrace.capture.stream import ChangeStream, StreamSettings
+
+__all__ = ["ChangeStream", "Offset", "StreamSettings"]

@@ -1,6 +1,22 @@
 """What does the database really have: tables, columns, keys, types, indexes, replica identities?"""
 
+from headrace.catalog.binding import Finding, bind, complete, findings
 from headrace.catalog.read import list_tables, read_catalog
+from headrace.catalog.suggestion import suggest_deployment, suggest_schema
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 
-__all__ = ["Catalog", "Column", "ForeignKey", "Table", "UniqueKey", "list_tables", "read_catalog"]
+__all__ = [
+    "Catalog",
+    "Column",
+    "Finding",
+    "ForeignKey",
+    "Table",
+    "UniqueKey",
+    "bind",
+    "complete",
+    "findings",
+    "list_tables",
+    "read_catalog",
+    "suggest_deployment",
+    "suggest_schema",
+]

@@ -162,7 +162,7 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
         for oid, rows in _grouped(session.query(_COLUMNS, (every,))).items()
     }
     indexes = {
-        oid: [_Index(*row[:-1], tuple(row[-1])) for row in rows]
+        oid: [_index(row) for row in rows]
         for oid, rows in _grouped(session.query(_INDEXES, (every,))).items()
     }
     foreign_keys = _grouped(session.query(_FOREIGN_KEYS, (_texts(oids),)))
@@ -186,6 +186,11 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
             partitions=tuple(TableName(leaf[0], leaf[1]) for leaf in parts),
         )
     return Catalog(result)
+
+
+def _index(row: tuple[Any, ...]) -> _Index:
+    *facts, columns = row
+    return _Index(*facts, tuple(columns))  # type: ignore[call-arg]  # mypy does not count a starred list
 
 
 def _texts(oids: Iterable[int]) -> list[str]:

@@ -1,1 +1,37 @@
-"""What does this deployment look like: the file, the environment, the secrets?"""
+"""What is deployed: the database, the sinks, the indexes; with secrets that do not print."""
+
+from headrace.config.deployment import (
+    ConnectionParts,
+    Deployment,
+    EnvReference,
+    IndexEntry,
+    OnError,
+    OpenSearchSink,
+    Server,
+    Source,
+    StdoutSink,
+)
+from headrace.config.load import load_deployment
+from headrace.config.problems import ConfigErrors
+from headrace.config.resolve import Endpoint, Resolved, resolve
+from headrace.config.secret import Secret
+from headrace.config.suggestion import suggest_deployment
+
+__all__ = [
+    "ConfigErrors",
+    "ConnectionParts",
+    "Deployment",
+    "Endpoint",
+    "EnvReference",
+    "IndexEntry",
+    "OnError",
+    "OpenSearchSink",
+    "Resolved",
+    "Secret",
+    "Server",
+    "Source",
+    "StdoutSink",
+    "load_deployment",
+    "resolve",
+    "suggest_deployment",
+]

@@ -6,7 +6,7 @@ Pure: no input or output, no other room.
 from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
-from headrace.model.operation import DocumentOperation, Key
+from headrace.model.operation import DocumentOperation, Key, key_of_id
 from headrace.model.ranges import CtidRange
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "TableName",
     "decode_changes",
     "format_lsn",
+    "key_of_id",
     "parse_lsn",
 ]

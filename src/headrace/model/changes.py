@@ -21,11 +21,11 @@ CHANGES_SCHEMA = pa.schema(
     [
         pa.field("schema", pa.string()),
         pa.field("table", pa.string()),
-        pa.field("op", pa.string(), nullable=False),
+        pa.field("op", pa.string()),
         pa.field("before", _ROW),
         pa.field("after", _ROW),
-        pa.field("_commit_lsn", pa.int64(), nullable=False),
-        pa.field("_commit_seq", pa.int64(), nullable=False),
+        pa.field("_commit_lsn", pa.int64()),
+        pa.field("_commit_seq", pa.int64()),
         pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
         pa.field("_xid", pa.int64()),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from headrace.model.lsn import Lsn
 
@@ -28,3 +29,8 @@ class DocumentOperation:
     version: Lsn
     body: bytes | None
     routing: str | None = None
+
+
+def key_of_id(id_: str, width: int) -> Key:
+    """The key of `width` values that a document's id was formed from (the contract's form)."""
+    return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))

@@ -15,7 +15,13 @@ from headrace.errors import HeadraceError, Kind
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_DEFAULTS = {"connect_timeout": "10", "keepalives_idle": "30", "keepalives_interval": "10"}
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "5",
+}
+_PINNED = {"client_encoding": "UTF8"}  # names and values travel as UTF-8, whatever the database's encoding
 
 
 def with_defaults(url: str, **parameters: str) -> str:
@@ -32,7 +38,7 @@ def with_defaults(url: str, **parameters: str) -> str:
             "the connection string of the database cannot be parsed",
             "Write postgresql://USER@HOST:PORT/DATABASE and percent-encode special characters.",
         ) from error
-    return libpq.make_conninfo("", **{**_DEFAULTS, **given, **parameters})
+    return libpq.make_conninfo("", **{**_DEFAULTS, **given, **_PINNED, **parameters})
 
 
 def place(url: str) -> str:

@@ -42,6 +42,17 @@ def literal(value: str | float | bool | None) -> str:
     return " E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted
 
 
+def replication_literal(text: str) -> str:
+    """`text` as a literal of the replication grammar, which knows no `E''` and no escapes.
+
+    Raises:
+        ValueError: the text holds a NUL character.
+    """
+    if "\0" in text:
+        raise ValueError("a PostgreSQL text holds no NUL character")
+    return "'" + text.replace("'", "''") + "'"
+
+
 def json_text(value: object) -> str:
     """`value` as an SQL literal that holds its JSON text."""
     return literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

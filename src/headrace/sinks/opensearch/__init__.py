@@ -1,1 +1,25 @@
-"""How do document operations become bulk requests to OpenSearch or Elasticsearch?"""
+"""OpenSearch: how do documents get there, where do they live, what is remembered about them?"""
+
+from headrace.sinks.opensearch.client import Client
+from headrace.sinks.opensearch.endpoint import Endpoint
+from headrace.sinks.opensearch.generations import Generation, Generations
+from headrace.sinks.opensearch.mapping import mapping
+from headrace.sinks.opensearch.meta import MetaIndex
+from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
+from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
+
+__all__ = [
+    "Client",
+    "Counters",
+    "Endpoint",
+    "Generation",
+    "Generations",
+    "IndexOptions",
+    "IndexState",
+    "MetaIndex",
+    "OpenSearchWriter",
+    "PipelineState",
+    "WriterOptions",
+    "mapping",
+]

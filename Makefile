@@ -1,0 +1,49 @@
+# One environment, made from wheels and jars alone, in .venv; `make` lists what there is to make.
+#   PYTHON=…  the Python (3.11 or newer) to make it with     VENV=…  another folder for it
+#   ARGS=…    further words for the demo, the benchmarks or pytest
+VENV ?= .venv
+PYTHON ?=
+UV ?= uv
+ARGS ?=
+BIN = $(VENV)/bin
+
+.PHONY: help environment demo test test-all lint bench lock clean
+
+help:
+	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
+	@echo "make test       format, lint, types, layers, all tests but the long ones"
+	@echo "make test-all   the same with the long fault suites"
+	@echo "make lint       format, lint, types, layers"
+	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
+	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
+	@echo "make clean      remove what the others made, $(VENV) included"
+
+environment:
+	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)"
+
+demo: environment
+	$(BIN)/headrace demo $(ARGS)
+
+lint: environment
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	$(BIN)/python -m pytest tests -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
+
+test-all: lint
+	$(BIN)/python -m pytest tests --cov --cov-report=term:skip-covered $(ARGS)
+
+bench: environment
+	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done
+
+lock:
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra dev --quiet --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache
+	@if [ -f "$(VENV)/.headrace" ]; then rm -rf "$(VENV)"; fi

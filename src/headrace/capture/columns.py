@@ -1,0 +1,125 @@
+"""How do changes become Arrow columns?
+
+A builder collects the changes of as many transactions as arrive together; sealing makes one record batch
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, Op, TableName
+
+Cells = Sequence[tuple[str, bytes | None]]
+"""One side of a row: column names and PostgreSQL's text."""
+
+
+class _Side:
+    """The maps of one side (before or after) of all rows."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.values: list[bytes | None] = []
+        self.sizes: list[int] = []
+        self.missing: list[bool] = []
+
+    def append(self, cells: Cells | None) -> None:
+        self.missing.append(cells is None)
+        self.sizes.append(0 if cells is None else len(cells))
+        for name, value in cells or ():
+            self.names.append(name)
+            self.values.append(value)
+
+    def array(self) -> pa.Array:
+        offsets = pa.array([0, *accumulate(self.sizes)], pa.int32())
+        values = pa.array(self.values, pa.binary()).cast(pa.string())
+        return pa.MapArray.from_arrays(
+            offsets, pa.array(self.names, pa.string()), values, mask=pa.array(self.missing, pa.bool_())
+        )
+
+
+class ChunkBuilder:
+    """Collects changes; used by one thread."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self.bytes = 0
+        self._schema: list[str] = []
+        self._table: list[str] = []
+        self._op: list[str] = []
+        self._before = _Side()
+        self._after = _Side()
+        self._lsn: list[int] = []
+        self._seq: list[int] = []
+        self._time: list[int] = []
+        self._xid: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._op)
+
+    def append(
+        self,
+        table: TableName,
+        op: Op,
+        before: Cells | None,
+        after: Cells | None,
+        *,
+        commit_lsn: int,
+        sequence: int,
+        commit_time: int,
+        xid: int,
+        size: int,
+    ) -> None:
+        """Add one change; `size` is its message's length in bytes."""
+        self._schema.append(table.schema)
+        self._table.append(table.name)
+        self._op.append(op.value)
+        self._before.append(before)
+        self._after.append(after)
+        self._lsn.append(commit_lsn)
+        self._seq.append(sequence)
+        self._time.append(commit_time)
+        self._xid.append(xid)
+        self.bytes += size + 64
+
+    def seal(self) -> pa.RecordBatch:
+        """All changes so far as one batch in `CHANGES_SCHEMA`; the builder is empty afterwards.
+
+        Raises:
+            HeadraceError: DATABASE where a value is no UTF-8 (an SQL_ASCII database).
+        """
+        try:
+            batch = pa.RecordBatch.from_arrays(
+                [
+                    pa.array(self._schema, pa.string()),
+                    pa.array(self._table, pa.string()),
+                    pa.array(self._op, pa.string()),
+                    self._before.array(),
+                    self._after.array(),
+                    pa.array(self._lsn, pa.int64()),
+                    pa.array(self._seq, pa.int64()),
+                    pa.array(self._time, pa.timestamp("us", tz="UTC")),
+                    pa.array(self._xid, pa.int64()),
+                ],
+                schema=CHANGES_SCHEMA,
+            )
+        except pa.ArrowInvalid as error:
+            raise HeadraceError(
+                Kind.DATABASE,
+                f"a value in the log is not UTF-8: {error}",
+                "Headrace needs a database whose encoding PostgreSQL can convert to UTF-8.",
+            ) from error
+        self._clear()
+        return batch
+
+
+def progress_batch(lsn: int, version: int) -> pa.RecordBatch:
+    """One `progress` row: applied position `lsn`, document version `version` (both bytes)."""
+    row = {"op": Op.PROGRESS.value, "_commit_lsn": lsn, "_commit_seq": version}
+    return pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)

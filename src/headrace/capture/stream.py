@@ -1,0 +1,299 @@
+"""How is a slot followed for hours: connect, read, report, reconnect?
+
+One thread owns the replication connection. It decodes into the buffer and reports only confirmed
+positions; everything else runs on the caller's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from headrace.capture.buffer import ChangeBuffer, End, Limit
+from headrace.capture.offset import Offset
+from headrace.capture.translation import Translation
+from headrace.capture.visibility import await_visible
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import Lsn, TableName, format_lsn
+from headrace.pgoutput import Keepalive, decode_frame, decode_message, encode_status
+from headrace.postgres.quoting import literal
+from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.session import ReadSession
+
+_LOG = logging.getLogger(__name__)
+
+_STATUS_SECONDS = 10.0
+_FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
+_POLL_SECONDS = 0.25
+_RETRY_SECONDS = 1.0
+_POSITIONS = """
+    SELECT (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
+           CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
+"""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What to follow, and how much may wait in memory.
+
+    Attributes:
+        url: the database; never printed.
+        tables: the tables whose changes are kept, all of the publication where empty.
+        needed: the columns that old rows must carry, by table.
+        buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
+            chunk more.
+        chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
+            between two of them.
+        idle_seconds: how often, at most, a position without changes ends a batch in a quiet time.
+        idle_bytes: a position so far ahead ends one sooner.
+    """
+
+    url: str = field(repr=False)
+    slot: str
+    publication: str
+    tables: frozenset[TableName] = frozenset()
+    needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
+    buffer_bytes: int = 256 << 20
+    chunk_bytes: int = 4 << 20
+    idle_seconds: float = 10.0
+    idle_bytes: int = 16 << 20
+
+
+class ChangeStream:
+    """The changes of one slot behind `start`; call `open`, then ask for offsets and changes.
+
+    Guarantees: changes come in commit order, each exactly once in one life of the stream; the slot is never
+    told of a position that `confirm` was not called with.
+    """
+
+    def __init__(self, settings: StreamSettings, start: Offset) -> None:
+        self._settings = settings
+        self._buffer = ChangeBuffer(start, settings.buffer_bytes)
+        self._translation = Translation(start, settings.tables, settings.needed)
+        self._ends: list[End] = []
+        self._confirmed: Lsn = start.lsn
+        self._received: Lsn = start.lsn
+        self._reported: tuple[Lsn, float] = (0, 0.0)
+        self._idle_since = time.monotonic()
+        self._system: str | None = None
+        self._heard: float | None = None
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
+        self._session: ReadSession | None = None
+
+    def open(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading and give the slot back; returns when the connection is closed."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+        if self._session is not None:
+            self._session.close()
+
+    def confirm(self, offset: Offset) -> None:
+        """Everything up to `offset` is durable: its transactions may be forgotten by both sides."""
+        self._confirmed = max(self._confirmed, offset.lsn)
+        self._buffer.release(offset)
+
+    def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:
+        """Where the next batch ends; `start` itself where none can end within `timeout` seconds.
+
+        Every transaction up to the result is visible to new snapshots of this server; one that a
+        synchronous standby holds up is waited for. In a quiet time the result is now and then a position
+        without changes, so that the slot follows the server. `start` must have been given to `confirm`.
+
+        Raises:
+            HeadraceError: what ended the reading thread.
+        """
+        deadline = time.monotonic() + timeout
+        end = self._buffer.wait_for_cut(start, limit, timeout)
+        if end is None:
+            return self._idle_offset(start)
+        if not self._is_visible(self._buffer.xids(start, end), deadline):
+            return start
+        self._idle_since = time.monotonic()
+        return end
+
+    def _idle_offset(self, start: Offset) -> Offset:
+        reached = self._buffer.keepalive
+        ahead = reached - start.lsn
+        settings = self._settings
+        quiet = time.monotonic() - self._idle_since
+        due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
+        if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
+            return start
+        self._idle_since = time.monotonic()
+        return Offset(reached)
+
+    def _is_visible(self, xids: list[int], deadline: float) -> bool:
+        try:
+            if self._session is None or self._session.closed:
+                self._session = ReadSession(self._settings.url)
+            return await_visible(self._session, xids, timeout=deadline - time.monotonic())
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            _LOG.warning("%s; asking again", error)
+            self._closing.wait(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
+            return False
+
+    def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
+        """The changes in (start, end]; waits until they have arrived, as after a restart they must.
+
+        Raises:
+            HeadraceError: CONTINUITY where the server is connected and sends nothing for `timeout` seconds
+                before they have arrived; INTERNAL where `start` lies before what was confirmed.
+        """
+        asked = time.monotonic()
+        while not self._buffer.wait_until(end, min(timeout, 1.0)):
+            heard = self._heard
+            if heard is None or time.monotonic() - max(heard, asked) < timeout:
+                continue
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the log up to {format_lsn(end.lsn)} did not arrive, nothing came for {timeout:.0f} s",
+                "Start with a new checkpoint if the slot was recreated.",
+            )
+        return self._buffer.read(start, end)
+
+    # The reading thread.
+
+    def _follow(self) -> None:
+        try:
+            self._follow_for_ever()
+        except HeadraceError as error:
+            self._buffer.fail(error)
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            self._buffer.fail(HeadraceError(Kind.INTERNAL, f"reading the log failed: {error!r}"))
+
+    def _follow_for_ever(self) -> None:
+        """Connect again and again; the pause grows while nothing arrives."""
+        pause = _SHORTEST_PAUSE
+        while not self._closing.is_set():
+            received = self._received
+            try:
+                self._read_one_connection()
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                _LOG.warning("%s; connecting again", error)
+            pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
+            self._closing.wait(pause)
+
+    def _read_one_connection(self) -> None:
+        self._publish()  # what the last connection left, while its transaction is still known
+        resume = self._translation.position
+        try:
+            with replication_connection(self._settings.url, "headrace capture") as connection:
+                self._check_continuity(connection, max(resume.lsn, self._confirmed))
+                connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
+                self._translation.restart(resume)
+                self._reported, self._heard = (0, 0.0), time.monotonic()
+                while not self._closing.is_set():
+                    self._read_some(connection)
+                self._report(connection, force=True)
+        finally:
+            self._heard = None
+
+    def _check_continuity(self, connection: ReplicationConnection, reached: Lsn) -> None:
+        """The connection must lead to the system, the log and the slot that `reached` belongs to.
+
+        The server itself would not complain: it begins at the slot's position where that is later
+        (decision 14).
+        """
+        [(system, *_)] = connection.execute("IDENTIFY_SYSTEM")
+        if self._system is not None and system != self._system:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the connection leads to another database system now ({system}, before {self._system})",
+                "Positions of one system mean nothing on another: seed new generations.",
+            )
+        self._system = system
+        [(confirmed, written)] = connection.execute(_POSITIONS.format(slot=literal(self._settings.slot)))
+        if confirmed is not None and int(confirmed) > reached:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the slot {self._settings.slot!r} stands at {format_lsn(int(confirmed))}, beyond "
+                f"{format_lsn(reached)}, which was read last: what lies between is lost",
+                "It was recreated or moved by someone else: start with a new checkpoint and seed again.",
+            )
+        if written is not None and int(written) < reached:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the server's log ends at {format_lsn(int(written))}, before the position "
+                f"{format_lsn(reached)} that was read already",
+                "The database was restored to an earlier time: start with a new checkpoint and seed again.",
+            )
+
+    def _read_some(self, connection: ReplicationConnection) -> None:
+        frame = connection.get_copy_data(0)
+        if frame is None:
+            self._hand_over(connection)
+            frame = connection.get_copy_data(_POLL_SECONDS)
+        if frame is None:
+            return
+        decoded = decode_frame(frame)
+        if isinstance(decoded, Keepalive):
+            self._keepalive(decoded)
+            self._report(connection, force=decoded.reply_requested)
+            return
+        self._received = max(self._received, decoded.start)
+        self._take(decoded.payload)
+        if self._translation.chunk.bytes >= self._settings.chunk_bytes:
+            self._hand_over(connection)
+
+    def _hand_over(self, connection: ReplicationConnection) -> None:
+        """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""
+        self._publish()
+        self._report(connection)
+        while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
+            self._report(connection, force=True)
+
+    def _take(self, payload: bytes) -> None:
+        xid = self._translation.take(decode_message(payload), len(payload))
+        if xid is not None:
+            self._end(xid, whole=True)
+
+    def _end(self, xid: int, *, whole: bool) -> None:
+        chunk = self._translation.chunk
+        self._ends.append((self._translation.position, xid, chunk.bytes, len(chunk), whole))
+
+    def _keepalive(self, keepalive: Keepalive) -> None:
+        self._received = max(self._received, keepalive.wal_end)
+        if self._translation.xid is None:
+            self._publish()
+            self._buffer.idle_at(keepalive.wal_end)
+
+    def _publish(self) -> None:
+        """Hand what was read to the buffer; a transaction may be cut behind the last change."""
+        translation = self._translation
+        chunk = translation.chunk
+        if translation.cut is not None and len(chunk):
+            self._end(translation.cut, whole=False)
+        if self._ends or len(chunk):
+            size = chunk.bytes
+            self._buffer.put(chunk.seal(), size, self._ends)
+            self._ends = []
+            self._heard = time.monotonic()
+        if translation.xid is None and translation.position.transaction is None:
+            self._buffer.idle_at(translation.position.lsn)
+
+    def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
+        """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
+        confirmed, now = self._confirmed, time.monotonic()
+        reported, at = self._reported
+        if force or confirmed > reported or now - at >= _STATUS_SECONDS:
+            status = encode_status(
+                received=max(self._received, confirmed), durable=confirmed, now_us=time.time_ns() // 1000
+            )
+            connection.put_copy_data(status)
+            self._reported = (confirmed, now)

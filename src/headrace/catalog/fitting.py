@@ -1,0 +1,97 @@
+"""Does a column's type fit what the schema file says about it? Pure."""
+
+from __future__ import annotations
+
+from headrace.catalog.table import Column
+from headrace.spec.language import READS, SCALARS, TEXTUAL
+
+_ALIASES = {
+    "smallint": "int2",
+    "integer": "int4",
+    "int": "int4",
+    "bigint": "int8",
+    "real": "float4",
+    "double precision": "float8",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "character varying": "varchar",
+    "character": "bpchar",
+    "char": "bpchar",
+    "timestamp without time zone": "timestamp",
+    "timestamp with time zone": "timestamptz",
+    "time without time zone": "time",
+    "time with time zone": "timetz",
+}
+"""SQL's names of types and PostgreSQL's own (pg_type.typname)."""
+
+_WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
+_NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
+_WHOLE = frozenset({"int2", "int4", "int8"})
+
+
+def is_text(column: Column) -> bool:
+    """Whether the column holds text or an enum."""
+    return column.category in ("S", "E") or column.base_type == "citext"
+
+
+def reads(tag: str, column: Column) -> bool:
+    """Whether the scalar type key `tag` reads `column`."""
+    return column.base_type in READS[tag] or (tag in TEXTUAL and column.category == "E")
+
+
+def fitting_tags(column: Column) -> list[str]:
+    """The type keys that read `column`, the most natural first."""
+    order = ("keyword", *SCALARS)
+    return [tag for tag in dict.fromkeys(order) if reads(tag, column)]
+
+
+def reads_custom(declared: tuple[str, ...], column: Column) -> bool:
+    """Whether a `custom` field that accepts the types `declared` reads `column`."""
+    names = {canonical(name) for name in declared}
+    shown = canonical(column.type)
+    return bool(names & {column.base_type, shown, shown.rpartition(".")[2]})
+
+
+def canonical(name: str) -> str:
+    """The name in pg_type of the type that SQL calls `name`: no modifier, `_` before an array's element."""
+    text = " ".join(name.lower().split())
+    array = text.endswith("[]")
+    text = text.removesuffix("[]").strip()
+    before, _, after = text.partition("(")
+    if after:
+        text = (before.strip() + after.partition(")")[2]).strip()
+    text = _ALIASES.get(text, text)
+    return f"_{text}" if array else text
+
+
+def ordered(column: Column) -> bool:
+    """Whether PostgreSQL can sort by the column."""
+    return column.base_type.lstrip("_") not in _WITHOUT_ORDER
+
+
+def comparable(left: Column, right: Column) -> bool:
+    """Whether a join can compare the two columns."""
+    if left.base_type == right.base_type:
+        return True
+    return left.category == right.category and left.category in ("N", "S", "D")
+
+
+def reduces(op: str, value_type: str | None, column: Column) -> bool:
+    """Whether the aggregate `op` over `column` gives a `value_type`."""
+    number = column.category == "N"
+    if op == "avg":
+        return number
+    if value_type is None:
+        return False
+    if op == "sum":
+        return number and value_type in _NUMBERS
+    return reads(value_type, column) or (number and value_type in _NUMBERS)
+
+
+def collects(element_type: str, column: Column) -> bool:
+    """Whether `ids` can collect `column` as `element_type`; every key can become text."""
+    if element_type in TEXTUAL or reads(element_type, column):
+        return True
+    return (
+        element_type in _NUMBERS and column.base_type in _WHOLE and element_type not in ("short", "integer")
+    )

@@ -1,0 +1,231 @@
+"""What would good first files for a table be?
+
+Columns by their types, related tables by the foreign keys, one level deep. The text loads and binds
+cleanly; what it leaves out, it says in a comment.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from headrace.catalog.fitting import fitting_tags
+from headrace.catalog.table import Catalog, Column, ForeignKey, Table
+from headrace.config.suggestion import suggest_deployment as deployment_text
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.model.nearest import meant
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS_OF_YAML = frozenset({"null", "true", "false"})
+_LONGEST_KEY = 63
+_JUNCTION = 2
+
+
+def suggest_schema(catalog: Catalog, root: TableName) -> str:
+    """A schema file for documents of `root`, as YAML text.
+
+    Args:
+        catalog: every table that may be joined (`list_tables`).
+        root: the table whose rows become documents.
+
+    Raises:
+        HeadraceError: USAGE, where `root` is not in the catalog or has no primary key.
+    """
+    if root not in catalog:
+        known = [str(name) for name in catalog.tables]
+        raise HeadraceError(Kind.USAGE, f"the database has no table {root}", meant(str(root), known))
+    table = catalog[root]
+    if not table.primary_key:
+        raise HeadraceError(
+            Kind.USAGE, f"the table {root} has no primary key", "Add one: a document's id is its row's key."
+        )
+    lines = [
+        f"# Documents of {_comment(str(root))}: one for each row. Take out what a search does not need.",
+        "version: 1",
+        f"table: {_name(root.name)}",
+        *_schema_line(root, "public"),
+        f"primary_key: {_names(table.primary_key)}",
+        "",
+        "fields:",
+    ]
+    keys: set[str] = set()
+    lines += _indented(_columns(table, keys))
+    for block in (*_parents(catalog, table, keys), *_children(catalog, table, keys)):
+        lines += ["", *_indented(block)]
+    return "\n".join(lines) + "\n"
+
+
+def suggest_deployment(database_url: str, opensearch_url: str, root: TableName, schema_file: str) -> str:
+    """A deployment file for one index of `root`, as TOML text; no password of either URL is in it.
+
+    Args:
+        database_url: where `root` is.
+        opensearch_url: the cluster that serves the index.
+        root: the table whose rows become documents; the index is called like it.
+        schema_file: the path of the schema file, relative to the deployment file.
+    """
+    name = _free(root.name.lower(), set()).lstrip("_") or "documents"
+    return deployment_text(database_url, {name: schema_file}, opensearch_url=opensearch_url)
+
+
+def _columns(table: Table, taken: set[str]) -> Iterator[str]:
+    """The table's own columns, one field each."""
+    for column in table.columns:
+        tag = _tag(table, column)
+        if tag is None:
+            yield f"# {_comment(column.name)} ({_comment(column.type)}): no field type reads it"
+            continue
+        key = _free(column.name, taken)
+        yield f"- {tag}: {_yaml(key)}"
+        if key != column.name or not _PLAIN.fullmatch(column.name):
+            yield f"  column: {_name(column.name)}"
+        if column.not_null:
+            yield "  required: true"
+
+
+def _tag(table: Table, column: Column) -> str | None:
+    """The most useful type key: codes and references exact, prose analysed."""
+    tags = fitting_tags(column)
+    if not tags:
+        return None
+    if tags[0] != "keyword":
+        return tags[0]
+    if column.category == "E":
+        return "enum"
+    exact = {name for key in table.unique_keys for name in key.columns}
+    exact |= {name for key in table.foreign_keys for name in key.columns}
+    return "text" if column.base_type == "text" and column.name not in exact else "keyword"
+
+
+def _parents(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
+    """The rows that this table's foreign keys point at."""
+    for key in table.foreign_keys:
+        target = catalog.tables.get(key.target)
+        if target is None or set(key.target_columns) != set(target.primary_key):
+            columns = _comment(", ".join(key.columns))
+            yield [f"# ({columns}) points at {_comment(str(key.target))}, but not at its key"]
+            continue
+        name = key.columns[0].removesuffix("_id") if len(key.columns) == 1 else key.target.name
+        name = name if name != key.columns[0] else key.target.name
+        pairs = dict(zip(key.target_columns, key.columns, strict=True))
+        yield [
+            f"# the row of {_comment(str(key.target))} that this one points at",
+            f"- belongs_to: {_yaml(_free(name, taken))}",
+            *_target(table, target),
+            f"  column: {_names([pairs[one] for one in target.primary_key])}",
+            *_projection(target),
+        ]
+
+
+def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
+    """The rows of other tables that point at this one."""
+    for child in sorted(catalog.tables.values(), key=lambda one: one.name):
+        for key in child.foreign_keys:
+            if key.target != table.name or set(key.target_columns) != set(table.primary_key):
+                continue
+            other = _other_side(child, key)
+            target = catalog.tables.get(other.target) if other else None
+            if other and target and other.target_columns == target.primary_key:
+                yield _many_to_many(table, child, (key, other), target, taken)
+            elif not child.primary_key:
+                yield [f"# {_comment(str(child.name))} points here, and has no primary key to join it by"]
+            else:
+                yield _has(table, child, key, taken)
+
+
+def _has(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
+    pairs = dict(zip(key.target_columns, key.columns, strict=True))
+    single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
+    verb, meaning = ("has_one", "the row") if single else ("has_many", "the rows")
+    return [
+        f"# {meaning} of {_comment(str(child.name))} that point here",
+        f"- {verb}: {_yaml(_free(child.name.name, taken))}",
+        *_target(table, child),
+        f"  foreign_key: {_names([pairs[one] for one in table.primary_key])}",
+        *_projection(child),
+    ]
+
+
+def _many_to_many(
+    table: Table, junction: Table, sides: tuple[ForeignKey, ForeignKey], target: Table, taken: set[str]
+) -> list[str]:
+    left, right = sides
+    return [
+        f"# the rows of {_comment(str(target.name))} that {_comment(str(junction.name))} links to this one",
+        f"- many_to_many: {_yaml(_free(target.name.name, taken))}",
+        *_target(table, target),
+        "  through:",
+        f"    table: {_name(junction.name.name)}",
+        *_indented(_schema_line(junction.name, table.name.schema), 4),
+        f"    left_key: {_name(left.columns[0])}",
+        f"    right_key: {_name(right.columns[0])}",
+        *_projection(target),
+    ]
+
+
+def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
+    """The other foreign key of a pure junction: two of one column each, beside them at most a number."""
+    keys = [one for one in table.foreign_keys if len(one.columns) == 1]
+    linked = {one.columns[0] for one in keys}
+    surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
+    rest = {column.name for column in table.columns} - linked - surrogate
+    if len(keys) != _JUNCTION or len(linked) != _JUNCTION or rest:
+        return None
+    return next(one for one in keys if one != key)
+
+
+def _target(parent: Table, table: Table) -> list[str]:
+    return [
+        f"  table: {_name(table.name.name)}",
+        *_indented(_schema_line(table.name, parent.name.schema)),
+        f"  primary_key: {_names(table.primary_key)}",
+    ]
+
+
+def _projection(table: Table) -> list[str]:
+    fields = list(_columns(table, set()))
+    if not any(line.startswith("- ") for line in fields):
+        return [*_indented(fields), "  fields: []"]
+    return ["  fields:", *_indented(fields, 4)]
+
+
+def _schema_line(name: TableName, default: str) -> list[str]:
+    return [] if name.schema == default else [f"schema: {_name(name.schema)}"]
+
+
+def _indented(lines: Iterable[str], by: int = 2) -> list[str]:
+    return [" " * by + line for line in lines]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """A document key like `name` that is not taken yet; it is taken now."""
+    base = re.sub(r"[^A-Za-z0-9_]+", "_", name)[: _LONGEST_KEY - 4] or "field"
+    base = base if _KEY.fullmatch(base) else f"_{base}"
+    key, number = base, 1
+    while key in taken:
+        number += 1
+        key = f"{base}_{number}"
+    taken.add(key)
+    return key
+
+
+def _names(names: Sequence[str]) -> str:
+    return _name(names[0]) if len(names) == 1 else f"[{', '.join(_name(name) for name in names)}]"
+
+
+def _name(name: str) -> str:
+    """A PostgreSQL name as the schema language writes it, in YAML."""
+    if _PLAIN.fullmatch(name):
+        return _yaml(name)
+    return json.dumps('"' + name.replace('"', '""') + '"', ensure_ascii=False)
+
+
+def _yaml(word: str) -> str:
+    return f'"{word}"' if word.lower() in _WORDS_OF_YAML else word
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,179 @@
+"""Which commands are there, and which options does each take?
+
+Every option has an environment variable; the command's own work is in the module of its name.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace import __version__
+
+app = typer.Typer(
+    name="headrace",
+    help="PostgreSQL's changes in Spark, and search documents that are always right.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class LogLevel(enum.StrEnum):
+    """How much is told."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+
+
+class Format(enum.StrEnum):
+    """For whom a report is written."""
+
+    HUMAN = "human"
+    JSON = "json"
+
+
+Config = Annotated[Path, typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", help="the deployment file")]
+Slot = Annotated[
+    str | None, typer.Option(envvar="HEADRACE_SLOT", help="the replication slot (else the file's)")
+]
+Publication = Annotated[
+    str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
+]
+Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
+_CONFIG = Path("headrace.toml")
+
+
+@app.callback(invoke_without_command=True)
+def _main(
+    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,
+) -> None:
+    if version:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def run(
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    publication: Publication = None,
+    public_address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
+        ),
+    ] = None,
+    master: Annotated[str, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master")] = "local[*]",
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
+    _log(log_level)
+    from headrace.cli.run import RunOptions  # noqa: PLC0415 - loads Spark
+    from headrace.cli.running import run_deployment  # noqa: PLC0415
+
+    options = RunOptions(master, log_level.value)
+    run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
+
+
+@app.command()
+def check(
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    publication: Publication = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", envvar="HEADRACE_OFFLINE", help="read only the files")
+    ] = False,
+    output: Annotated[
+        Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")
+    ] = Format.HUMAN,
+) -> None:
+    """Check the files, and the database against them; nothing is changed."""
+    from headrace.cli.check import check_deployment  # noqa: PLC0415 - loads the database driver
+
+    if not check_deployment(
+        config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
+    ):
+        raise typer.Exit(1)
+
+
+@app.command()
+def setup(
+    config: Config = _CONFIG, slot: Slot = None, publication: Publication = None, yes: Yes = False
+) -> None:
+    """Print what the database needs as SQL, with locks, costs and undo; ask; apply."""
+    from headrace.cli.provisioning import set_up  # noqa: PLC0415 - loads the database driver
+
+    if not set_up(config, os.environ, slot, publication, yes=yes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def teardown(
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    publication: Publication = None,
+    indexes: Annotated[
+        bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
+    from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
+
+    if not tear_down(config, os.environ, slot, publication, indexes=indexes, yes=yes):
+        raise typer.Exit(1)
+
+
+@app.command()
+def init(
+    url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
+    table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
+    folder: Annotated[
+        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
+    ] = Path(),
+    sink: Annotated[
+        str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
+    ] = "http://127.0.0.1:9200",
+) -> None:
+    """Write headrace.toml and a first schema file from a table's foreign keys."""
+    from headrace.cli.initialising import initialise  # noqa: PLC0415 - loads the database driver
+
+    initialise(url, table, folder, sink)
+
+
+@app.command()
+def demo(
+    once: Annotated[
+        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="tell the story once, check it, and end")
+    ] = False,
+    users: Annotated[
+        int, typer.Option(min=1, envvar="HEADRACE_USERS", help="how many users the shop has")
+    ] = 500,
+    clean: Annotated[
+        bool, typer.Option("--clean", envvar="HEADRACE_CLEAN", help="remove what was downloaded, and end")
+    ] = False,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Show rows of a real PostgreSQL become documents in a real OpenSearch, all on this machine."""
+    _log(log_level)
+    from headrace.cli.demo import clean_up, run_demo  # noqa: PLC0415 - loads Spark
+
+    if clean:
+        clean_up()
+    elif not run_demo(once=once, users=users, log_level=log_level.value):
+        raise typer.Exit(1)
+
+
+def _log(level: LogLevel) -> None:
+    logging.basicConfig(level=level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for noisy in ("py4j", "urllib3", "pyspark"):
+        logging.getLogger(noisy).setLevel(logging.DEBUG if level is LogLevel.DEBUG else logging.ERROR)

@@ -1,0 +1,52 @@
+"""Do database, slot and documents still belong together? (decision 14)
+
+Pure: what the sink remembers is compared with what the server says, before every connection to the slot.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import format_lsn
+from headrace.postgres.server import ServerFacts
+from headrace.postgres.slot import SlotFacts
+from headrace.sinks.opensearch import PipelineState
+
+_AGAIN = "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again."
+
+
+def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> None:
+    """Refuse to follow where documents could be wrong without anyone noticing.
+
+    Raises:
+        HeadraceError: CONTINUITY or SLOT_LOST, with what has happened.
+    """
+    if state.system_identifier != str(server.system_identifier):
+        raise _broken("the database is on another system than the one that the documents come from")
+    if state.database_oid != server.database_oid:
+        raise _broken("the database was recreated: it has another identity than the documents remember")
+    if slot is None:
+        raise HeadraceError(
+            Kind.SLOT_LOST,
+            f"the replication slot {state.slot!r} is gone, and with it the changes since "
+            f"{format_lsn(state.applied)}",
+            _AGAIN,
+        )
+    if server.current_lsn < state.applied:
+        raise _broken(
+            f"the database stands at {format_lsn(server.current_lsn)}, before the position "
+            f"{format_lsn(state.applied)} that the documents have: it was restored"
+        )
+    if (slot.confirmed_flush or 0) > state.applied:
+        raise _broken(
+            f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
+            f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else"
+        )
+    if server.timeline != state.timeline:
+        raise _broken(
+            f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
+            "promoted, and documents may hold commits that it never got"
+        )
+
+
+def _broken(cause: str) -> HeadraceError:
+    return HeadraceError(Kind.CONTINUITY, cause, _AGAIN)

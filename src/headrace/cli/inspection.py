@@ -1,0 +1,116 @@
+"""What does the database have, and what would have to change before it can be followed? Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.catalog import Catalog, read_catalog
+from headrace.catalog.binding import Finding, complete, findings
+from headrace.cli.project import Here, Problems, Project, completed
+from headrace.errors import HeadraceError
+from headrace.model import TableName
+from headrace.postgres.connection import Connection
+from headrace.postgres.identity import IdentityFacts, needed_columns, read_identities
+from headrace.postgres.publication import PublicationFacts, read_publication
+from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.session import ReadSession
+from headrace.postgres.setup import Policy, plan_setup
+from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
+from headrace.postgres.steps import SetupPlan
+from headrace.resolution import required_columns
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """Everything that was found, as of one moment.
+
+    Attributes:
+        project: with the primary keys that its files left to the catalog.
+        findings: about the schema files.
+        problems: about the server and the slot.
+        setup: what is to be altered; with its refusals.
+    """
+
+    project: Project
+    server: ServerFacts
+    catalog: Catalog
+    findings: tuple[Finding, ...]
+    problems: tuple[HeadraceError, ...]
+    required: Mapping[TableName, tuple[str, ...]]
+    identities: tuple[IdentityFacts, ...]
+    publication: PublicationFacts | None
+    slot: SlotFacts | None
+    setup: SetupPlan
+
+    def errors(self) -> tuple[HeadraceError, ...]:
+        """What keeps `run` from starting, the policy on replica identities included."""
+        bound = tuple(finding.error for finding in self.findings if finding.level == "error")
+        return (*bound, *self.problems, *self.setup.refused)
+
+    def raise_errors(self) -> None:
+        """Refuse to go on where something is wrong.
+
+        Raises:
+            Problems: all of it.
+        """
+        if errors := self.errors():
+            raise Problems(errors)
+
+    def stream_needs(self) -> dict[TableName, frozenset[str]]:
+        """The columns that each table's (or partition's) old rows must carry in the stream.
+
+        Empty where the user has chosen to ignore what they do not carry.
+        """
+        if self.project.deployment.source.replica_identity == "ignore":
+            return {}
+        return {
+            facts.table: needed_columns(facts, self.required.get(facts.root, ())) for facts in self.identities
+        }
+
+
+def inspect(
+    project: Project, here: Here, connection: Connection, *, policy: Policy | None = None
+) -> Inspection:
+    """Look at the one database that is named.
+
+    Raises:
+        HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
+    """
+    server = inspect_server(connection, here.database)
+    with ReadSession(here.database) as session:
+        catalog = read_catalog(session, project.tables())
+    found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
+    project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
+    publication = read_publication(connection, project.publication)
+    slot = read_slot(connection, project.slot)
+    problems = [*server_problems(server)]
+    if slot is not None and (unfit := slot_problem(slot, server.database)):
+        problems.append(unfit)
+    required: dict[TableName, tuple[str, ...]] = {}
+    identities: tuple[IdentityFacts, ...] = ()
+    setup = SetupPlan(())
+    if not any(one.level == "error" for one in found):
+        needs = required_columns(project.specs.values(), catalog)
+        required = {name: needs[name].columns if name in needs else () for name in project.tables()}
+        identities = read_identities(connection, required)
+        setup = plan_setup(
+            identities,
+            required,
+            publication=project.publication,
+            existing=publication,
+            slot=slot,
+            policy=policy or project.deployment.source.replica_identity,
+        )
+    return Inspection(
+        project,
+        server,
+        catalog,
+        tuple(found),
+        tuple(problems),
+        required,
+        identities,
+        publication,
+        slot,
+        setup,
+    )

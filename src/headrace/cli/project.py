@@ -1,0 +1,151 @@
+"""What does the user want to run? The deployment file and every schema that it names, checked together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.config import Deployment, OpenSearchSink, Resolved, load_deployment, resolve
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
+from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
+
+
+class Problems(HeadraceError):  # noqa: N818 - it holds several
+    """Several errors at once, one to a line."""
+
+    def __init__(self, errors: tuple[HeadraceError, ...]) -> None:
+        super().__init__(errors[0].kind, errors[0].cause, errors[0].remedy)
+        self.errors = errors
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A deployment with its schemas; `specs` holds the enabled indexes by name."""
+
+    deployment: Deployment
+    specs: Mapping[str, IndexSpec]
+    slot: str
+    publication: str
+    sink_name: str
+    sink: OpenSearchSink
+
+    @property
+    def prefix(self) -> str:
+        """What stands before every name in the search cluster."""
+        return self.deployment.prefix
+
+    def tables(self) -> frozenset[TableName]:
+        """Every table that a document reads."""
+        return frozenset(table for spec in self.specs.values() for table in spec.tables())
+
+    def resolve(self) -> Here:
+        """The addresses and secrets of this environment.
+
+        Raises:
+            ConfigErrors: CONFIG, a variable that is not set.
+        """
+        return Here.of(resolve(self.deployment), self.sink_name, self.sink)
+
+    def index_options(self) -> IndexOptions:
+        """How generations are set up."""
+        sink = self.sink
+        return IndexOptions(
+            number_of_shards=sink.number_of_shards,
+            number_of_replicas=sink.number_of_replicas,
+            refresh_interval=sink.refresh_interval,
+            text_analysis=sink.text_analysis,
+            auto_subfields=sink.auto_subfields,
+        )
+
+    def writer_options(self) -> WriterOptions:
+        """How bulks are cut."""
+        return WriterOptions(
+            max_bytes=self.sink.max_bytes, max_count=self.sink.batch_size, pipeline=self.sink.pipeline
+        )
+
+    def skip_rejected(self) -> frozenset[str]:
+        """The indexes that go on without a document that the sink refuses."""
+        return frozenset(n for n in self.specs if self.deployment.on_error_of(n) == "skip")
+
+    def hashes(self, specs: Mapping[str, IndexSpec]) -> dict[str, str]:
+        """What each index's documents and mapping are determined by (decision 13)."""
+        extra = {
+            "text_analysis": self.sink.text_analysis,
+            "auto_subfields": self.sink.auto_subfields,
+            "pipeline": self.sink.pipeline,
+        }
+        return {name: spec_hash(spec, extra) for name, spec in specs.items()}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Here:
+    """Where things are in this environment; never printed."""
+
+    database: str
+    sink: Endpoint
+
+    @classmethod
+    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink) -> Here:
+        """From the deployment's values."""
+        found = resolved.endpoints[name]
+        endpoint = Endpoint(
+            urls=(found.url,),
+            username=found.username.reveal() if found.username else None,
+            password=found.password.reveal() if found.password else None,
+            verify=sink.tls_verify,
+            timeout=float(sink.timeout_secs),
+        )
+        return cls(resolved.database_url.reveal(), endpoint.normalised())
+
+
+def open_project(
+    config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
+) -> Project:
+    """Load the deployment file and its schemas; all mistakes of all files at once.
+
+    Raises:
+        HeadraceError: CONFIG or SCHEMA.
+    """
+    deployment = load_deployment(config, environ)
+    specs: dict[str, IndexSpec] = {}
+    errors: list[HeadraceError] = []
+    for entry in deployment.enabled:
+        try:
+            specs[entry.name] = load_schema(entry.schema_path, entry.name)
+        except SchemaErrors as found:
+            errors += found.errors
+        except HeadraceError as error:
+            errors.append(error)
+    if errors:
+        raise Problems(tuple(errors))
+    if not specs:
+        raise HeadraceError(
+            Kind.CONFIG, f"{config}: no index is enabled", "Add an [[index]] with enabled = true."
+        )
+    name, sink = _only_sink(deployment, config)
+    source = deployment.source
+    return Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink)
+
+
+def _only_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSink]:
+    sinks = [(n, s) for n, s in deployment.sinks.items() if isinstance(s, OpenSearchSink)]
+    if len(sinks) != 1 or len(deployment.sinks) != 1:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{config}: this version writes to exactly one OpenSearch sink, the file has "
+            f"{len(deployment.sinks)} sinks",
+            'Keep one [sinks.NAME] with type = "opensearch".',
+        )
+    return sinks[0]
+
+
+def completed(project: Project, specs: Mapping[str, IndexSpec]) -> Project:
+    """The project with specs that the catalog has completed."""
+    return dataclasses.replace(project, specs=specs)

@@ -1,0 +1,119 @@
+"""`headrace setup` and `headrace teardown`: show the SQL, ask, run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import typer
+
+from headrace.cli import terminal
+from headrace.cli.inspection import inspect
+from headrace.cli.project import Here, Project, open_project
+from headrace.errors import HeadraceError
+from headrace.postgres.connection import connect
+from headrace.postgres.identity import read_identities
+from headrace.postgres.publication import read_publication
+from headrace.postgres.slot import advisory_lock, read_slot
+from headrace.postgres.steps import SetupPlan, execute_plan, render
+from headrace.postgres.teardown import plan_teardown
+from headrace.sinks.opensearch import Client, Generations, MetaIndex
+
+
+def set_up(
+    config: Path, environ: Mapping[str, str], slot: str | None, publication: str | None, *, yes: bool
+) -> bool:
+    """Publication and replica identities; the slot is made by the first run, with its snapshot.
+
+    Raises:
+        HeadraceError: what keeps it from being done.
+    """
+    project = open_project(config, environ, slot=slot, publication=publication)
+    here = project.resolve()
+    with connect(here.database, application_name="headrace setup") as connection:
+        inspection = inspect(project, here, connection, policy="auto")
+        inspection.raise_errors()
+        plan = inspection.setup
+        for warning in plan.warnings:
+            terminal.warn(warning)
+        if not plan.steps:
+            terminal.done("nothing to do: publication and replica identities are as the documents need them")
+            return True
+        terminal.out.print(render(plan.steps), markup=False)
+        if not _agreed("Apply this?", yes=yes):
+            return False
+        execute_plan(plan, connection, lambda step: terminal.say(step.why))
+    terminal.done("done; `headrace run` creates the slot and seeds")
+    return True
+
+
+def tear_down(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    publication: str | None,
+    *,
+    indexes: bool,
+    yes: bool,
+) -> bool:
+    """Take back what was made in the database, and with `indexes` in the cluster.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE while a run is alive, and what server or cluster refuse.
+    """
+    project = open_project(config, environ, slot=slot, publication=publication)
+    here = project.resolve()
+    with (
+        connect(here.database, application_name="headrace teardown") as connection,
+        advisory_lock(connection, project.slot),
+    ):
+        published = read_publication(connection, project.publication)
+        record = None if published is None else published.record
+        tables = read_identities(connection, () if record is None else record.identities)
+        plan = plan_teardown(tables, publication=published, slot=read_slot(connection, project.slot))
+        _show(plan, project, indexes=indexes)
+        if not _agreed("Undo all of this?", yes=yes):
+            return False
+        execute_plan(plan, connection, lambda step: terminal.say(step.why))
+        if indexes:
+            _drop_indexes(project, here)
+        else:
+            _forget(project, here)
+    terminal.done("done")
+    return True
+
+
+def _show(plan: SetupPlan, project: Project, *, indexes: bool) -> None:
+    for warning in plan.warnings:
+        terminal.warn(warning)
+    terminal.out.print(render(plan.steps) or "-- nothing to undo in the database", markup=False)
+    if indexes:
+        names = ", ".join(project.prefix + name for name in project.specs)
+        terminal.out.print(f"-- and the search indexes behind {names} are deleted", markup=False)
+
+
+def _drop_indexes(project: Project, here: Here) -> None:
+    client = Client(here.sink)
+    try:
+        generations = Generations(client, project.prefix)
+        for name in project.specs:
+            for generation in generations.existing(name):
+                generations.drop(generation)
+        MetaIndex(client, project.slot, project.prefix).delete()
+    finally:
+        client.close()
+
+
+def _forget(project: Project, here: Here) -> None:
+    """Without the slot the documents grow stale: the next run must seed again."""
+    client = Client(here.sink)
+    try:
+        MetaIndex(client, project.slot, project.prefix).delete()
+    except HeadraceError as error:
+        terminal.warn(f"the cluster still remembers the slot: {error}")
+    finally:
+        client.close()
+
+
+def _agreed(question: str, *, yes: bool) -> bool:
+    return yes or typer.confirm(question, err=True)

@@ -1,0 +1,301 @@
+"""How does a deployment run, from nothing to following, and how does it end?
+
+The order of birth is publication, slot, snapshot (decision 2). A start that dies before its first seeding
+is complete leaves a state that says so; the next start begins again with a new slot, because the exported
+snapshot died with the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from headrace.cli import terminal
+from headrace.cli.continuity import check_continuity
+from headrace.cli.inspection import Inspection, inspect
+from headrace.cli.project import Here, Project
+from headrace.cli.seeding import Cursor, Seeding
+from headrace.cli.stopping import Stopping
+from headrace.cli.watching import Watch
+from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.model import Lsn, format_lsn
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.server import inspect_server
+from headrace.postgres.slot import advance_slot, advisory_lock, create_slot, drop_slot, read_slot
+from headrace.postgres.steps import execute_plan
+from headrace.sinks.opensearch import Client, IndexState, MetaIndex, PipelineState
+from headrace.spark.pipeline import DocumentsQuery, Following
+from headrace.spark.session import LocalSpark, local_spark
+from headrace.status.board import IndexPhase, StatusBoard
+from headrace.status.phases import Event
+
+_SINK_SECONDS = 30.0
+_LOOK_SECONDS = 0.5
+_MOST_RESTARTS = 5
+_CALM_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a run uses this machine."""
+
+    master: str = "local[*]"
+    log_level: str = "info"
+
+
+class Run:
+    """One run of one deployment.
+
+    Args:
+        stopping: set by whoever wants the run to end; noticed at the next pause.
+        on_live: called when every index is seeded and the stream follows.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        here: Here,
+        board: StatusBoard,
+        stopping: Stopping,
+        *,
+        options: RunOptions,
+        on_live: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._project = project
+        self._here = here
+        self._board = board
+        self._stopping = stopping
+        self._options = options
+        self._on_live = on_live
+        self._client = Client(here.sink)
+        self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._announced = False
+
+    def execute(self) -> None:
+        """Seed what is not seeded, then follow until told to stop.
+
+        Raises:
+            HeadraceError: what ended the run.
+        """
+        with (
+            contextlib.closing(self._client),
+            connect(self._here.database, application_name="headrace run") as connection,
+        ):
+            inspection = inspect(self._project, self._here, connection)
+            inspection.raise_errors()
+            self._client.wait_until_ready(_SINK_SECONDS)
+            with advisory_lock(connection, self._project.slot):
+                self._start(connection, inspection)
+
+    def _start(self, connection: Connection, inspection: Inspection) -> None:
+        seeding = Seeding(inspection, self._here, self._client, self._board)
+        with contextlib.ExitStack() as running:
+            with self._stopping.interrupting():
+                state = self._known_state(connection, inspection, seeding)
+                self._set_up(connection, inspection)
+                for name in self._project.specs:
+                    self._board.index(name, phase=IndexPhase.PENDING)
+                terminal.say("starting Spark …")
+                spark = running.enter_context(self._spark())
+                self._stopping.install()
+                if state is None:
+                    state = self._first_seeding(spark, connection, inspection, seeding)
+                else:
+                    state = self._further_seeding(spark, seeding, state)
+            self._follow(spark, inspection, seeding, state)
+
+    def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
+        options = self._options
+        verbose = options.log_level == "debug"
+        level = "info" if verbose else "warn"
+        return local_spark(master=options.master, log_level=level, terminal=verbose)
+
+    def _known_state(
+        self, connection: Connection, inspection: Inspection, seeding: Seeding
+    ) -> PipelineState | None:
+        """What earlier runs left, None where there is nothing to build on; checked against the server."""
+        state = self._meta.load()
+        if state is None:
+            if inspection.slot is not None:
+                raise HeadraceError(
+                    Kind.SLOT_UNKNOWN,
+                    f"the slot {self._project.slot!r} exists, but this cluster knows nothing of it",
+                    "Name another slot with --slot, or drop this one with `headrace teardown`.",
+                )
+            return None
+        if state.phase == "following":
+            check_continuity(state, inspection.server, inspection.slot)
+            return state
+        terminal.say("the last start ended before its seeding was complete; beginning again")
+        drop_slot(connection, self._project.slot)
+        seeding.discard(state.indexes)
+        self._meta.delete()
+        return None
+
+    def _set_up(self, connection: Connection, inspection: Inspection) -> None:
+        for warning in inspection.setup.warnings:
+            terminal.warn(warning)
+        self._board.warned(inspection.setup.warnings)
+        execute_plan(
+            inspection.setup, connection, lambda step: terminal.say(f"{step.why}: {step.statements[-1]}")
+        )
+
+    def _first_seeding(
+        self, spark: LocalSpark, connection: Connection, inspection: Inspection, seeding: Seeding
+    ) -> PipelineState:
+        """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
+        state = self._new_state(inspection)
+        self._meta.save(state)
+        with (
+            self._undone_on_failure(connection, seeding) as made,
+            create_slot(self._here.database, self._project.slot) as slot,
+        ):
+            terminal.done(f"slot {slot.name} at {format_lsn(slot.consistent_point)}")
+            state = dataclasses.replace(
+                state, phase="seeding", consistent_point=slot.consistent_point, applied=slot.consistent_point
+            )
+            for name in self._project.specs:
+                state = dataclasses.replace(state, indexes={**state.indexes, name: seeding.make(name)})
+                made.update(state.indexes)
+            self._meta.save(state)
+            self._board.happened(Event.SEEDING)
+            cursor = Cursor(slot.consistent_point, slot.snapshot_name)
+            return seeding.fill(spark, self._meta, state, cursor)
+
+    @contextlib.contextmanager
+    def _undone_on_failure(self, connection: Connection, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
+        made: dict[str, IndexState] = {}
+        try:
+            yield made
+        except BaseException:
+            with contextlib.suppress(HeadraceError):
+                drop_slot(connection, self._project.slot)
+                seeding.discard(made)
+                self._meta.delete()
+            raise
+
+    def _new_state(self, inspection: Inspection) -> PipelineState:
+        server = inspection.server
+        return PipelineState(
+            system_identifier=str(server.system_identifier),
+            timeline=server.timeline,
+            database_oid=server.database_oid,
+            slot=self._project.slot,
+            publication=self._project.publication,
+            phase="creating",
+            consistent_point=0,
+            applied=0,
+        )
+
+    def _further_seeding(
+        self,
+        spark: LocalSpark,
+        seeding: Seeding,
+        state: PipelineState,
+    ) -> PipelineState:
+        """Seed what is new or changed since the last run, as of what has been applied."""
+        gone = {name: one for name, one in state.indexes.items() if name not in self._project.specs}
+        kept = {name: one for name, one in state.indexes.items() if name not in gone}
+        todo = seeding.unseeded(state)
+        for name, one in kept.items():
+            if name not in todo:
+                self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
+        if not todo and not gone:
+            return state
+        seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
+        made = {name: seeding.make(name) for name in todo}
+        state = dataclasses.replace(state, indexes={**kept, **made})
+        self._meta.save(state)
+        if not todo:
+            return state
+        self._board.happened(Event.SEEDING)
+        return seeding.fill(spark, self._meta, state, Cursor(state.applied, None))
+
+    def _follow(
+        self, spark: LocalSpark, inspection: Inspection, seeding: Seeding, state: PipelineState
+    ) -> None:
+        """Run the query until told to stop; again after failures that may pass."""
+        work = seeding.work(state.indexes)
+        following = Following(self._project.slot, self._project.publication, inspection.stream_needs())
+        failures = 0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            query = DocumentsQuery(spark.session, work, following, spark.scratch)
+            self._live()
+            failure = self._watched(query)
+            query.stop()
+            if failure is None:
+                break
+            self._board.failed(failure)
+            failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
+            if not _may_pass(failure) or failures > _MOST_RESTARTS:
+                raise failure
+            terminal.warn(f"{failure}; starting the stream again")
+            self._stopping.wait(min(2.0**failures, 30.0))
+            self._still_continuous()
+        self._settle()
+
+    def _live(self) -> None:
+        self._board.happened(Event.FOLLOWING)
+        if not self._announced:
+            self._announced = True
+            terminal.done("live: following the log")
+            self._on_live()
+
+    def _watched(self, query: DocumentsQuery) -> HeadraceError | None:
+        """Keep the board up to date while the query runs; why it ended, or None where it is to end."""
+        with Watch(self._here, self._project, self._board) as watch:
+            while not self._stopping.is_set():
+                if not query.active:
+                    return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+                watch.look()
+                self._stopping.wait(_LOOK_SECONDS)
+        return None
+
+    def _still_continuous(self) -> None:
+        """Before the slot is connected to again: does everything still belong together?"""
+        for attempt in patiently():
+            with attempt, connect(self._here.database) as connection:
+                server = inspect_server(connection, self._here.database)
+                slot = read_slot(connection, self._project.slot)
+                state = self._meta.load()
+        if state is None:
+            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
+        check_continuity(state, server, slot)
+
+    def _settle(self) -> None:
+        """Confirm what was applied after the source's last confirmation, so that nothing repeats."""
+        self._board.happened(Event.STOPPED)
+        try:
+            state = self._meta.load()
+            with connect(self._here.database) as connection:
+                if state is not None:
+                    confirm(connection, self._project.slot, state.applied)
+        except HeadraceError as error:
+            terminal.warn(f"the last position is not confirmed; the next start repeats a little ({error})")
+
+
+def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
+    """Advance the slot to `applied`; its reader lets go of it a moment after it has ended.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE after some seconds, or what the server refuses.
+    """
+    for attempt in Retrying(
+        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.kind is Kind.SLOT_IN_USE),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(5),
+        reraise=True,
+    ):
+        with attempt:
+            advance_slot(connection, slot, applied)
+
+
+def _may_pass(error: HeadraceError) -> bool:
+    """Whether starting again can help: what Spark itself fails of (a killed worker) often passes."""
+    return error.retry is Retry.BACK_OFF or error.kind is Kind.SPARK

@@ -1,0 +1,51 @@
+"""`headrace run`: signals, status server, and the run itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.cli.project import open_project
+from headrace.cli.run import Run, RunOptions
+from headrace.cli.stopping import Stopped, Stopping
+from headrace.errors import HeadraceError
+from headrace.status.board import StatusBoard
+from headrace.status.server import StatusServer
+
+
+def run_deployment(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    publication: str | None,
+    *,
+    public_address: str | None,
+    options: RunOptions,
+) -> None:
+    """Run a deployment until it is told to stop.
+
+    Raises:
+        HeadraceError: what keeps it from running.
+    """
+    project = open_project(config, environ, slot=slot, publication=publication)
+    here = project.resolve()
+    stopping = Stopping()
+    stopping.install()
+    board = StatusBoard(project.specs)
+    server = project.deployment.server
+    if public_address is None and "public_address" in server.model_fields_set:
+        public_address = server.public_address
+    with contextlib.ExitStack() as stack:
+        if public_address is not None:
+            status = stack.enter_context(StatusServer(board, public_address))
+            terminal.say(f"status at http://{status.address}/status")
+        try:
+            Run(project, here, board, stopping, options=options).execute()
+        except Stopped:
+            pass
+        except HeadraceError as error:
+            board.failed(error)
+            raise
+    terminal.done("stopped")

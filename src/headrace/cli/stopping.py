@@ -1,0 +1,50 @@
+"""What do Ctrl-C and SIGTERM do? The first ends the work in order, the second at once."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+_AT_ONCE = 130
+
+
+class Stopped(BaseException):
+    """Ends a start or a seeding that was told to stop; unwinds what it made."""
+
+
+class Stopping(threading.Event):
+    """Set by the first signal.
+
+    Within `interrupting` the first signal raises `Stopped`, because there is no loop that would notice.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._raising = False
+
+    def install(self) -> None:
+        """Take over SIGINT and SIGTERM; Spark takes SIGINT too, so call it again after Spark's start."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._signalled)
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """The first signal raises `Stopped` here, in the main thread."""
+        self._raising = True
+        try:
+            if self.is_set():
+                raise Stopped
+            yield
+        finally:
+            self._raising = False
+
+    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
+        if self.is_set():
+            os._exit(_AT_ONCE)
+        self.set()
+        if self._raising:
+            raise Stopped

@@ -1,0 +1,48 @@
+"""How does Headrace speak to a person? Everything that is printed goes through here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from headrace.errors import HeadraceError
+
+out = Console(highlight=False, soft_wrap=True)
+"""What a command was asked for."""
+
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+"""What it does meanwhile, and what goes wrong."""
+
+
+def say(text: str) -> None:
+    """Tell what is being done."""
+    err.print(escape(text))
+
+
+def done(text: str) -> None:
+    """Tell what has been done."""
+    err.print(f"[green]✓[/green] {escape(text)}")
+
+
+def warn(text: str) -> None:
+    """Tell what is not as it should be, but no reason to stop."""
+    err.print(f"[yellow]![/yellow] {escape(text)}")
+
+
+def fail(error: HeadraceError) -> None:
+    """Show an error: its line, or its lines."""
+    for line in str(error).splitlines():
+        err.print(f"[bold red]error[/bold red] {escape(line)}")
+
+
+@contextlib.contextmanager
+def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for what takes long; yields a function that is told how much is done."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda finished: bar.update(task, completed=finished)

@@ -1,0 +1,79 @@
+"""How does the status board learn how things stand? By looking at the server and the cluster every second."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from types import TracebackType
+from typing import Self
+
+from headrace.cli.project import Here, Project
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.slot import read_slot
+from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
+from headrace.status.board import Counts, Positions, StatusBoard
+from headrace.status.phases import Event
+
+_SECONDS = 1.0
+_PATIENCE_SECONDS = 3.0
+
+
+class Watch:
+    """Looks at both ends while the query runs; what it cannot reach makes the run degraded."""
+
+    def __init__(self, here: Here, project: Project, board: StatusBoard) -> None:
+        self._here = here
+        self._project = project
+        self._board = board
+        endpoint = dataclasses.replace(
+            here.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS
+        )
+        self._client = Client(endpoint)
+        self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._connection: Connection | None = None
+        self._next = 0.0
+        self._trouble: Kind | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._drop_connection()
+        self._client.close()
+
+    def look(self) -> None:
+        """Tell the board how things stand, at most once a second."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _SECONDS
+        try:
+            state = self._meta.load()
+            self._position(state)
+        except HeadraceError as error:
+            self._drop_connection()
+            if error.kind is not self._trouble:
+                self._trouble = error.kind
+                self._board.failed(error)
+        else:
+            self._trouble = None
+            self._board.happened(Event.RECOVERED)
+
+    def _position(self, state: PipelineState | None) -> None:
+        if self._connection is None:
+            self._connection = connect(self._here.database, application_name="headrace watch")
+        slot = read_slot(self._connection, self._project.slot)
+        if state is None or slot is None:
+            raise HeadraceError(
+                Kind.CONTINUITY, "the slot or the state of this deployment was deleted while it runs"
+            )
+        self._board.positioned(Positions(slot.confirmed_flush, state.applied, slot.current))
+        counters = state.counters
+        self._board.counted(Counts(counters.changes, counters.upserts, counters.deletes, counters.batches))
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

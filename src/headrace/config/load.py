@@ -1,0 +1,148 @@
+"""How does a deployment file become a deployment, or the list of all its mistakes?"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from headrace.config.deployment import Deployment, StdoutSink
+from headrace.config.problems import ConfigErrors, Locator
+from headrace.config.secret import Secret
+from headrace.errors import HeadraceError, Kind
+
+_AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
+
+
+def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
+    """The deployment in the file `path`; schema paths are made absolute, from the file's folder.
+
+    No variable needs to be set: those that the deployment can use are kept from `environ` for `resolve`.
+
+    Raises:
+        ConfigErrors: CONFIG; every mistake of the file.
+        HeadraceError: CONFIG, where it cannot be read or is not TOML.
+    """
+    text = _read(path)
+    data = _parse(path, text)
+    locator = Locator(path, text, data)
+    try:
+        deployment = Deployment.model_validate(data)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_input=False)
+        raise ConfigErrors(locator.translate(details)) from None
+    deployment = _completed(path, deployment)
+    errors = [
+        *_duplicates(locator, deployment),
+        *_bad_names(locator, deployment),
+        *_absent(locator, deployment),
+    ]
+    if errors:
+        raise ConfigErrors(errors)
+    deployment._file = path  # noqa: SLF001 -- what loading knows and the file does not say
+    deployment._environment = {  # noqa: SLF001
+        name: Secret(environ[name]) for name in sorted(deployment.variables()) if environ.get(name)
+    }
+    return deployment
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{str(path)!r}: the deployment file cannot be read: {reason}",
+            "Name it with --config, or write one with `headrace init`.",
+        ) from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8",
+            "Save the file as UTF-8.",
+        ) from error
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
+    except ValueError as error:
+        match = _AT.search(str(error))
+        lines = text.count("\n") + 1
+        line, column = (match["line"], match["column"]) if match and match["line"] else (lines, 1)
+        problem = _AT.sub("", str(error))
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{path}:{line}:{column}: not TOML: {problem}",
+            "A text stands in quotes, a table begins with [name] and a list of indexes with [[index]].",
+        ) from error
+
+
+def _completed(path: Path, deployment: Deployment) -> Deployment:
+    """Schema paths from the file's folder; a sink that prints where there is none."""
+    folder = path.parent.absolute()
+    indexes = tuple(
+        entry.model_copy(update={"schema_path": folder / entry.schema_path}) for entry in deployment.indexes
+    )
+    sinks = deployment.sinks or {"stdout": StdoutSink(type="stdout")}
+    return deployment.model_copy(update={"indexes": indexes, "sinks": sinks})
+
+
+def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
+    first: dict[str, int] = {}
+    errors = []
+    for number, entry in enumerate(deployment.indexes):
+        before = first.setdefault(entry.name, number)
+        if before != number:
+            line = locator.line(("index", before, "name"))
+            errors.append(
+                locator.error(
+                    ("index", number, "name"),
+                    f"the index {entry.name!r} stands twice (first in line {line})",
+                    "Rename one of them.",
+                )
+            )
+    return errors
+
+
+def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
+    """A cluster refuses names that begin with an underscore."""
+    if deployment.prefix:
+        return []
+    return [
+        locator.error(
+            ("index", number, "name"),
+            f"the index {entry.name!r} begins with _, which a cluster refuses",
+            "Rename it, or set a `prefix`.",
+        )
+        for number, entry in enumerate(deployment.indexes)
+        if entry.name.startswith("_")
+    ]
+
+
+def _absent(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
+    errors = []
+    for number, entry in enumerate(deployment.indexes):
+        try:
+            found = entry.schema_path.is_file()
+        except OSError:  # a name that is too long, a folder that may not be searched
+            found = False
+        if not found:
+            errors.append(
+                locator.error(
+                    ("index", number, "schema"),
+                    f"the schema file {entry.schema_path} of the index {entry.name!r} is not there",
+                    "Correct the path; it counts from the deployment file's folder.",
+                )
+            )
+    return errors

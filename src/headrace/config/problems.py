@@ -1,0 +1,120 @@
+"""What is wrong with a deployment file, in sentences that name file, line and remedy?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from headrace.config.deployment import (
+    SINK_TYPES,
+    TAGS,
+    ConnectionParts,
+    Deployment,
+    EnvReference,
+    IndexEntry,
+    Server,
+    Source,
+)
+from headrace.config.lines import Lines
+from headrace.errors import HeadraceError, Kind
+from headrace.model.nearest import meant
+
+
+class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
+    """Everything that is wrong with a deployment file; its text is one line per error."""
+
+    def __init__(self, errors: Sequence[HeadraceError]) -> None:
+        self.errors = tuple(errors)
+        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
+        super().__init__(Kind.CONFIG, self.errors[0].cause + more, self.errors[0].remedy)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errors,)
+
+
+class Locator:
+    """Makes errors that say where in a file they stand."""
+
+    def __init__(self, file: Path, text: str, data: dict[str, Any]) -> None:
+        self._file = file
+        self._lines = Lines(text)
+        self._data = data
+
+    def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
+        """An error about the key at `path`."""
+        return HeadraceError(Kind.CONFIG, f"{self._file}:{self._lines.of(path)}: {problem}", remedy)
+
+    def line(self, path: Sequence[str | int]) -> int:
+        """The line of the key at `path`."""
+        return self._lines.of(path)
+
+    def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
+        """What pydantic found, as errors, in the order of the file."""
+        found = []
+        for detail in details:
+            path = tuple(part for part in detail["loc"] if part not in TAGS)
+            found.append((self.line(path), self.error(path, *self._sentence(path, detail))))
+        return [error for _, error in sorted(found, key=lambda pair: pair[0])]
+
+    def _sentence(self, path: tuple[str | int, ...], detail: Any) -> tuple[str, str]:
+        shown, context = _shown(path), detail.get("ctx", {})
+        match detail["type"]:
+            case "extra_forbidden":
+                sentence = f"unknown key {shown}", meant(str(path[-1]), self._known(path[:-1]))
+            case "missing":
+                sentence = f"{shown} is missing", f"Add `{path[-1]} = …`."
+            case "literal_error":
+                sentence = f"{shown} must be {context['expected']}", ""
+            case "union_tag_invalid":
+                given = context["tag"].strip("<>")
+                sentence = f"{shown}: unknown type {given!r}", meant(given, SINK_TYPES)
+            case "union_tag_not_found" if path[:1] == ("sinks",) and len(path) == len(("sinks", "name")):
+                sentence = f"{shown} has no type", 'Add `type = "opensearch"`.'
+            case "union_tag_not_found":
+                sentence = f"{shown} is neither text nor a reference", 'Write "…" or { env = "NAME" }.'
+            case "value_error":
+                sentence = f"{shown}: {context['error']}", ""
+            case _:
+                message = str(detail["msg"]).replace("Input should be", "must be")
+                sentence = f"{shown}: {message[:1].lower()}{message[1:]}", ""
+        return sentence
+
+    def _known(self, path: tuple[str | int, ...]) -> list[str]:
+        """The keys that the table at `path` may have."""
+        model = _model(path, self._data)
+        return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]:
+    plain: dict[tuple[str | int, ...], type[BaseModel]] = {
+        (): Deployment,
+        ("source",): Source,
+        ("server",): Server,
+    }
+    if path in plain:
+        return plain[path]
+    match path:
+        case ("index", int()):
+            return IndexEntry
+        case ("sinks", name):
+            sinks = {key.strip().lower(): value for key, value in data["sinks"].items()}
+            return SINK_TYPES[sinks[name]["type"]]
+        case ("source", "connection_url") if "env" not in data["source"]["connection_url"]:
+            return ConnectionParts
+        case _:
+            return EnvReference
+
+
+def _shown(path: tuple[str | int, ...]) -> str:
+    if not path:
+        return "the file"
+    text = ""
+    for part in path:
+        text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
+    return f"'{text.lstrip('.')}'"

@@ -1,0 +1,147 @@
+"""What does one plugin message say? The plain, message-by-message decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.model import TableName
+from headrace.pgoutput.cursor import Cursor, broken
+from headrace.pgoutput.frames import POSTGRES_EPOCH_US
+from headrace.pgoutput.messages import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    LogicalMessage,
+    Message,
+    Origin,
+    Relation,
+    RelationColumn,
+    Row,
+    Truncate,
+    Type,
+    Update,
+    Value,
+)
+
+_CASCADE, _RESTART_IDENTITY = 1, 2
+
+
+def decode_message(payload: bytes) -> Message:
+    """The message that `payload` holds, whole.
+
+    Raises:
+        HeadraceError: PROTOCOL where the bytes are no message of protocol version 1.
+    """
+    cursor = Cursor(payload)
+    letter = cursor.letter()
+    read = _READERS.get(letter)
+    if read is None:
+        raise broken(f"unknown message {letter!r}")
+    message = read(cursor)
+    cursor.finish()
+    return message
+
+
+def _begin(cursor: Cursor) -> Begin:
+    return Begin(cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US, cursor.uint32())
+
+
+def _commit(cursor: Cursor) -> Commit:
+    cursor.uint8()
+    return Commit(cursor.uint64(), cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US)
+
+
+def _origin(cursor: Cursor) -> Origin:
+    return Origin(cursor.uint64(), cursor.text())
+
+
+def _relation(cursor: Cursor) -> Relation:
+    oid = cursor.uint32()
+    schema, name = cursor.text(), cursor.text()
+    identity = cursor.letter()
+    columns = tuple(_relation_column(cursor) for _ in range(cursor.uint16()))
+    return Relation(oid, TableName(schema or "pg_catalog", name), identity, columns)
+
+
+def _relation_column(cursor: Cursor) -> RelationColumn:
+    flags = cursor.uint8()
+    return RelationColumn(cursor.text(), bool(flags & 1), cursor.uint32(), cursor.int32())
+
+
+def _type(cursor: Cursor) -> Type:
+    return Type(cursor.uint32(), cursor.text(), cursor.text())
+
+
+def _row(cursor: Cursor) -> Row:
+    return tuple(_value(cursor) for _ in range(cursor.uint16()))
+
+
+def _value(cursor: Cursor) -> Value:
+    kind = cursor.letter()
+    if kind == "t":
+        return cursor.take(cursor.int32())
+    if kind == "n":
+        return None
+    if kind == "u":
+        return UNCHANGED
+    raise broken(f"unknown value kind {kind!r}")
+
+
+def _insert(cursor: Cursor) -> Insert:
+    relation = cursor.uint32()
+    _expect(cursor, "N")
+    return Insert(relation, _row(cursor))
+
+
+def _update(cursor: Cursor) -> Update:
+    relation = cursor.uint32()
+    kind = cursor.letter()
+    old: Row | None = None
+    if kind in "KO":
+        old = _row(cursor)
+        _expect(cursor, "N")
+    elif kind != "N":
+        raise broken(f"unknown row kind {kind!r}")
+    return Update(relation, old, kind == "K", _row(cursor))
+
+
+def _delete(cursor: Cursor) -> Delete:
+    relation = cursor.uint32()
+    kind = cursor.letter()
+    if kind not in "KO":
+        raise broken(f"unknown row kind {kind!r}")
+    return Delete(relation, _row(cursor), kind == "K")
+
+
+def _truncate(cursor: Cursor) -> Truncate:
+    count, options = cursor.uint32(), cursor.uint8()
+    relations = tuple(cursor.uint32() for _ in range(count))
+    return Truncate(relations, bool(options & _CASCADE), bool(options & _RESTART_IDENTITY))
+
+
+def _message(cursor: Cursor) -> LogicalMessage:
+    transactional = cursor.uint8() == 1
+    lsn, prefix = cursor.uint64(), cursor.text()
+    return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.int32()))
+
+
+def _expect(cursor: Cursor, letter: str) -> None:
+    found = cursor.letter()
+    if found != letter:
+        raise broken(f"expected {letter!r}, found {found!r}")
+
+
+_READERS: dict[str, Callable[[Cursor], Message]] = {
+    "B": _begin,
+    "C": _commit,
+    "O": _origin,
+    "R": _relation,
+    "Y": _type,
+    "I": _insert,
+    "U": _update,
+    "D": _delete,
+    "T": _truncate,
+    "M": _message,
+}

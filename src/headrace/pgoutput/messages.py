@@ -1,0 +1,143 @@
+"""Which messages does PostgreSQL's `pgoutput` plugin send?
+
+Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol version 1.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+from headrace.model import Lsn, TableName
+
+
+class Unchanged(enum.Enum):
+    """The marker of a TOASTed value that the statement did not touch and the log does not carry."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+
+Value = bytes | None | Unchanged
+"""A column's value: PostgreSQL's text in UTF-8, NULL, or unchanged."""
+
+Row = tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The first message of a transaction.
+
+    Attributes:
+        commit_lsn: where the commit record begins (bytes); not yet the position to confirm.
+        commit_time: microseconds since 1970-01-01 UTC.
+        xid: the 32-bit transaction id.
+    """
+
+    commit_lsn: Lsn
+    commit_time: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The last message of a transaction; `end_lsn` is the position to confirm (bytes)."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The transaction was replicated from elsewhere."""
+
+    commit_lsn: Lsn
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """A column as the publication shows it; `key` means: part of the replica identity."""
+
+    name: str
+    key: bool
+    type_oid: int
+    type_modifier: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table's shape, sent before its first row and again after each change of it.
+
+    `replica_identity` is pg_class.relreplident: d default, n nothing, f full, i index.
+    """
+
+    oid: int
+    table: TableName
+    replica_identity: str
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A type that is not built in, sent before a relation that uses it."""
+
+    oid: int
+    schema: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """A new row."""
+
+    relation: int
+    new: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A changed row; `old` is None where neither identity nor key changed.
+
+    `old_is_key` tells a key tuple (columns outside the identity are null and mean nothing) from a whole
+    old row (identity FULL).
+    """
+
+    relation: int
+    old: Row | None
+    old_is_key: bool
+    new: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A row that is gone; `old_is_key` as for `Update`."""
+
+    relation: int
+    old: Row
+    old_is_key: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Tables emptied by one statement."""
+
+    relations: tuple[int, ...]
+    cascade: bool
+    restart_identity: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogicalMessage:
+    """What pg_logical_emit_message wrote."""
+
+    transactional: bool
+    lsn: Lsn
+    prefix: str
+    content: bytes
+
+
+Message = Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage

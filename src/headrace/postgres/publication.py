@@ -1,0 +1,231 @@
+"""What does a publication publish, and does it carry what the documents need?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.quoting import identifier
+from headrace.postgres.session import database_error
+
+OWN_COMMENT = "made by headrace"
+"""The comment on a publication that Headrace made; only such a one is dropped by a teardown."""
+_LISTS_SINCE = 150000
+_MEMBERS = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+"""
+_BY_SCHEMA = """
+UNION
+SELECT n.nspname, c.relname
+FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+"""
+
+IdentityKind = Literal["default", "nothing", "full", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A replica identity; `index` is the index's name where `kind` is `index`."""
+
+    kind: IdentityKind
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What Headrace changed beside the publication; kept in the publication's comment.
+
+    Attributes:
+        identities: for each altered table the identity before and the one that was set.
+        indexes: the indexes that were made, as (schema, name) in a TableName.
+    """
+
+    identities: Mapping[TableName, tuple[Identity, Identity]]
+    indexes: frozenset[TableName] = frozenset()
+
+    def comment(self) -> str:
+        """The publication's comment that holds this record."""
+        rows = [
+            [table.schema, table.name, before.kind, before.index, after.kind, after.index]
+            for table, (before, after) in sorted(self.identities.items())
+        ]
+        indexes = [[index.schema, index.name] for index in sorted(self.indexes)]
+        return f"{OWN_COMMENT}\n{json.dumps({'identities': rows, 'indexes': indexes})}"
+
+
+NOTHING_CHANGED = Record({})
+
+
+def parse_record(comment: str | None) -> Record | None:
+    """The record in a publication's comment; None where Headrace did not make the publication."""
+    if comment is None or not comment.startswith(OWN_COMMENT):
+        return None
+    try:
+        found = json.loads(comment.removeprefix(OWN_COMMENT))
+        identities = {
+            TableName(schema, name): (Identity(before, before_index), Identity(after, after_index))
+            for schema, name, before, before_index, after, after_index in found["identities"]
+        }
+        return Record(identities, frozenset(TableName(*index) for index in found["indexes"]))
+    except (ValueError, TypeError, KeyError):
+        return NOTHING_CHANGED
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedTable:
+    """A table as one publication lists it.
+
+    Attributes:
+        columns: the column list; None is all columns.
+        row_filter: whether rows are filtered.
+    """
+
+    columns: frozenset[str] | None = None
+    row_filter: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublicationFacts:
+    """A publication that exists.
+
+    Attributes:
+        operations: those of insert, update, delete, truncate that it publishes.
+        via_root: whether partitions' changes carry the partitioned table's name.
+        tables: what is published, leaf partitions instead of partitioned tables unless `via_root`.
+        members: the tables that are named or whose schema is; partitioned tables as such.
+        record: what Headrace changed; None where someone else made the publication.
+    """
+
+    name: str
+    all_tables: bool
+    operations: frozenset[str]
+    via_root: bool
+    tables: Mapping[TableName, PublishedTable]
+    members: frozenset[TableName]
+    record: Record | None
+
+    @property
+    def own(self) -> bool:
+        """Whether Headrace made it."""
+        return self.record is not None
+
+    def publishes(self, table: TableName, leaves: frozenset[TableName]) -> bool:
+        """Whether all of `table` is published, its future partitions too (`leaves`: its present ones)."""
+        return self.all_tables or table in self.members or (leaves == {table} and table in self.tables)
+
+
+def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
+    """The publication called `name`, or None.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    about = """
+        SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
+               obj_description(oid, 'pg_publication')
+        FROM pg_publication WHERE pubname = $1
+    """
+    # pg_publication_tables has columns and filters from PostgreSQL 15 on; before, there were neither.
+    details = "attnames::text[], rowfilter IS NOT NULL" if _knows_lists(connection) else "NULL, false"
+    listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
+    by_schema = _BY_SCHEMA if _knows_lists(connection) else ""
+    try:
+        rows = execute(connection, about, (name,))
+        if not rows:
+            return None
+        tables = execute(connection, listed, (name,))
+        members = execute(connection, _MEMBERS + by_schema, (name,))
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    [(every, *operations, via_root, comment)] = rows
+    names = ("insert", "update", "delete", "truncate")
+    return PublicationFacts(
+        name=name,
+        all_tables=every,
+        operations=frozenset(op for op, on in zip(names, operations, strict=True) if on),
+        via_root=via_root,
+        tables={
+            TableName(schema, table): PublishedTable(
+                None if columns is None else frozenset(columns), filtered
+            )
+            for schema, table, columns, filtered in tables
+        },
+        members=frozenset(TableName(*member) for member in members),
+        record=parse_record(comment),
+    )
+
+
+def publication_problems(
+    facts: PublicationFacts, read: Mapping[TableName, frozenset[str]]
+) -> tuple[HeadraceError, ...]:
+    """Why this publication hides what the documents need; missing tables are no problem, they can be added.
+
+    Args:
+        facts: the publication.
+        read: for each table (a leaf, where it is partitioned) the columns that must be in the stream.
+    """
+    named = identifier(facts.name)
+    found = []
+    missing = [op for op in ("insert", "update", "delete", "truncate") if op not in facts.operations]
+    if missing:
+        found.append(
+            HeadraceError(
+                Kind.PUBLICATION,
+                f"the publication {named} does not publish {', '.join(missing)}",
+                f"ALTER PUBLICATION {named} SET (publish = 'insert, update, delete, truncate'), "
+                "or name another publication.",
+            )
+        )
+    if facts.via_root:
+        found.append(
+            HeadraceError(
+                Kind.PUBLICATION,
+                f"the publication {named} has publish_via_partition_root on: a truncated partition would "
+                "not be seen",
+                f"ALTER PUBLICATION {named} SET (publish_via_partition_root = false), "
+                "or name another publication.",
+            )
+        )
+    for table, columns in read.items():
+        found.extend(_hidden(named, table, facts.tables.get(table), columns))
+    return tuple(found)
+
+
+def _hidden(
+    named: str, table: TableName, published: PublishedTable | None, columns: frozenset[str]
+) -> list[HeadraceError]:
+    remedy = f"Publish {table} without a column list and without WHERE, or name another publication."
+    if published is None:
+        return []
+    found = []
+    if published.row_filter:
+        found.append(
+            HeadraceError(
+                Kind.PUBLICATION, f"the publication {named} filters the rows of {table} (WHERE)", remedy
+            )
+        )
+    if published.columns is not None and not columns <= published.columns:
+        hidden = ", ".join(sorted(columns - published.columns))
+        found.append(
+            HeadraceError(
+                Kind.PUBLICATION, f"the publication {named} hides columns of {table}: {hidden}", remedy
+            )
+        )
+    return found
+
+
+def _knows_lists(connection: Connection) -> bool:
+    return connection.info.server_version >= _LISTS_SINCE

@@ -1,0 +1,116 @@
+"""What does the server's refusal of a slot, a stream or a publication mean to the operator? Pure.
+
+Decided by SQLSTATE first; words are looked at only where one state has several meanings, so that a server
+that speaks another language is still understood as far as its states go.
+"""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, Kind
+
+GRANT_REPLICATION = (
+    "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
+    "`GRANT rds_replication TO {role}`; Cloud SQL `ALTER USER {role} WITH REPLICATION`; "
+    "Azure `ALTER ROLE {role} REPLICATION` as a member of azure_pg_admin"
+)
+"""The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
+
+
+def refusal(
+    sqlstate: str | None,
+    message: str,
+    *,
+    place: str,
+    slot: str = "",
+    role: str = "the role",
+    streaming: bool = False,
+) -> HeadraceError:
+    """The error behind a refusal of a replication command or of a function on slots.
+
+    Args:
+        sqlstate: the server's code; None where the connection broke without one.
+        message: the server's primary message.
+        place: host, port and database, for people.
+        slot: the slot that was asked for.
+        role: the role's quoted name, for the grant.
+        streaming: whether the stream had begun (then a missing object is the publication).
+    """
+    text = " ".join(message.split()).rstrip(".")
+    state = sqlstate or ""
+    if state == "" or state.startswith(("08", "57P")):
+        return HeadraceError(Kind.CONNECTION, f"the replication connection to {place} was lost: {text}")
+    if state == "42501":
+        return HeadraceError(
+            Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
+        )
+    if state in ("53400", "53300"):
+        return no_room(text)
+    return _about_slot(state, text, slot, streaming=streaming)
+
+
+def _about_slot(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    if state == "55006":
+        return HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"the replication slot {slot!r} is in use: {text}",
+            "Stop the other reader, or give this deployment a slot of its own.",
+        )
+    if state == "42710":
+        return HeadraceError(
+            Kind.CONFIG,
+            f"the replication slot {slot!r} cannot be made: {text}",
+            "Name another slot, or drop this one if nobody reads it.",
+        )
+    if state == "42704":
+        return _missing(text, slot, streaming=streaming)
+    if state == "55000":
+        return _not_ready(text, slot)
+    return HeadraceError(Kind.DATABASE, f"the database says: {text} (SQLSTATE {state})")
+
+
+def no_room(text: str) -> HeadraceError:
+    """No slot or no walsender is free."""
+    return HeadraceError(
+        Kind.NO_FREE_SLOT,
+        f"the server has no room for another reader: {text}",
+        "Drop a slot that nobody needs (SELECT pg_drop_replication_slot('NAME')), or raise "
+        "max_replication_slots and max_wal_senders and restart the server.",
+    )
+
+
+def _missing(text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    if streaming or "publication" in text.lower():
+        return HeadraceError(
+            Kind.PUBLICATION,
+            f"the slot {slot!r} was read with a publication that its history does not know: {text}",
+            "A publication must be older than its slot: create the publication, then drop and create the "
+            "slot (`headrace teardown`, `headrace setup`), and seed again.",
+        )
+    return HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"there is no replication slot {slot!r}: {text}",
+        "Run `headrace setup`; if it was dropped, the documents must be seeded again.",
+    )
+
+
+def _not_ready(text: str, slot: str) -> HeadraceError:
+    lowered = text.lower()
+    if "wal_level" in lowered:
+        return HeadraceError(
+            Kind.WAL_LEVEL,
+            text,
+            "Set wal_level = logical and restart the server (`headrace check` says how).",
+        )
+    if "can no longer" in lowered or "invalidated" in lowered or "wal_removed" in lowered:
+        return slot_lost(slot, text)
+    return HeadraceError(Kind.DATABASE, f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)")
+
+
+def slot_lost(slot: str, why: str) -> HeadraceError:
+    """The server has removed the log that the slot still needed."""
+    return HeadraceError(
+        Kind.SLOT_LOST,
+        f"the replication slot {slot!r} is lost, changes are gone: {why}",
+        "Drop it, run `headrace setup` and seed again; raise max_slot_wal_keep_size so that the slot "
+        "survives longer stops.",
+    )

@@ -1,0 +1,264 @@
+"""How is a replication connection opened, and how do bytes of the stream go over it?
+
+psycopg has no replication API, but its libpq layer carries the COPY_BOTH stream; TLS and everything else in
+the connection string are libpq's own. Nothing here decodes.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+import psycopg
+from psycopg import pq
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn
+from headrace.postgres.connection import Connection, connection_error, place, with_defaults
+from headrace.postgres.quoting import identifier, literal, replication_literal
+from headrace.postgres.refusal import no_room, refusal
+from headrace.postgres.session import PINNED
+
+_SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
+_CANCEL_SECONDS = 5.0
+
+
+class ReplicationConnection:
+    """One connection in replication mode: commands first, then a stream. Not for two threads at once.
+
+    Values in the stream have the text form of reading sessions: the same settings are pinned, because the
+    server renders a change's values with the settings of the connection that streams it.
+
+    Raises:
+        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG; PRIVILEGE (no right to replicate); NO_FREE_SLOT
+            (no walsender is free).
+    """
+
+    def __init__(self, url: str, application_name: str = "headrace") -> None:
+        self.place = place(url)
+        self._slot = ""
+        self._streaming = False
+        self._connection = _connect(url, application_name)
+        self._pgconn = self._connection.pgconn
+        try:
+            for name, value in _SETTINGS.items():
+                self.execute(f"SET {identifier(name)} = {literal(value)}")
+        except HeadraceError:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The server process that serves this connection."""
+        return self._pgconn.backend_pid
+
+    def fileno(self) -> int:
+        """The socket, for select and poll.
+
+        Raises:
+            HeadraceError: CONNECTION, where it is closed.
+        """
+        try:
+            return self._pgconn.socket
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        self._connection.close()
+
+    def execute(
+        self,
+        sql: str,
+        *,
+        slot: str = "",
+        timeout: float | None = None,
+        on_timeout: Callable[[], None] | None = None,
+    ) -> list[tuple[str | None, ...]]:
+        """Run one SQL or replication command; its rows as text.
+
+        Args:
+            sql: the command.
+            slot: the slot that it is about, for messages.
+            timeout: seconds; when they have passed the command is cancelled on the server.
+            on_timeout: called then, before the cancelling, while the command still waits.
+
+        Raises:
+            HeadraceError: what the refusal means (`refusal`), or CONNECTION.
+            TimeoutError: `timeout` has passed; the server has stopped the command.
+        """
+        self._slot = slot
+        result = self._run(sql, timeout, on_timeout)
+        if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
+            raise self._refused(result)
+        return [
+            tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
+            for row in range(result.ntuples)
+        ]
+
+    def start(self, slot: str, lsn: Lsn, publications: Sequence[str]) -> None:
+        """Begin the stream of `slot` at `lsn` (0: where the slot was confirmed), protocol version 1.
+
+        Raises:
+            HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
+        """
+        names = replication_literal(",".join(identifier(name) for name in publications))
+        self._slot = slot
+        result = self._run(
+            f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} "
+            f"(proto_version '1', publication_names {names})"
+        )
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._refused(result)
+        self._streaming = True
+
+    def get_copy_data(self, timeout: float = 0.0) -> bytes | None:
+        """The next message of the stream, or None if none came within `timeout` seconds.
+
+        Raises:
+            HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where
+                the server says why.
+        """
+        deadline = time.monotonic() + timeout
+        try:
+            while True:
+                size, data = self._pgconn.get_copy_data(1)
+                if size > 0:
+                    return bytes(data)
+                if size < 0:
+                    raise self._ended()
+                if not self._wait(deadline - time.monotonic()):
+                    return None
+                self._pgconn.consume_input()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+
+    def put_copy_data(self, data: bytes) -> None:
+        """Send one message (feedback).
+
+        Raises:
+            HeadraceError: CONNECTION.
+        """
+        try:
+            self._pgconn.put_copy_data(data)
+            self._pgconn.flush()
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+
+    def _run(
+        self, sql: str, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
+    ) -> pq.abc.PGresult:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        finished = False
+        try:
+            self._pgconn.send_query(sql.encode())
+            while self._pgconn.is_busy():
+                if not self._wait(None if deadline is None else deadline - time.monotonic()):
+                    if on_timeout is not None:
+                        on_timeout()
+                    raise TimeoutError(f"no answer within {timeout} s")
+                self._pgconn.consume_input()
+            finished = True
+            return self._last_result()
+        except psycopg.OperationalError as error:
+            finished = True
+            raise self._lost(error) from error
+        finally:
+            if not finished:  # a command left behind could still create a slot
+                self._cancel()
+
+    def _last_result(self) -> pq.abc.PGresult:
+        last = self._pgconn.get_result()
+        if last is None:
+            raise HeadraceError(Kind.CONNECTION, f"{self.place} gave no answer")
+        streams = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.FATAL_ERROR)
+        while last.status not in streams and (following := self._pgconn.get_result()) is not None:
+            last = following
+        if last.status == pq.ExecStatus.FATAL_ERROR:
+            while self._pgconn.get_result() is not None:
+                pass
+        return last
+
+    def _cancel(self) -> None:
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        try:
+            self._pgconn.get_cancel().cancel()
+            while self._pgconn.is_busy() and self._wait(deadline - time.monotonic()):
+                self._pgconn.consume_input()
+            if self._pgconn.is_busy():
+                self.close()
+            while self._pgconn.status == pq.ConnStatus.OK and self._pgconn.get_result() is not None:
+                pass
+        except psycopg.OperationalError:
+            self.close()  # the connection is gone, and with it the command
+
+    def _wait(self, timeout: float | None) -> bool:
+        if timeout is not None and timeout < 0:
+            timeout = 0
+        poll = select.poll()
+        poll.register(self._pgconn.socket, select.POLLIN)
+        return bool(poll.poll(None if timeout is None else timeout * 1000))
+
+    def _ended(self) -> HeadraceError:
+        result = self._pgconn.get_result()
+        while result is not None and result.status == pq.ExecStatus.COPY_BOTH:
+            result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return self._refused(result)
+        return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
+
+    def _refused(self, result: pq.abc.PGresult) -> HeadraceError:
+        state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))
+        parts = (pq.DiagnosticField.MESSAGE_PRIMARY, pq.DiagnosticField.MESSAGE_DETAIL)
+        message = "; ".join(filter(None, (_text(result.error_field(part)) for part in parts)))
+        return refusal(
+            state,
+            message or self._pgconn.get_error_message(),
+            place=self.place,
+            slot=self._slot,
+            role=identifier(self._connection.info.user),
+            streaming=self._streaming,
+        )
+
+    def _lost(self, error: psycopg.Error) -> HeadraceError:
+        return refusal(None, str(error), place=self.place, slot=self._slot)
+
+
+def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
+    """Open a replication connection to the database that `url` names.
+
+    Raises:
+        HeadraceError: as `ReplicationConnection`.
+    """
+    return ReplicationConnection(url, application_name)
+
+
+def _connect(url: str, application_name: str) -> Connection:
+    conninfo = with_defaults(url, application_name=application_name, replication="database")
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        text = " ".join(str(error).split())
+        lowered = text.lower()
+        if "max_wal_senders" in lowered:
+            raise no_room(text) from error
+        if "wal sender" in lowered or "walsender" in lowered:
+            role = psycopg.conninfo.conninfo_to_dict(url).get("user")
+            named = identifier(str(role)) if role else "the role"
+            raise refusal("42501", text, place=place(url), role=named) from error
+        raise connection_error(error, url) from error
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")

@@ -1,0 +1,177 @@
+"""What server is this, and can changes be read from it?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.session import database_error
+
+OLDEST = 140000
+"""PostgreSQL 14, as `server_version_num` counts."""
+_STANDBY_DECODES = 160000
+_ONE_PART = 100000  # since 10 a major version is one number
+
+WAL_LEVEL_REMEDY = (
+    "Plain PostgreSQL: ALTER SYSTEM SET wal_level = logical, then restart the server; RDS and Aurora: "
+    "rds.logical_replication = 1 in the parameter group, then reboot; Cloud SQL: the flag "
+    "cloudsql.logical_decoding = on; Azure: wal_level = logical in the server parameters, then restart."
+)
+
+_FACTS = """
+SELECT current_setting('server_version_num')::int,
+       current_setting('server_version'),
+       current_setting('wal_level'),
+       pg_is_in_recovery(),
+       (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+       current_database()::text,
+       (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint,
+       current_setting('max_replication_slots')::int,
+       (SELECT count(*) FROM pg_replication_slots)::int,
+       current_setting('max_wal_senders')::int,
+       (SELECT count(*) FROM pg_stat_replication)::int,
+       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       CASE WHEN NOT pg_is_in_recovery()
+            THEN ('x' || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8))::bit(32)::int END
+"""
+
+_COLUMNS = (
+    "version",
+    "version_text",
+    "wal_level",
+    "in_recovery",
+    "database_oid",
+    "database",
+    "current_lsn",
+    "max_slots",
+    "used_slots",
+    "max_walsenders",
+    "used_walsenders",
+    "max_slot_wal_keep_size",
+    "timeline",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """A server and the one database that is read.
+
+    Attributes:
+        version: server_version_num, `150004` for 15.4.
+        system_identifier: the cluster's, unsigned 64 bits; it differs after initdb and a logical restore.
+        timeline: of the log that is written now, or replayed by a standby.
+        current_lsn: flushed to disk (bytes); on a standby, replayed.
+        max_slot_wal_keep_size: bytes of log that a slot may hold back; None is without limit.
+    """
+
+    version: int
+    version_text: str
+    wal_level: str
+    in_recovery: bool
+    system_identifier: int
+    timeline: int
+    database_oid: int
+    database: str
+    current_lsn: Lsn
+    max_slots: int
+    used_slots: int
+    max_walsenders: int
+    used_walsenders: int
+    max_slot_wal_keep_size: int | None
+
+
+def inspect_server(connection: Connection, url: str | None = None) -> ServerFacts:
+    """The facts of the server that `connection` leads to.
+
+    Args:
+        connection: an ordinary connection.
+        url: where the same server takes a replication connection; it is asked for the identifier where
+            the role may not call pg_control_system, and on a standby for the timeline.
+
+    Raises:
+        HeadraceError: SERVER_VERSION below 14; PRIVILEGE, CONNECTION, DATABASE.
+    """
+    check_version(connection.info.server_version)
+    try:
+        [row] = execute(connection, _FACTS)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    keep = facts.pop("max_slot_wal_keep_size")
+    identifier, timeline = _identity(connection, url, facts.pop("timeline"))
+    return ServerFacts(
+        **facts,
+        system_identifier=identifier,
+        timeline=timeline,
+        max_slot_wal_keep_size=None if keep < 0 else keep,
+    )
+
+
+def check_version(version: int) -> None:
+    """Refuse a server that is too old.
+
+    Raises:
+        HeadraceError: SERVER_VERSION.
+    """
+    if version < OLDEST:
+        named = (
+            f"{version // 10000}" if version >= _ONE_PART else f"{version // 10000}.{version // 100 % 100}"
+        )
+        raise HeadraceError(
+            Kind.SERVER_VERSION,
+            f"the server is PostgreSQL {named}; Headrace reads 14 and later",
+            "Upgrade the server.",
+        )
+
+
+def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
+    """Why changes cannot be read from this server; empty where they can."""
+    found = []
+    if facts.in_recovery and facts.version < _STANDBY_DECODES:
+        found.append(
+            HeadraceError(
+                Kind.SERVER_VERSION,
+                f"the server is a standby, and PostgreSQL {facts.version // 10000} decodes on a primary only",
+                "Point the connection URL at the primary, or use PostgreSQL 16 or later.",
+            )
+        )
+    if facts.wal_level != "logical":
+        found.append(
+            HeadraceError(
+                Kind.WAL_LEVEL,
+                f"wal_level is {facts.wal_level!r}, and changes are only in a log of level 'logical'",
+                WAL_LEVEL_REMEDY,
+            )
+        )
+    return tuple(found)
+
+
+def _identity(connection: Connection, url: str | None, timeline: int | None) -> tuple[int, int]:
+    sql = (
+        "SELECT (SELECT system_identifier FROM pg_control_system()), "
+        "(SELECT timeline_id FROM pg_control_checkpoint())"
+    )
+    refused: psycopg.Error | None = None
+    try:
+        [(signed, checkpointed)] = execute(connection, sql)
+        if timeline is not None or url is None:
+            return signed % 2**64, timeline or checkpointed
+    except psycopg.errors.InsufficientPrivilege as error:
+        refused = error
+    if url is None:
+        assert refused is not None
+        raise HeadraceError(
+            Kind.PRIVILEGE,
+            "the role may not read the server's identifier",
+            "GRANT EXECUTE ON FUNCTION pg_control_system(), pg_control_checkpoint() TO the role.",
+        ) from refused
+    with replication_connection(url, "headrace identify") as replication:
+        [(system, current, *_)] = replication.execute("IDENTIFY_SYSTEM")
+    return int(system or 0), int(current or 0)

@@ -1,0 +1,182 @@
+"""How do document operations become bulk requests, and what does each answer mean?
+
+Pure. A document's bytes are put between lines as they are and never parsed. How the server answers each
+case was measured on OpenSearch 3.8; the table is `Outcome`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import Rejection, WriteResult
+from headrace.sinks.opensearch.failures import described
+
+MAX_ID_BYTES = 512
+"""A longer id makes the server refuse the whole request, so it never leaves."""
+
+MAX_VERSION = 2**63 - 1
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One rendered operation: `lines` is the action line and, for an upsert, the document's line."""
+
+    index: str
+    id: str
+    delete: bool
+    lines: bytes
+
+
+class Outcome(enum.Enum):
+    """What one item's status means."""
+
+    DONE = "done"
+    FENCED = "fenced"
+    RETRY = "retry"
+    REJECTED = "rejected"
+    FORBIDDEN = "forbidden"
+    GONE = "gone"
+    """The target index or its write alias does not exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An answer, read: what is settled and what must be sent again, with the first reason why."""
+
+    settled: WriteResult
+    again: tuple[Item, ...] = ()
+    reason: str = ""
+    fatal: tuple[Outcome, Item, str] | None = None
+
+
+def refusal(operation: DocumentOperation) -> str | None:
+    """Why the server would refuse a whole request that holds `operation`, or None."""
+    if not operation.id:
+        return "the document id is empty"
+    try:
+        length = len(operation.id.encode())
+    except UnicodeEncodeError:
+        return "the document id is not valid Unicode"
+    if length > MAX_ID_BYTES:
+        return f"the document id has {length} bytes, OpenSearch takes at most {MAX_ID_BYTES}"
+    if not 0 <= operation.version <= MAX_VERSION:
+        return f"the version {operation.version} is outside of 0 to {MAX_VERSION}"
+    return None
+
+
+def render(operation: DocumentOperation, target: str) -> Item:
+    """`operation` as lines of a bulk request on the index or alias `target`.
+
+    A document's line feeds are replaced: in JSON they stand only between tokens (a `json` column keeps
+    the white space that it was given), and here they would end the line.
+    """
+    delete = operation.body is None
+    routing = "" if operation.routing is None else f',"routing":{_quoted(operation.routing)}'
+    action = (
+        f'{{"{"delete" if delete else "index"}":{{"_index":{_quoted(target)},"_id":{_quoted(operation.id)},'
+        f'"version":{operation.version},"version_type":"external_gte"{routing}}}}}\n'
+    ).encode()
+    body = operation.body
+    if body is None:
+        return Item(operation.index, operation.id, delete, action)
+    if b"\n" in body:
+        body = body.replace(b"\n", b" ")
+    return Item(operation.index, operation.id, delete, b"".join((action, body, b"\n")))
+
+
+def chunks(items: Iterable[Item], max_bytes: int, max_count: int) -> Iterator[list[Item]]:
+    """Runs of `items`, in order, of at most `max_bytes` and `max_count`; a larger item goes alone."""
+    chunk: list[Item] = []
+    size = 0
+    for item in items:
+        if chunk and (size + len(item.lines) > max_bytes or len(chunk) >= max_count):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(item)
+        size += len(item.lines)
+    if chunk:
+        yield chunk
+
+
+def body(chunk: Sequence[Item]) -> bytes:
+    """The request's body."""
+    return b"".join([item.lines for item in chunk])
+
+
+def judge(data: bytes, chunk: Sequence[Item]) -> Verdict:
+    """Read the answer with status 200 to `chunk`.
+
+    Raises:
+        ValueError: the answer is not one line per item; what happened is unknown.
+    """
+    if data.startswith(b'{"errors":false'):
+        return Verdict(_accepted(chunk))
+    items = json.loads(data)["items"]
+    if len(items) != len(chunk):
+        raise ValueError(f"{len(items)} answers to {len(chunk)} operations")
+    return _sorted([(item, *_told(answer)) for item, answer in zip(chunk, items, strict=True)])
+
+
+def classify(status: int, error: Any, *, delete: bool) -> Outcome:
+    """The meaning of one item's status and error."""
+    kind = error.get("type", "") if isinstance(error, dict) else ""
+    if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
+        return Outcome.DONE
+    if status == 409:  # noqa: PLR2004
+        return Outcome.FENCED
+    if status == 429 or status >= 500 or kind == "cluster_block_exception":  # noqa: PLR2004
+        return Outcome.RETRY
+    if kind == "index_not_found_exception":
+        return Outcome.GONE
+    return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
+
+
+def wrote_to(data: bytes, index: str) -> bool:
+    """Whether an answer names `index` itself, not one behind an alias of that name."""
+    return f'"_index":"{index}"'.encode() in data
+
+
+def rejected(item: Item, reason: str) -> WriteResult:
+    """The result that says that `item` will never be accepted."""
+    return WriteResult(rejected=(Rejection(item.index, item.id, reason),))
+
+
+def _told(answer: dict[str, Any]) -> tuple[int, Any]:
+    inner = next(iter(answer.values()))
+    return inner["status"], inner.get("error")
+
+
+def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
+    done: list[Item] = []
+    again: list[Item] = []
+    refused: list[Rejection] = []
+    fenced, reason, fatal = 0, "", None
+    for item, status, error in told:
+        outcome = classify(status, error, delete=item.delete)
+        if outcome is Outcome.DONE:
+            done.append(item)
+        elif outcome is Outcome.FENCED:
+            fenced += 1
+        elif outcome is Outcome.RETRY:
+            again.append(item)
+            reason = reason or described(error)
+        elif outcome is Outcome.REJECTED:
+            refused.append(Rejection(item.index, item.id, described(error)))
+        else:
+            fatal = fatal or (outcome, item, described(error))
+    settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
+    return Verdict(settled, tuple(again), reason, fatal)
+
+
+def _accepted(items: Sequence[Item]) -> WriteResult:
+    deleted = sum(item.delete for item in items)
+    return WriteResult(
+        upserted=len(items) - deleted, deleted=deleted, bytes=sum(len(item.lines) for item in items)
+    )

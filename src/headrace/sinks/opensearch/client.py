@@ -1,0 +1,201 @@
+"""How does a request reach the cluster, and its answer come back?
+
+urllib3 keeps the connections; this file adds the choice of a node, the credentials, compression and the
+meaning of failures. Nothing here knows what a document is.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+from tenacity import (
+    Retrying,
+    retry_if_exception,
+    stop_after_attempt,
+    stop_after_delay,
+    wait_random_exponential,
+)
+from urllib3.exceptions import HTTPError
+
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.sinks.opensearch import failures
+from headrace.sinks.opensearch.endpoint import Endpoint
+
+_CONNECTIONS = 8
+_COMPRESSION_LEVEL = 1
+_READ_ATTEMPTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a node said; `place` names it for messages."""
+
+    status: int
+    data: bytes
+    place: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is 2xx."""
+        return self.status // 100 == 2  # noqa: PLR2004
+
+    def json(self) -> Any:
+        """The parsed body.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, where the body is not JSON: something else listens there.
+        """
+        try:
+            return json.loads(self.data)
+        except ValueError as error:
+            raise HeadraceError(
+                Kind.SINK_REJECTED,
+                f"what answers at {self.place} does not speak OpenSearch's language",
+                "Check the URL of the sink.",
+            ) from error
+
+
+class Client:
+    """Talks to one cluster; thread-safe; connections open at the first request.
+
+    A request that could not be sent goes to the next node. One that was sent and got no answer is an
+    error, except that reads are repeated.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint.normalised()
+        self._pool = _pool(self.endpoint)
+        self._first = 0
+
+    def exchange(
+        self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
+    ) -> Answer:
+        """Send one request once and give back whatever answer comes.
+
+        `target` is path and query, beginning with `/`, escaped (see `path`).
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE without an answer (then a request that changes something may
+                or may not have been applied); AUTHENTICATION where TLS fails.
+        """
+        headers = {"content-type": content_type} if body is not None else {}
+        if body is not None and self.endpoint.gzip:
+            body = gzip.compress(body, _COMPRESSION_LEVEL)
+            headers["content-encoding"] = "gzip"
+        return self._at_some_node(method, target, body, headers)
+
+    def call(self, method: str, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
+        """Send `body` as JSON; statuses other than 2xx and `allow` are errors.
+
+        Raises:
+            HeadraceError: as `exchange`; SINK_BUSY (429, 5xx), AUTHENTICATION (401, 403), SINK_REJECTED.
+        """
+        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
+        answer = self.exchange(method, target, data)
+        if answer.ok or answer.status in tuple(allow):
+            return answer
+        raise failures.from_status(answer.status, answer.data, answer.place)
+
+    def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
+        """A request that changes nothing (GET, or POST where it has a body), repeated a few times."""
+        method = "GET" if body is None else "POST"
+        allowed = tuple(allow)
+        for attempt in Retrying(
+            retry=retry_if_exception(_transient),
+            wait=wait_random_exponential(multiplier=0.1, max=2),
+            stop=stop_after_attempt(_READ_ATTEMPTS),
+            reraise=True,
+        ):
+            with attempt:
+                return self.call(method, target, body, allow=allowed)
+        raise AssertionError("tenacity re-raises the last error")
+
+    def wait_until_ready(self, seconds: float = 60.0) -> str:
+        """Wait until a node answers and the cluster accepts writes; gives back the server's version.
+
+        Raises:
+            HeadraceError: the last failure after `seconds`; at once where waiting does not help.
+        """
+        for attempt in Retrying(
+            retry=retry_if_exception(_transient),
+            wait=wait_random_exponential(multiplier=0.2, max=2),
+            stop=stop_after_delay(seconds),
+            reraise=True,
+        ):
+            with attempt:
+                about = self.call("GET", "/").json()
+                self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
+                return _version(about, self.endpoint.urls[self._first])
+        raise AssertionError("tenacity re-raises the last error")
+
+    def close(self) -> None:
+        """Close all connections; idempotent, and a later request opens new ones."""
+        self._pool.clear()
+
+    def _at_some_node(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+        urls = self.endpoint.urls
+        first = self._first
+        for step in range(len(urls)):
+            node = (first + step) % len(urls)
+            try:
+                response = self._pool.request(
+                    method, urls[node] + target, body=body, headers={**self._pool.headers, **headers}
+                )
+            except HTTPError as error:
+                if failures.not_sent(error) and step + 1 < len(urls):
+                    continue
+                self._first = (node + 1) % len(urls)
+                raise failures.from_exception(error, _place(urls[node])) from error
+            self._first = node
+            return Answer(response.status, response.data, _place(urls[node]))
+        raise AssertionError("there is at least one node")
+
+
+def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
+    """A request's target from unescaped parts: `path("a/b", "_doc", "1")` is `/a%2Fb/_doc/1`."""
+    escaped = "/" + "/".join(quote(part, safe=",*") for part in parts)
+    return f"{escaped}?{urlencode(query)}" if query else escaped
+
+
+def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
+    headers = {"accept": "application/json", "user-agent": "headrace"}
+    if endpoint.username is not None:
+        pair = f"{endpoint.username}:{endpoint.password or ''}".encode()
+        headers["authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    if not endpoint.verify:
+        urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    return urllib3.PoolManager(
+        headers=headers,
+        maxsize=_CONNECTIONS,
+        timeout=urllib3.Timeout(connect=endpoint.connect_timeout, read=endpoint.timeout),
+        retries=False,
+        cert_reqs="CERT_REQUIRED" if endpoint.verify else "CERT_NONE",
+        ca_certs=str(endpoint.ca_bundle) if endpoint.ca_bundle else None,
+        assert_hostname=None if endpoint.verify else False,
+    )
+
+
+def _place(url: str) -> str:
+    return url.partition("://")[2]
+
+
+def _transient(error: BaseException) -> bool:
+    return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
+
+
+def _version(about: Any, url: str) -> str:
+    number = about.get("version", {}).get("number") if isinstance(about, dict) else None
+    if not isinstance(number, str):
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"what answers at {_place(url)} is not OpenSearch",
+            "Check the URL of the sink.",
+        )
+    return number

@@ -1,0 +1,140 @@
+"""Which concrete index holds an index's documents, and how does the next one take its place?
+
+`{prefix}{name}_{hash}_{number}` is a generation. It is written through its own alias `….write`, because
+OpenSearch can be told to refuse a bulk on a name that is no alias (`require_alias`) but not to refuse to
+make a missing index. It is read through the alias `{prefix}{name}`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.options import IndexOptions
+
+_OURS = "headrace"
+_WRITE = ".write"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One concrete index of the logical index `name`; `uuid` is what OpenSearch gave it at its birth."""
+
+    name: str
+    index: str
+    hash: str
+    number: int
+    uuid: str
+
+    @property
+    def target(self) -> str:
+        """The alias that a writer writes to."""
+        return self.index + _WRITE
+
+
+class Generations:
+    """The generations under one prefix."""
+
+    def __init__(self, client: Client, prefix: str = "") -> None:
+        self._client = client
+        self._prefix = prefix
+
+    def alias(self, name: str) -> str:
+        """Where the documents of `name` are read."""
+        return self._prefix + name
+
+    def existing(self, name: str) -> list[Generation]:
+        """Every generation of `name`, oldest first; an index that only looks like one is left out."""
+        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
+        answer = self._client.read(target, allow=(404,))
+        found = answer.json() if answer.ok else {}
+        known = [self._read(name, index, about) for index, about in found.items()]
+        return sorted((one for one in known if one is not None), key=lambda one: one.number)
+
+    def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
+        """Make the next generation of `name`, set up to be seeded: no refresh, no replicas.
+
+        Args:
+            name: the logical index.
+            spec_hash: hexadecimal, covers everything that determines the documents.
+            body: what `mapping` gave.
+            schema: the normalised schema, kept with the index.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
+        """
+        number = max((one.number for one in self.existing(name)), default=0) + 1
+        index = f"{self.alias(name)}_{spec_hash}_{number}"
+        meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
+        settings = {**body["settings"]["index"], "refresh_interval": "-1", "number_of_replicas": 0}
+        request = {
+            "settings": {"index": settings},
+            "mappings": {**body["mappings"], "_meta": meta},
+            "aliases": {index + _WRITE: {"is_hidden": True}},
+        }
+        self._client.call("PUT", path(index), request)
+        return Generation(name, index, spec_hash, number, self._uuid(index))
+
+    def finish(self, generation: Generation, options: IndexOptions) -> None:
+        """Make all that was seeded searchable and give the index its lasting settings."""
+        given = options.settings
+        lasting = {
+            "refresh_interval": given.get("refresh_interval", options.refresh_interval),
+            "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
+        }
+        self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
+        self._client.call("POST", path(generation.index, "_refresh"))
+
+    def publish(self, generation: Generation) -> None:
+        """Point the alias at `generation` and at nothing else, in one step.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, where the alias's name belongs to something that is not ours.
+        """
+        alias = self.alias(generation.name)
+        held = [one for one in self._holders(generation.name) if one != generation.index]
+        actions = [{"remove": {"index": one, "alias": alias}} for one in held]
+        actions.append({"add": {"index": generation.index, "alias": alias}})
+        self._client.call("POST", path("_aliases"), {"actions": actions})
+
+    def published(self, name: str) -> Generation | None:
+        """The generation that the alias serves, or None."""
+        held = self._holders(name)
+        return next((one for one in self.existing(name) if one.index in held), None)
+
+    def drop(self, generation: Generation) -> None:
+        """Delete the generation and its documents; nothing happens where it is gone."""
+        self._client.call("DELETE", path(generation.index), allow=(404,))
+
+    def _holders(self, name: str) -> list[str]:
+        """The indexes behind the alias; all are generations of ours."""
+        alias = self.alias(name)
+        answer = self._client.read(path(alias), allow=(404,))
+        found = answer.json() if answer.ok else {}
+        for index, about in found.items():
+            if index == alias or self._read(name, index, about) is None:
+                what = "an index" if index == alias else f"an alias of the index {index}"
+                raise HeadraceError(
+                    Kind.SINK_REJECTED,
+                    f"the name {alias} is taken by {what} that Headrace did not make",
+                    "Set another prefix for the sink, rename the index, or remove what holds the name.",
+                )
+        return list(found)
+
+    def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
+        pattern = re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)"
+        match = re.fullmatch(pattern, index)
+        ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
+        if match is None or not ours or ours.get("index") != name:
+            return None
+        uuid = about["settings"]["index"]["uuid"]
+        return Generation(name, index, match[1], int(match[2]), uuid)
+
+    def _uuid(self, index: str) -> str:
+        found = self._client.read(path(index, "_settings")).json()
+        uuid = found[index]["settings"]["index"]["uuid"]
+        assert isinstance(uuid, str)
+        return uuid

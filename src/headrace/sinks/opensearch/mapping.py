@@ -1,0 +1,172 @@
+"""What index do the documents of a spec need? Pure.
+
+Everything that the schema declares is typed and `dynamic: strict` refuses the rest, so a mistake shows at
+the first document and no field's type is guessed. Only `json` and `map` fields, whose keys are data, are
+open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
+from headrace.sinks.opensearch.options import IndexOptions
+from headrace.spec.tree import (
+    AggregateField,
+    ColumnField,
+    ConstantField,
+    Field,
+    GeoField,
+    IndexSpec,
+    JoinField,
+    MapField,
+    ObjectField,
+)
+
+_TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
+DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"
+"""What PostgreSQL's to_json prints for date, time and timestamp, with and without zone, to its last year.
+
+Not the years before Christ and not `infinity`, which OpenSearch has no notion of.
+"""
+
+_LEAVES = {
+    "text": "text",
+    "identifier": "text",
+    "keyword": "keyword",
+    "enum": "keyword",
+    "uuid": "keyword",
+    "boolean": "boolean",
+    "short": "short",
+    "integer": "integer",
+    "long": "long",
+    "float": "float",
+    "double": "double",
+    "decimal": "double",
+    "date": "date",
+    "timestamp": "date",
+    "binary": "binary",
+    "json": "object",
+}
+_LONGEST_TERM = 8191
+"""Lucene refuses a document with a term over 32,766 bytes; this many characters always fit."""
+_SUBFIELD_TERM = 256
+_CONSTANTS = {bool: "boolean", int: "long", float: "double", str: "keyword"}
+
+Properties = dict[str, Any]
+
+
+def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
+    """The body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
+    build = _Build(options)
+    properties = build.properties(spec.fields, "")
+    mappings: dict[str, Any] = {"dynamic": "strict", "date_detection": False, "properties": properties}
+    if build.templates:
+        mappings["dynamic_templates"] = build.templates
+    settings = {
+        "number_of_shards": options.number_of_shards,
+        "number_of_replicas": options.number_of_replicas,
+        "refresh_interval": options.refresh_interval,
+        "gc_deletes": options.gc_deletes,
+        "mapping": {"total_fields": {"limit": max(1000, 2 * sum(1 for _ in _leaves(properties)))}},
+        "analysis": analysis(options.text_analysis, build.ranks),
+    }
+    return {"settings": {"index": {**settings, **options.settings}}, "mappings": mappings}
+
+
+class _Build:
+    """Walks the tree and collects what stands outside of the properties."""
+
+    def __init__(self, options: IndexOptions) -> None:
+        self._subfields = options.auto_subfields
+        self.templates: list[dict[str, Any]] = []
+        self.ranks: dict[str, tuple[str, ...]] = {}
+
+    def properties(self, fields: tuple[Field, ...], above: str) -> Properties:
+        return {field.key: self._property(field, above + field.key) for field in fields}
+
+    def _property(self, field: Field, where: str) -> Properties:
+        match field:
+            case ConstantField():
+                return _plain(_CONSTANTS.get(type(field.value), "keyword"))
+            case JoinField():
+                inner = self.properties(field.fields, where + ".")
+                return {"type": "nested" if field.to_many else "object", "properties": inner}
+            case ObjectField():
+                derived = {"type": "object", "properties": self.properties(field.fields, where + ".")}
+            case ColumnField():
+                derived = self._column(field)
+            case GeoField():
+                derived = {"type": "geo_point"}
+            case MapField():
+                derived = self._map(field, where)
+            case AggregateField():
+                derived = _aggregate(field)
+        return {**derived, **dict(field.options)}
+
+    def _column(self, field: ColumnField) -> Properties:
+        result = _plain(field.opensearch)
+        if self._subfields and field.tag != "uuid":
+            result |= _enriched(field)
+        if field.variants:
+            name = self._rank(field.variants)
+            subfields = result.get("fields", {})
+            result["fields"] = {**subfields, "sort": {"type": "keyword", "normalizer": name}}
+        return result
+
+    def _map(self, field: MapField, where: str) -> Properties:
+        if field.values is not None:
+            leaf = _plain(_LEAVES.get(field.values, field.values))
+            self.templates.append({where: {"path_match": f"{where}.*", "mapping": leaf}})
+        elif not field.dynamic:
+            return {"type": "flat_object"}
+        return {"type": "object", "dynamic": True}
+
+    def _rank(self, variants: tuple[str, ...]) -> str:
+        for name, known in self.ranks.items():
+            if known == variants:
+                return name
+        name = f"headrace_rank_{len(self.ranks) + 1}"
+        self.ranks[name] = variants
+        return name
+
+
+def _plain(kind: str) -> Properties:
+    match kind:
+        case "keyword":
+            return {"type": kind, "ignore_above": _LONGEST_TERM}
+        case "date" | "date_nanos":
+            return {"type": kind, "format": DATE_FORMAT}
+        case "object":
+            return {"type": kind, "dynamic": True}
+        case _:
+            return {"type": kind}
+
+
+def _enriched(field: ColumnField) -> Properties:
+    lowercase = {"type": "keyword", "normalizer": LOWERCASE, "ignore_above": _SUBFIELD_TERM}
+    if field.opensearch == "text":
+        exact = {"type": "keyword", "ignore_above": _SUBFIELD_TERM}
+        analyzer = TEXT if field.tag == "text" else CODE
+        return {"analyzer": analyzer, "fields": {"keyword": exact, "keyword_lowercase": lowercase}}
+    if field.opensearch == "keyword":
+        text = {"type": "text", "analyzer": CODE}
+        return {"fields": {"text": text, "keyword_lowercase": lowercase}}
+    return {}
+
+
+def _aggregate(field: AggregateField) -> Properties:
+    if field.op == "count":
+        return _plain("long")
+    if field.op == "avg":
+        return _plain("double")
+    value_type = field.value_type or "keyword"
+    return _plain(_LEAVES.get(value_type, value_type))
+
+
+def _leaves(properties: Properties) -> Iterator[str]:
+    for key, value in properties.items():
+        yield key
+        yield from _leaves(value.get("properties", {}))
+        yield from value.get("fields", {})

@@ -1,0 +1,30 @@
+"""How are the indexes set up that Headrace makes?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """Settings of new generations and what is added to their mappings.
+
+    Attributes:
+        refresh_interval: how soon a followed index finds a new document (OpenSearch's notation).
+        gc_deletes: how long a deleted document's version is remembered. An older write that comes later
+            than this brings the document back, so it stays far above every time limit of a writer.
+        text_analysis: `icu` needs the plugin analysis-icu on every node.
+        auto_subfields: whether text and keyword fields get subfields for exact, analysed and
+            case-insensitive search.
+        settings: further index settings; they win.
+    """
+
+    number_of_shards: int = 1
+    number_of_replicas: int = 1
+    refresh_interval: str = "1s"
+    gc_deletes: str = "2h"
+    text_analysis: Literal["builtin", "icu"] = "builtin"
+    auto_subfields: bool = True
+    settings: Mapping[str, object] = field(default_factory=dict)

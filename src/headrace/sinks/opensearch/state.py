@@ -1,0 +1,116 @@
+"""What does a pipeline remember about itself? Pure values and their JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal, Self
+
+from headrace.model import Lsn, format_lsn, parse_lsn
+
+Phase = Literal["creating", "seeding", "following"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Since the pipeline was made; a repeated batch counts again."""
+
+    changes: int = 0
+    upserts: int = 0
+    deletes: int = 0
+    batches: int = 0
+
+    def __add__(self, other: Counters) -> Counters:
+        return Counters(
+            self.changes + other.changes,
+            self.upserts + other.upserts,
+            self.deletes + other.deletes,
+            self.batches + other.batches,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """The generation that a logical index writes; `seeded_at` is None until it is seeded."""
+
+    generation: str
+    uuid: str
+    hash: str
+    seeded_at: Lsn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineState:
+    """Everything that a restart needs and the slot does not know.
+
+    Attributes:
+        system_identifier: of the PostgreSQL cluster, as it prints it.
+        consistent_point: where the slot began.
+        applied: every change up to here is durable in the documents.
+        indexes: by logical name.
+        identities_before: by table, the SQL that gives it its old replica identity back.
+    """
+
+    system_identifier: str
+    timeline: int
+    database_oid: int
+    slot: str
+    publication: str
+    phase: Phase
+    consistent_point: Lsn
+    applied: Lsn
+    indexes: Mapping[str, IndexState] = field(default_factory=lambda: MappingProxyType({}))
+    identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    counters: Counters = Counters()
+
+    def advanced(self, applied: Lsn, counters: Counters) -> Self:
+        """The state after a batch. After a restart batches repeat, so `applied` may lie behind: kept."""
+        return replace(self, applied=max(self.applied, applied), counters=self.counters + counters)
+
+    def to_json(self) -> dict[str, Any]:
+        """As the meta index keeps it; positions as text."""
+        return {
+            "system_identifier": self.system_identifier,
+            "timeline": self.timeline,
+            "database_oid": self.database_oid,
+            "slot": self.slot,
+            "publication": self.publication,
+            "phase": self.phase,
+            "consistent_point": format_lsn(self.consistent_point),
+            "applied": format_lsn(self.applied),
+            "indexes": {name: _index_to_json(one) for name, one in self.indexes.items()},
+            "identities_before": dict(self.identities_before),
+            "counters": {name: getattr(self.counters, name) for name in Counters.__slots__},
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Self:
+        """Read what `to_json` made.
+
+        Raises:
+            KeyError, ValueError: something else wrote it.
+        """
+        return cls(
+            system_identifier=found["system_identifier"],
+            timeline=found["timeline"],
+            database_oid=found["database_oid"],
+            slot=found["slot"],
+            publication=found["publication"],
+            phase=found["phase"],
+            consistent_point=parse_lsn(found["consistent_point"]),
+            applied=parse_lsn(found["applied"]),
+            indexes={name: _index_from_json(one) for name, one in found["indexes"].items()},
+            identities_before=found["identities_before"],
+            counters=Counters(**found["counters"]),
+        )
+
+
+def _index_to_json(one: IndexState) -> dict[str, Any]:
+    seeded = None if one.seeded_at is None else format_lsn(one.seeded_at)
+    return {"generation": one.generation, "uuid": one.uuid, "hash": one.hash, "seeded_at": seeded}
+
+
+def _index_from_json(one: Mapping[str, Any]) -> IndexState:
+    seeded = None if one["seeded_at"] is None else parse_lsn(one["seeded_at"])
+    return IndexState(one["generation"], one["uuid"], one["hash"], seeded)

@@ -1,0 +1,5 @@
+"""Standard output as a sink: every operation as one JSON envelope, for eyes and for pipes."""
+
+from headrace.sinks.stdout.writer import StdoutWriter
+
+__all__ = ["StdoutWriter"]

@@ -1,0 +1,77 @@
+"""How are document operations shown on a stream?
+
+One envelope per operation: which sink and version wrote it, when, in what order, what it says. It fences
+nothing: a stream has no memory.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Iterable
+from typing import Any, TextIO
+
+from headrace import __version__
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import DocumentWriter, WriteResult
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class StdoutWriter(DocumentWriter):
+    """Writes envelopes to `stream`, which stays the caller's.
+
+    A compact envelope holds the document's bytes as they are; a pretty one is printed anew, so that long
+    fractions may lose digits there.
+    """
+
+    def __init__(
+        self, stream: TextIO, *, pretty: bool = False, sink: str = "stdout", now: Callable[[], str] = _now
+    ) -> None:
+        self._stream = stream
+        self._pretty = pretty
+        self._sink = sink
+        self._now = now
+        self._sequence = 0
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Write and flush all."""
+        upserted = deleted = size = 0
+        for operation in operations:
+            line = self._envelope(operation)
+            self._stream.write(line + "\n")
+            size += len(line) + 1
+            deleted += operation.body is None
+            upserted += operation.body is not None
+        self._stream.flush()
+        return WriteResult(upserted=upserted, deleted=deleted, bytes=size)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _envelope(self, operation: DocumentOperation) -> str:
+        self._sequence += 1
+        head: dict[str, Any] = {
+            "sink": self._sink,
+            "version": __version__,
+            "ts": self._now(),
+            "seq": self._sequence,
+            "index": operation.index,
+            "op": "delete" if operation.body is None else "upsert",
+            "id": operation.id,
+        }
+        if operation.body is None:
+            return self._dumped(head)
+        document = json.loads(operation.body)
+        head["meta"] = {"fields": len(document), "bytes": len(operation.body)}
+        if self._pretty:
+            return self._dumped({**head, "document": document})
+        text = operation.body.decode().replace("\n", " ")
+        return f'{self._dumped(head)[:-1]},"document":{text}}}'
+
+    def _dumped(self, value: dict[str, Any]) -> str:
+        if self._pretty:
+            return json.dumps(value, ensure_ascii=False, indent=2)
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,22 @@
+"""What did Spark fail of? Our own error is somewhere in its text; anything else is Spark's."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, Kind
+
+_LENGTH = 300
+
+
+def headrace_error(error: Exception) -> HeadraceError:
+    """The error of ours that made Spark fail, or SPARK with Spark's first line."""
+    text = str(error)
+    found = HeadraceError.find(text)
+    if found is not None:
+        return found
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    last = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), None)
+    return HeadraceError(
+        Kind.SPARK,
+        f"Spark stopped: {(last or (lines[0] if lines else repr(error)))[:_LENGTH]}",
+        "Run again with --log-level debug to see its log.",
+    )

@@ -1,0 +1,93 @@
+"""How do live changes become documents? One Structured Streaming query, from the slot to the sink."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headrace.errors import HeadraceError
+from headrace.model import TableName
+from headrace.spark import register
+from headrace.spark.failures import headrace_error
+from headrace.spark.plan import Work
+from headrace.spark.sink import DocumentsSink
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What the source of the documents query follows."""
+
+    slot: str
+    publication: str
+    needed: Mapping[TableName, frozenset[str]]
+
+
+class DocumentsQuery:
+    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1)."""
+
+    def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
+        register(spark)
+        spark.dataSource.register(DocumentsSink)
+        needed: dict[str, dict[str, list[str]]] = {}
+        for table, columns in following.needed.items():
+            needed.setdefault(table.schema, {})[table.name] = sorted(columns)
+        changes = (
+            spark.readStream.format("postgres_cdc")
+            .option("url", work.connections.database)
+            .option("slotName", following.slot)
+            .option("publicationName", following.publication)
+            .option("createSlot", "false")
+            .option("progress", "true")
+            .option("maxBytesPerTrigger", "32m")
+            .option("neededColumns", json.dumps(needed))
+            .load()
+        )
+        checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
+        self._query: StreamingQuery = (
+            changes.writeStream.format("headrace_documents")
+            .options(**work.to_options())
+            .option("checkpointLocation", checkpoint.as_uri())
+            .queryName("headrace")
+            .start()
+        )
+
+    def failure(self) -> HeadraceError | None:
+        """Why the query is not running any more; None while it runs, or where it was stopped."""
+        if self._query.isActive:
+            return None
+        error = self._query.exception()
+        return None if error is None else headrace_error(error)
+
+    @property
+    def active(self) -> bool:
+        """Whether the query runs."""
+        return bool(self._query.isActive)
+
+    def stop(self, patience: float = 15.0) -> None:
+        """End the query behind its current batch; one that takes longer is cut off, and repeated later.
+
+        Args:
+            patience: how many seconds the batch may still take.
+        """
+        waited = threading.Event()
+        batch = self._batch()
+        deadline = time.monotonic() + patience
+        while self._query.isActive and self._query.status["isDataAvailable"] and self._batch() == batch:
+            if time.monotonic() > deadline:
+                break
+            waited.wait(_POLL_SECONDS)
+        self._query.stop()
+
+    def _batch(self) -> int:
+        progress = self._query.lastProgress
+        return -1 if progress is None else int(progress["batchId"])

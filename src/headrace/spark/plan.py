@@ -1,0 +1,78 @@
+"""What must a worker know to turn changes into documents?
+
+Plain data, pickled into the query. Secrets travel apart from it, under an option whose name Spark itself
+redacts wherever it prints options.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from headrace.catalog.table import Catalog
+from headrace.resolution import ResolutionPlan
+from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.spec.tree import IndexSpec
+
+PLAN_OPTION = "plan"
+SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentsPlan:
+    """The documents to keep and where they go.
+
+    Attributes:
+        specs: the indexes, by name.
+        targets: index → what a bulk request addresses.
+        slot: whose position is kept; with `prefix` it says where.
+        skip_rejected: indexes that go on without a document that the sink refuses.
+    """
+
+    specs: Mapping[str, IndexSpec]
+    catalog: Catalog
+    resolution: ResolutionPlan
+    targets: Mapping[str, str]
+    writer: WriterOptions
+    slot: str
+    prefix: str
+    skip_rejected: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Connections:
+    """Where the database and the search cluster are, with what it takes to get in; never printed."""
+
+    database: str
+    sink: Endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A plan and its connections, as options of the sink."""
+
+    plan: DocumentsPlan
+    connections: Connections
+
+    def to_options(self) -> dict[str, str]:
+        """Two options; the second holds all that is secret."""
+        return {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> Self:
+        """What `to_options` packed; only ever called on options that this process's own driver set."""
+        plan, connections = _unpacked(options[PLAN_OPTION]), _unpacked(options[SECRET_OPTION])
+        assert isinstance(plan, DocumentsPlan)
+        assert isinstance(connections, Connections)
+        return cls(plan, connections)
+
+
+def _packed(value: object) -> str:
+    return base64.b64encode(pickle.dumps(value)).decode("ascii")
+
+
+def _unpacked(text: str) -> object:
+    return pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it

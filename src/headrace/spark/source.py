@@ -1,0 +1,179 @@
+"""How does Spark read PostgreSQL's log? The streaming source `postgres_cdc`.
+
+The driver-side process of the query owns the one replication connection; executors get the changes
+inside their partitions. Order of Spark's calls (measured, PySpark 4.3): commit log N →
+latestOffset(start = end N) → offset log N+1 → partitions → read. So `start` is durable when
+`latestOffset` is called, and only there is the slot confirmed.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.types import StructType
+
+from headrace.capture import ChangeStream, Offset, StreamSettings
+from headrace.capture.buffer import Limit
+from headrace.capture.columns import progress_batch
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA
+from headrace.model.failpoints import reach
+from headrace.postgres.provision import ensure_slot
+from headrace.spark.options import CdcOptions, read_options
+
+_LONG_POLL_SECONDS = 0.25
+
+
+class PostgresCdc(DataSource):
+    """`spark.readStream.format("postgres_cdc")`: committed changes of a publication's tables.
+
+    Options: see `headrace.spark.options.CdcOptions`. Columns: see `headrace.model.CHANGES_SCHEMA`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "postgres_cdc"
+
+    def schema(self) -> str:
+        """The `changes` envelope."""
+        read_options(self.options)
+        row = "map<string,string>"
+        return (
+            f"`schema` string, `table` string, op string, before {row}, after {row}, _commit_lsn bigint, "
+            "_commit_seq bigint, _commit_timestamp timestamp, _xid bigint"
+        )
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
+        """The reader; nothing is opened yet."""
+        return CdcReader(read_options(self.options))
+
+
+@dataclass
+class ChangePartition(InputPartition):
+    """Some changes of a batch, as an Arrow IPC stream."""
+
+    stream: bytes
+
+    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        self.stream = sink.getvalue().to_pybytes()
+
+
+class CdcReader(DataSourceStreamReader):
+    """Plans batches in the driver-side process; `read` runs on executors."""
+
+    def __init__(self, options: CdcOptions) -> None:
+        self._options = options
+        self._stream: ChangeStream | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where the slot stands; it is created first where it is missing."""
+        options = self._options
+        confirmed = ensure_slot(
+            options.url.get_secret_value(),
+            slot=options.slot_name,
+            publication=options.publication_name,
+            tables=options.tables,
+            create=options.create_slot,
+        )
+        return Offset(confirmed).to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Confirm `start`, wait a little for changes, and say where the next batch ends."""
+        begin = Offset.from_json(start)
+        stream = self._opened(begin)
+        stream.confirm(begin)
+        end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
+        return end.to_json()
+
+    def _limit(self, limit: ReadLimit) -> Limit:
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return Limit(self._options.max_bytes_per_trigger, rows)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """`maxRowsPerTrigger`, where it was given."""
+        rows = self._options.max_rows_per_trigger
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """The changes in (start, end], split into tasks; also for a range that another process logged."""
+        begin, behind = Offset.from_json(start), Offset.from_json(end)
+        batches = self._opened(begin).changes(begin, behind) if begin != behind else []
+        partitions = [
+            ChangePartition(self._with_progress(part, behind))
+            for part in _split(batches, self._options.rows_per_partition)
+        ]
+        if batches:
+            reach("planned")
+        return partitions
+
+    def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:
+        return [*part, progress_batch(end.lsn, end.version)] if self._options.progress else part
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The record batches of one partition."""
+        if not isinstance(partition, ChangePartition):
+            raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
+        with pa.ipc.open_stream(partition.stream) as reader:
+            yield from reader
+
+    def stop(self) -> None:
+        """Close the replication connection."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _opened(self, start: Offset) -> ChangeStream:
+        if self._stream is None:
+            options = self._options
+            self._stream = ChangeStream(
+                StreamSettings(
+                    url=options.url.get_secret_value(),
+                    slot=options.slot_name,
+                    publication=options.publication_name,
+                    tables=frozenset(options.tables),
+                    needed=options.needed,
+                    buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
+                ),
+                start,
+            )
+            self._close_when_told_to()
+            self._stream.open()
+        return self._stream
+
+    def _close_when_told_to(self) -> None:
+        """Spark ends this process with SIGTERM and calls no `stop`: give the slot back at once."""
+
+        def close(_number: int, _frame: FrameType | None) -> None:
+            self.stop()
+            sys.exit(0)
+
+        signal.signal(signal.SIGTERM, close)
+
+
+def _split(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
+    """`batches` in groups of about `rows` rows each; one empty group where there is nothing."""
+    groups: list[list[pa.RecordBatch]] = [[]]
+    room = rows
+    for batch in batches:
+        position = 0
+        while position < batch.num_rows:
+            if room == 0:
+                groups.append([])
+                room = rows
+            taken = min(room, batch.num_rows - position)
+            groups[-1].append(batch.slice(position, taken))
+            position, room = position + taken, room - taken
+    return groups

@@ -1,0 +1,252 @@
+"""What is the run doing right now? One board that everyone writes on and everyone may read.
+
+The engine's threads write, the HTTP server and the terminal read; every method is safe from any thread
+and none waits for anything but the lock.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import Lsn, format_lsn
+from headrace.status.lag import Samples, bytes_behind
+from headrace.status.phases import Event, Phase, State
+
+
+class IndexPhase(enum.StrEnum):
+    """What is known of one index."""
+
+    PENDING = "pending"
+    BACKFILLING = "backfilling"
+    LIVE = "live"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStatus:
+    """One index.
+
+    Attributes:
+        generation: the concrete search index behind the alias; None until there is one.
+        ranges_done: finished ranges of its seeding, of `ranges_total`; both 0 where nothing was to seed.
+        rows: root rows that its seeding has read.
+        documents: documents written by its seeding.
+    """
+
+    name: str
+    phase: IndexPhase = IndexPhase.PENDING
+    generation: str | None = None
+    ranges_done: int = 0
+    ranges_total: int = 0
+    rows: int = 0
+    documents: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What has been done, in whole numbers that only grow."""
+
+    changes: int = 0
+    upserts: int = 0
+    deletes: int = 0
+    batches: int = 0
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Places in the log (bytes); None where not known, or where there is no slot.
+
+    Attributes:
+        confirmed: the slot's `confirmed_flush_lsn`; every change before it is durable in the documents.
+        applied: every change up to here is durable, whether the slot knows it yet or not.
+        current: the server's newest.
+    """
+
+    confirmed: Lsn | None = None
+    applied: Lsn | None = None
+    current: Lsn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LastError:
+    """An error as the operator sees it; `time` is Unix time in seconds."""
+
+    code: str
+    text: str
+    time: float
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All of the board at one moment."""
+
+    phase: Phase
+    unready: str | None
+    """Why the run is not ready; None where it is."""
+    started: float
+    indexes: tuple[IndexStatus, ...]
+    counts: Counts
+    errors: dict[str, int]
+    positions: Positions
+    lag_bytes: int | None
+    lag_seconds: float | None
+    last_error: LastError | None
+    warnings: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Content:
+    state: State = field(default_factory=State)
+    indexes: dict[str, IndexStatus] = field(default_factory=dict)
+    counts: Counts = Counts()
+    errors: dict[Kind, int] = field(default_factory=dict)
+    positions: Positions = Positions()
+    samples: Samples = field(default_factory=Samples)
+    last_error: LastError | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class StatusBoard:
+    """The state of one run.
+
+    Args:
+        indexes: the names of the indexes that must be seeded before the run is ready.
+        clock: monotonic seconds.
+        wall: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        indexes: Iterable[str] = (),
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._clock = clock
+        self._wall = wall
+        self._started = wall()
+        self._content = _Content(indexes={name: IndexStatus(name) for name in indexes})
+
+    # What the engine writes.
+
+    def happened(self, event: Event) -> None:
+        """Move the phase along its table."""
+        with self._lock:
+            self._content.state = self._content.state.after(event)
+
+    def failed(self, error: HeadraceError) -> None:
+        """Note `error`; one that waiting may cure makes the run degraded until `Event.RECOVERED`."""
+        with self._lock:
+            content = self._content
+            content.errors[error.kind] = content.errors.get(error.kind, 0) + 1
+            content.last_error = LastError(error.code, str(error), self._wall())
+            if error.retry is Retry.BACK_OFF:
+                content.state = content.state.after(Event.TROUBLE)
+
+    def index(self, name: str, **changes: Any) -> None:
+        """Change fields of one index's `IndexStatus`; an index that is new here is added."""
+        with self._lock:
+            known = self._content.indexes.get(name, IndexStatus(name))
+            self._content.indexes[name] = replace(known, **changes)
+
+    def counted(self, counts: Counts) -> None:
+        """What has been done in all; a smaller number than before is not believed."""
+        with self._lock:
+            before, now = asdict(self._content.counts), asdict(counts)
+            self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
+
+    def added(self, counts: Counts) -> None:
+        """What has been done besides what was counted before."""
+        with self._lock:
+            before, more = asdict(self._content.counts), asdict(counts)
+            self._content.counts = Counts(**{name: before[name] + more[name] for name in more})
+
+    def positioned(self, positions: Positions) -> None:
+        """Where slot, documents and server stand now; called about once a second for the lag's sake."""
+        with self._lock:
+            self._content.positions = positions
+            if positions.current is not None:
+                self._content.samples = self._content.samples.observed(positions.current, self._clock())
+
+    def warned(self, warnings: Iterable[str]) -> None:
+        """What an operator has accepted and should not forget, one sentence each; replaces the former."""
+        with self._lock:
+            self._content.warnings = tuple(warnings)
+
+    # What an operator reads.
+
+    @property
+    def phase(self) -> Phase:
+        """What the run is doing."""
+        with self._lock:
+            return self._content.state.phase
+
+    @property
+    def ready(self) -> bool:
+        """Whether every index is seeded and the stream follows."""
+        return self.view().unready is None
+
+    def view(self) -> View:
+        """Everything, as of one moment."""
+        with self._lock:
+            content = self._content
+            confirmed = content.positions.confirmed
+            return View(
+                phase=content.state.phase,
+                unready=_unready(content),
+                started=self._started,
+                indexes=tuple(content.indexes.values()),
+                counts=content.counts,
+                errors={f"HEADRACE_{kind.value}": count for kind, count in content.errors.items()},
+                positions=content.positions,
+                lag_bytes=bytes_behind(confirmed, content.positions.current),
+                lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
+                last_error=content.last_error,
+                warnings=content.warnings,
+            )
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything, as of one moment, in what JSON has: the body of `/status`.
+
+        Times are ISO 8601 in UTC, positions PostgreSQL's text and bytes, what is unknown is null.
+        """
+        view = self.view()
+        last = view.last_error
+        return {
+            "phase": view.phase.value,
+            "ready": view.unready is None,
+            "reason": view.unready,
+            "started": _iso(view.started),
+            "indexes": [{**asdict(one), "phase": one.phase.value} for one in view.indexes],
+            "counters": {**asdict(view.counts), "errors": sum(view.errors.values())},
+            "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
+            "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
+            "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
+            "warnings": list(view.warnings),
+        }
+
+
+def _unready(content: _Content) -> str | None:
+    phase = content.state.phase
+    if phase is Phase.DEGRADED and content.last_error is not None:
+        return f"degraded: {content.last_error.text}"
+    if phase is not Phase.LIVE:
+        return phase.value
+    waiting = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
+    return f"not seeded: {', '.join(waiting)}" if waiting else None
+
+
+def _position(lsn: Lsn | None) -> dict[str, Any] | None:
+    return None if lsn is None else {"lsn": format_lsn(lsn), "bytes": lsn}
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

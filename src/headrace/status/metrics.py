@@ -1,0 +1,108 @@
+"""Which numbers does Prometheus find? They are read from the board when it asks; nothing is kept twice.
+
+Base units (bytes, seconds, Unix time). What is unknown, as the lag without a slot, has no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace.status.board import IndexPhase, IndexStatus, StatusBoard, View
+from headrace.status.phases import Phase
+
+
+def registry(board: StatusBoard) -> CollectorRegistry:
+    """A registry of its own that shows `board`, and nothing of the process's default one."""
+    result = CollectorRegistry()
+    result.register(BoardCollector(board))
+    return result
+
+
+class BoardCollector(Collector):
+    """Reads the board once for each scrape, so that all numbers are of one moment."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+
+    def collect(self) -> Iterable[Metric]:
+        """Every metric, now."""
+        view = self._board.view()
+        yield from _state(view)
+        yield from _counters(view)
+        yield from _positions(view)
+        yield from _indexes(view.indexes)
+
+
+def _state(view: View) -> Iterator[Metric]:
+    phases = GaugeMetricFamily("headrace_phase", "1 for the phase that the run is in.", labels=["phase"])
+    for phase in Phase:
+        phases.add_metric([phase.value], float(phase is view.phase))
+    yield phases
+    yield _gauge(
+        "headrace_ready", "1 when every index is seeded and the stream follows.", view.unready is None
+    )
+    yield _gauge("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
+    yield _gauge(
+        "headrace_last_error_time_seconds",
+        "When the last error happened, in Unix time; absent without one.",
+        None if view.last_error is None else view.last_error.time,
+    )
+    yield _gauge("headrace_warnings", "How many accepted risks `/status` lists.", len(view.warnings))
+
+
+def _counters(view: View) -> Iterator[Metric]:
+    counts = view.counts
+    yield CounterMetricFamily("headrace_changes", "Changed rows captured from the log.", counts.changes)
+    yield CounterMetricFamily("headrace_upserts", "Documents written while following.", counts.upserts)
+    yield CounterMetricFamily("headrace_deletes", "Documents deleted while following.", counts.deletes)
+    yield CounterMetricFamily("headrace_batches", "Batches whose documents are durable.", counts.batches)
+    yield CounterMetricFamily("headrace_rejected", "Documents that a sink refused for good.", counts.rejected)
+    errors = CounterMetricFamily("headrace_errors", "Errors by their stable code.", labels=["code"])
+    for code, count in sorted(view.errors.items()):
+        errors.add_metric([code], count)
+    yield errors
+
+
+def _positions(view: View) -> Iterator[Metric]:
+    places = GaugeMetricFamily(
+        "headrace_position_bytes", "Places in the write-ahead log; absent where unknown.", labels=["position"]
+    )
+    for name in ("confirmed", "applied", "current"):
+        lsn = getattr(view.positions, name)
+        if lsn is not None:
+            places.add_metric([name], lsn)
+    yield places
+    yield _gauge(
+        "headrace_lag_bytes", "Bytes of log between the slot's position and the server's.", view.lag_bytes
+    )
+    yield _gauge(
+        "headrace_lag_seconds", "Time since the slot's position was the server's newest.", view.lag_seconds
+    )
+
+
+def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
+    seeded = GaugeMetricFamily("headrace_index_seeded", "1 when the index is seeded.", labels=["index"])
+    planned = GaugeMetricFamily("headrace_index_ranges", "Ranges of the index to seed.", labels=["index"])
+    done = GaugeMetricFamily("headrace_index_ranges_done", "Ranges that are seeded.", labels=["index"])
+    rows = GaugeMetricFamily("headrace_index_seeded_rows", "Root rows that seeding read.", labels=["index"])
+    documents = GaugeMetricFamily(
+        "headrace_index_seeded_documents", "Documents that seeding wrote.", labels=["index"]
+    )
+    for one in indexes:
+        seeded.add_metric([one.name], float(one.phase is IndexPhase.LIVE))
+        planned.add_metric([one.name], one.ranges_total)
+        done.add_metric([one.name], one.ranges_done)
+        rows.add_metric([one.name], one.rows)
+        documents.add_metric([one.name], one.documents)
+    yield from (seeded, planned, done, rows, documents)
+
+
+def _gauge(name: str, documentation: str, value: float | None) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(name, documentation)
+    if value is not None:
+        family.add_metric([], float(value))
+    return family

@@ -1,0 +1,74 @@
+"""In which phase is a run, and what takes it to the next?
+
+One table. What it does not list changes nothing, so a report that comes late (a batch that ends while the
+run stops) is harmless. `stopped` is final.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+
+class Phase(enum.StrEnum):
+    """What a run is doing."""
+
+    STARTING = "starting"
+    BACKFILLING = "backfilling"
+    LIVE = "live"
+    DEGRADED = "degraded"
+    STOPPED = "stopped"
+
+
+class Event(enum.Enum):
+    """What can happen to a run."""
+
+    SEEDING = "seeding"
+    """An index is being filled."""
+    FOLLOWING = "following"
+    """Every index is filled and the stream follows."""
+    TROUBLE = "trouble"
+    """Something failed that waiting may cure; it is tried again."""
+    RECOVERED = "recovered"
+    """What had failed works again."""
+    STOPPED = "stopped"
+    """The run has ended, wanted or not."""
+
+
+_BACK = None
+"""The phase that the trouble interrupted."""
+
+TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
+    (Phase.STARTING, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.STARTING, Event.FOLLOWING): Phase.LIVE,
+    (Phase.STARTING, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.STARTING, Event.STOPPED): Phase.STOPPED,
+    (Phase.BACKFILLING, Event.FOLLOWING): Phase.LIVE,
+    (Phase.BACKFILLING, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.BACKFILLING, Event.STOPPED): Phase.STOPPED,
+    (Phase.LIVE, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.LIVE, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.LIVE, Event.STOPPED): Phase.STOPPED,
+    (Phase.DEGRADED, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.DEGRADED, Event.FOLLOWING): Phase.LIVE,
+    (Phase.DEGRADED, Event.RECOVERED): _BACK,
+    (Phase.DEGRADED, Event.STOPPED): Phase.STOPPED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The phase, and the one that it goes back to when its trouble ends."""
+
+    phase: Phase = Phase.STARTING
+    interrupted: Phase = Phase.STARTING
+
+    def after(self, event: Event) -> Self:
+        """The state that `event` leads to."""
+        if (self.phase, event) not in TRANSITIONS:
+            return self
+        phase = TRANSITIONS[self.phase, event] or self.interrupted
+        interrupted = self.phase if phase is Phase.DEGRADED else phase
+        return replace(self, phase=phase, interrupted=interrupted)

@@ -1,0 +1,237 @@
+"""How do the jars of the embedded OpenSearch come to the user's cache, complete and unaltered?
+
+Every jar is pinned by its checksum in a list beside this file. Ivy, whose jar comes with PySpark, fetches
+them from the public Maven repository that it knows by itself, or from HEADRACE_MAVEN_REPOSITORY.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import urlsplit
+from xml.sax.saxutils import quoteattr
+
+from headrace.config.cache import cache_folder
+from headrace.errors import HeadraceError, Kind
+
+Progress = Callable[[int, int], None]
+"""Called with the number of jars that are here and the number of all."""
+
+RELEASE = "opensearch-3.8.0.0"
+DOWNLOAD_MB = 86
+
+_ROOM = 300 * 1024 * 1024  # Ivy's cache and the folder that becomes ours, for a moment both
+_ATTEMPTS = 3
+_TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
+_FETCHED = re.compile(r"\[SUCCESSFUL \]")
+_FAILED = re.compile(r"Server access error|SERVER ERROR|\[FAILED|UNRESOLVED|Exception")
+
+
+@dataclass(frozen=True, slots=True)
+class Jar:
+    """One file of the Maven repository; `classifier` may be empty."""
+
+    group: str
+    artifact: str
+    version: str
+    classifier: str
+    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in our folder."""
+        return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
+
+
+def pinned_jars() -> list[Jar]:
+    """The list that stands beside this file."""
+    text = Path(__file__).with_name(f"{RELEASE}.txt").read_text()
+    return [parse_line(line) for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def parse_line(line: str) -> Jar:
+    """A jar from `SHA-256 group:artifact:version[:classifier]`."""
+    sha256, name = line.split()
+    group, artifact, version, classifier = [*name.split(":"), ""][:4]
+    return Jar(group, artifact, version, classifier, sha256)
+
+
+def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress | None = None) -> Path:
+    """The folder with all jars; they are fetched (86 MB) if it is not there yet.
+
+    Raises:
+        HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
+    """
+    jars = pinned_jars()
+    folder = cache_folder(environ) / RELEASE
+    if all((folder / jar.file).is_file() for jar in jars):
+        return folder
+    ivy = _ivy_jar()
+    report = progress or (lambda _done, _all: None)
+    new = _make_room(folder)
+    try:
+        _fetch(_ivy_command(java, ivy, new, jars, environ), new / "lib", len(jars), report)
+        verify(new / "lib", jars)
+        shutil.rmtree(folder, ignore_errors=True)
+        (new / "lib").rename(folder)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # then another process was faster
+            raise _disk_error(folder, str(error)) from error
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    return folder
+
+
+def verify(folder: Path, jars: Sequence[Jar]) -> None:
+    """Compare each file with its checksum.
+
+    Raises:
+        HeadraceError: DOWNLOAD, for the first that is missing or another.
+    """
+    for jar in jars:
+        path = folder / jar.file
+        if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != jar.sha256:
+            raise HeadraceError(
+                Kind.DOWNLOAD,
+                f"{jar.file} is not the file that it should be",
+                "Something between here and the Maven repository answers in its place: try another network.",
+            )
+
+
+def _ivy_jar() -> Path:
+    found = find_spec("pyspark")
+    folder = Path(found.origin).parent / "jars" if found is not None and found.origin else Path("/nowhere")
+    ivy = next(iter(sorted(folder.glob("ivy-*.jar"))), None)
+    if ivy is None:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            "PySpark, whose Ivy fetches the embedded OpenSearch, is not installed",
+            "Run: pip install 'headrace[embedded]'",
+        )
+    return ivy
+
+
+def _make_room(folder: Path) -> Path:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder.parent).free < _ROOM:
+            raise _disk_error(folder, f"less than {_ROOM >> 20} MB are free")
+        return Path(tempfile.mkdtemp(prefix=f"{RELEASE}-", dir=folder.parent))
+    except OSError as error:
+        raise _disk_error(folder, str(error)) from error
+
+
+def _disk_error(folder: Path, cause: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.DISK,
+        f"the jars of OpenSearch cannot be kept in {folder}: {cause}",
+        "Free some space, or set XDG_CACHE_HOME to another disk.",
+    )
+
+
+def _ivy_command(
+    java: Path, ivy: Path, new: Path, jars: Sequence[Jar], environ: Mapping[str, str]
+) -> list[str]:
+    (new / "settings.xml").write_text(settings_xml(environ.get("HEADRACE_MAVEN_REPOSITORY", "")))
+    (new / "ivy.xml").write_text(ivy_xml(jars))
+    return [
+        *(str(java), *java_options(environ), "-jar", str(ivy)),
+        *("-settings", str(new / "settings.xml"), "-ivy", str(new / "ivy.xml"), "-cache", str(new / "cache")),
+        *("-types", "jar", "-retrieve", f"{new}/lib/[artifact]-[revision](-[classifier]).[ext]"),
+    ]
+
+
+def _fetch(command: Sequence[str], lib: Path, wanted: int, progress: Progress) -> None:
+    """Run Ivy until all is there; what an attempt has fetched is not fetched again by the next."""
+    progress(0, wanted)
+    done, failure = 0, ""
+    for _ in range(_ATTEMPTS):
+        failure = ""
+        for line in _run(command):
+            if _FETCHED.search(line):
+                done += 1
+                progress(min(done, wanted), wanted)
+            elif _FAILED.search(line):
+                failure = line.strip()
+                break
+        if not failure and len(list(lib.glob("*.jar"))) == wanted:
+            return
+    if "No space left" in failure:
+        raise _disk_error(lib, "no space is left on the device")
+    raise download_error(failure)
+
+
+def _run(command: Sequence[str]) -> Iterator[str]:
+    """The lines that a command prints; it is killed if the caller has read enough."""
+    with subprocess.Popen(  # noqa: S603 (Java and Ivy, found by us)
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield from process.stdout
+        finally:
+            process.kill()
+
+
+def download_error(failure: str) -> HeadraceError:
+    """What Ivy's complaint means."""
+    if "PKIX" in failure or "SSLHandshake" in failure or "certificat" in failure:
+        remedy = "Set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE to a store that knows your network."
+    else:
+        remedy = "Check the network; HTTPS_PROXY and HEADRACE_MAVEN_REPOSITORY (a mirror) are respected."
+    reason = re.sub(r"https?://\S+", "the repository", failure)[:300] or "Ivy ended early"
+    return HeadraceError(Kind.DOWNLOAD, f"the jars of OpenSearch cannot be fetched: {reason}", remedy)
+
+
+def java_options(environ: Mapping[str, str]) -> list[str]:
+    """How Java reaches the network: the system's certificates and the usual proxy variables."""
+    options = ["-Djava.net.useSystemProxies=true"]
+    if _TRUST_STORE.is_file() and "trustStore" not in environ.get("JAVA_TOOL_OPTIONS", ""):
+        options.append(f"-Djavax.net.ssl.trustStore={_TRUST_STORE}")
+    for scheme in ("http", "https"):
+        given = next(
+            (environ[n] for n in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY") if environ.get(n)), ""
+        )
+        proxy = urlsplit(given if "//" in given else f"//{given}")
+        if proxy.hostname:
+            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
+            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
+    return options
+
+
+def settings_xml(root: str) -> str:
+    """Ivy's settings: one Maven repository, no metadata; `root` empty: the one that Ivy knows."""
+    where = f" root={quoteattr(root)}" if root else ""
+    return (
+        '<ivysettings><settings defaultResolver="maven"/><resolvers><ibiblio name="maven" m2compatible="true"'
+        f' usepoms="false" useMavenMetadata="false" checksums=""{where}/></resolvers></ivysettings>\n'
+    )
+
+
+def ivy_xml(jars: Sequence[Jar]) -> str:
+    """Ivy's list: each jar by itself, since the list is complete."""
+    modules: dict[tuple[str, str, str], list[str]] = {}
+    for jar in jars:
+        classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+        modules.setdefault((jar.group, jar.artifact, jar.version), []).append(
+            f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"{classifier}/>'
+        )
+    dependencies = "\n".join(
+        f"<dependency org={quoteattr(group)} name={quoteattr(name)} rev={quoteattr(version)}"
+        f' transitive="false" conf="default->default">{"".join(artifacts)}</dependency>'
+        for (group, name, version), artifacts in modules.items()
+    )
+    return (
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven">\n'
+        '<info organisation="headrace" module="opensearch"/>\n'
+        f'<configurations><conf name="default"/></configurations>\n<dependencies>\n{dependencies}\n'
+        "</dependencies></ivy-module>\n"
+    )

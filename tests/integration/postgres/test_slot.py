@@ -1,0 +1,197 @@
+"""Slots on a real server: made, read, moved, locked, lost, dropped."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import (
+    advance_slot,
+    advisory_lock,
+    create_slot,
+    drop_slot,
+    read_slot,
+    slot_problem,
+)
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
+
+
+def database(connection: Connection) -> str:
+    return connection.info.dbname
+
+
+def test_the_exported_snapshot_sees_what_was_before_the_consistent_point(
+    url: str, connection: Connection
+) -> None:
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(connection, "INSERT INTO t VALUES (1)")
+    with create_slot(url, "s_export") as slot:
+        execute(connection, "INSERT INTO t VALUES (2)")
+        with ReadSession(url, snapshot=slot.snapshot_name) as session:
+            assert session.query("SELECT id FROM public.t") == [(1,)]
+        facts = read_slot(connection, "s_export")
+        assert facts is not None
+        assert facts.confirmed_flush == slot.consistent_point
+        assert (facts.database, facts.plugin, facts.two_phase, facts.lost) == (
+            database(connection),
+            "pgoutput",
+            False,
+            False,
+        )
+        assert facts.lag > 0
+        assert slot_problem(facts, database(connection)) is None
+    assert read_slot(connection, "s_export") is not None, "the slot outlives its snapshot"
+    with pytest.raises(HeadraceError):
+        ReadSession(url, snapshot=slot.snapshot_name)
+
+
+def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
+    url: str, connection: Connection
+) -> None:
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    with connect(url, application_name="old one", autocommit=False) as writer:
+        execute(writer, "INSERT INTO t VALUES (1)")
+        pid = writer.info.backend_pid
+        with pytest.raises(HeadraceError, match=rf"pid {pid} of postgres in .*idle in transaction") as caught:
+            create_slot(url, "s_wait", time_limit=0.5)
+        assert caught.value.kind is Kind.SLOT_WAIT
+    time.sleep(0.3)
+    assert read_slot(connection, "s_wait") is None
+
+
+def test_a_name_that_is_taken_and_a_name_that_is_none(url: str) -> None:
+    create_slot(url, "s_twice").close()
+    for name in ("s_twice", "S", "", 'a"b'):
+        with pytest.raises(HeadraceError) as caught:
+            create_slot(url, name)
+        assert caught.value.kind is Kind.CONFIG
+
+
+def test_no_free_slot_lists_the_slots_and_the_limits(make_server: Callable[..., EmbeddedPostgres]) -> None:
+    server = make_server(max_replication_slots="1", max_wal_senders="1")
+    create_slot(server.url, "only").close()
+    with pytest.raises(HeadraceError, match=r"max_replication_slots is 1.*only \(idle\)") as caught:
+        create_slot(server.url, "second")
+    assert caught.value.kind is Kind.NO_FREE_SLOT
+    with replication_connection(server.url), pytest.raises(HeadraceError, match="max_wal_senders") as caught:
+        create_slot(server.url, "second")
+    assert caught.value.kind is Kind.NO_FREE_SLOT
+
+
+def test_a_slot_moves_forward_and_never_back(url: str, connection: Connection) -> None:
+    with create_slot(url, "s_advance") as slot:
+        point = slot.consistent_point
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    facts = read_slot(connection, "s_advance")
+    assert facts is not None
+    end = advance_slot(connection, "s_advance", facts.current)
+    assert point < end <= facts.current
+    assert advance_slot(connection, "s_advance", point) == end
+    with pytest.raises(HeadraceError) as caught:
+        advance_slot(connection, "absent", end)
+    assert caught.value.kind is Kind.SLOT_UNKNOWN
+
+
+def test_dropping_waits_a_moment_for_the_reader(url: str, connection: Connection) -> None:
+    create_slot(url, "s_drop").close()
+    stream = replication_connection(url)
+    stream.start("s_drop", 0, ["p"])
+    with pytest.raises(HeadraceError, match=str(stream.pid)) as caught:
+        drop_slot(connection, "s_drop", patience=0.2)
+    assert caught.value.kind is Kind.SLOT_IN_USE
+    threading.Timer(0.3, stream.close).start()
+    assert drop_slot(connection, "s_drop")
+    assert not drop_slot(connection, "s_drop")
+
+
+def test_a_second_headrace_is_told_the_pid_of_the_first(url: str, connection: Connection) -> None:
+    with connect(url) as second:
+        with advisory_lock(connection, "s"):
+            with advisory_lock(second, "another"):
+                pass
+            with (
+                pytest.raises(HeadraceError, match=f"pid {connection.info.backend_pid}") as caught,
+                advisory_lock(second, "s"),
+            ):
+                pass
+            assert caught.value.kind is Kind.SLOT_IN_USE
+        with advisory_lock(second, "s"):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELECT pg_create_logical_replication_slot('s_odd', 'test_decoding')", "test_decoding"),
+        ("SELECT pg_create_logical_replication_slot('s_odd', 'pgoutput', false, true)", "two_phase"),
+        ("SELECT pg_create_physical_replication_slot('s_odd')", "physical"),
+    ],
+)
+def test_a_slot_of_another_make_is_refused(connection: Connection, sql: str, words: str) -> None:
+    execute(connection, sql)
+    try:
+        facts = read_slot(connection, "s_odd")
+        assert facts is not None
+        problem = slot_problem(facts, database(connection))
+    finally:
+        drop_slot(connection, "s_odd")
+    assert problem is not None
+    assert words in str(problem)
+
+
+def test_a_slot_of_another_database_is_refused(url: str, connection: Connection) -> None:
+    create_slot(url, "s_other").close()
+    facts = read_slot(connection, "s_other")
+    assert facts is not None
+    problem = slot_problem(facts, "elsewhere")
+    assert problem is not None
+    assert "elsewhere" in str(problem)
+
+
+def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(
+    make_server: Callable[..., EmbeddedPostgres],
+) -> None:
+    server = make_server(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
+    create_slot(server.url, "s_lost").close()
+    with connect(server.url) as connection:
+        execute(connection, "CREATE TABLE t (id int)")
+        for _ in range(4):
+            execute(connection, "INSERT INTO t SELECT generate_series(1, 1000)")
+            execute(connection, "SELECT pg_switch_wal()")
+        execute(connection, "CHECKPOINT")
+        facts = read_slot(connection, "s_lost")
+        assert facts is not None
+        assert facts.lost
+        problem = slot_problem(facts, "postgres")
+        assert problem is not None
+        assert problem.kind is Kind.SLOT_LOST
+        with replication_connection(server.url) as stream, pytest.raises(HeadraceError) as caught:
+            stream.start("s_lost", 0, ["p"])
+        assert caught.value.kind is Kind.SLOT_LOST
+        with pytest.raises(HeadraceError) as caught:
+            advance_slot(connection, "s_lost", facts.current)
+        assert caught.value.kind is Kind.SLOT_LOST
+
+
+def test_a_role_without_the_right_learns_the_grant_from_sql_functions(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
+    execute(connection, "CREATE ROLE bare LOGIN PASSWORD 'pw'")
+    create_slot(url, "s_bare").close()
+    try:
+        with (
+            connect(as_user(url, "bare", "pw")) as bare,
+            pytest.raises(HeadraceError, match='ALTER ROLE "bare" REPLICATION') as caught,
+        ):
+            drop_slot(bare, "s_bare")
+    finally:
+        execute(connection, "DROP ROLE bare")
+    assert caught.value.kind is Kind.PRIVILEGE

@@ -1,0 +1,122 @@
+"""Generations are made, published, replaced and dropped."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import DocumentOperation
+from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, OpenSearchWriter
+from headrace.sinks.opensearch.contents import count, document, ids
+
+OPTIONS = IndexOptions(number_of_replicas=2, refresh_interval="7s")
+BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
+
+
+@pytest.fixture
+def client(opensearch: Any) -> Iterator[Client]:
+    one = Client(Endpoint((opensearch.url,)))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def generations(client: Client) -> Iterator[Generations]:
+    one = Generations(client, f"g{uuid.uuid4().hex[:8]}_")
+    yield one
+    for name in ("users", "users_old"):
+        for generation in one.existing(name):
+            one.drop(generation)
+
+
+def settings(client: Client, index: str) -> dict[str, Any]:
+    found = client.read(f"/{index}/_settings").json()[index]["settings"]["index"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_generation_is_made_for_seeding_and_finished_for_searching(
+    client: Client, generations: Generations
+) -> None:
+    made = generations.create("users", "ab12", BODY)
+    seeding = settings(client, made.index)
+    assert (seeding["refresh_interval"], seeding["number_of_replicas"]) == ("-1", "0")
+    assert seeding["uuid"] == made.uuid
+    OpenSearchWriter(client, {"users": made.target}).write(
+        [DocumentOperation("users", str(n), 1, b'{"n":1}') for n in range(25)]
+    )
+    generations.finish(made, OPTIONS)
+    lasting = settings(client, made.index)
+    assert (lasting["refresh_interval"], lasting["number_of_replicas"]) == ("7s", "2")
+    assert count(client, made.index) == 25
+
+
+def test_the_next_generation_has_the_next_number_whatever_its_hash(generations: Generations) -> None:
+    first = generations.create("users", "ab", BODY)
+    second = generations.create("users", "cd", BODY)
+    other = generations.create("users_old", "ab", BODY)
+    assert (first.number, second.number, other.number) == (1, 2, 1)
+    assert generations.existing("users") == [first, second]
+
+
+def test_publishing_moves_the_alias_and_nothing_else_stays_behind_it(
+    client: Client, generations: Generations
+) -> None:
+    first, second = generations.create("users", "ab", BODY), generations.create("users", "cd", BODY)
+    assert generations.published("users") is None
+    generations.publish(first)
+    assert generations.published("users") == first
+    generations.publish(second)
+    generations.publish(second)
+    assert generations.published("users") == second
+    assert list(client.read(f"/_alias/{generations.alias('users')}").json()) == [second.index]
+    generations.drop(first)
+    generations.drop(first)
+    assert generations.existing("users") == [second]
+
+
+def test_a_name_that_someone_else_holds_is_not_taken(client: Client, generations: Generations) -> None:
+    made = generations.create("users", "ab", BODY)
+    name = generations.alias("users")
+    client.call("PUT", f"/{name}")
+    with pytest.raises(HeadraceError, match="is taken by an index") as caught:
+        generations.publish(made)
+    assert caught.value.kind is Kind.SINK_REJECTED
+    client.call("DELETE", f"/{name}")
+    client.call("PUT", f"/x_{name}", {"aliases": {name: {}}})
+    with pytest.raises(HeadraceError, match=f"alias of the index x_{name}"):
+        generations.publish(made)
+    client.call("DELETE", f"/x_{name}")
+
+
+def test_an_index_that_only_looks_like_a_generation_is_left_alone(
+    client: Client, generations: Generations
+) -> None:
+    strange = f"{generations.alias('users')}_ab_7"
+    client.call("PUT", f"/{strange}")
+    assert generations.existing("users") == []
+    client.call("DELETE", f"/{strange}")
+
+
+def test_a_mapping_that_the_server_refuses_is_told_with_its_reason(generations: Generations) -> None:
+    wrong = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "nonsense"}}}}
+    with pytest.raises(HeadraceError, match="nonsense") as caught:
+        generations.create("users", "ab", wrong)
+    assert caught.value.kind is Kind.SINK_REJECTED
+
+
+def test_every_id_is_enumerated_once(client: Client, generations: Generations) -> None:
+    made = generations.create("users", "ab", BODY)
+    expected = {str(n) for n in range(2_345)}
+    writer = OpenSearchWriter(client, {"users": made.target})
+    writer.write(DocumentOperation("users", one, 1, b'{"n":1}') for one in expected)
+    assert document(client, made.index, "7") == {"n": 1}
+    assert document(client, made.index, "none") is None
+    generations.finish(made, OPTIONS)
+    found = list(ids(client, made.index, size=100))
+    assert len(found) == len(expected)
+    assert set(found) == expected

@@ -1,0 +1,133 @@
+"""The pipeline's state survives, and two writers never overwrite each other."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import urllib3
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch import Client, Counters, Endpoint, IndexState, MetaIndex, PipelineState
+from integration.sinks.scripted_server import Reply, Request, scripted
+
+STATE = PipelineState(
+    system_identifier="7301234567890123456",
+    timeline=1,
+    database_oid=16384,
+    slot="headrace",
+    publication="headrace",
+    phase="creating",
+    consistent_point=16,
+    applied=16,
+)
+
+
+@pytest.fixture
+def client(opensearch: Any) -> Iterator[Client]:
+    one = Client(Endpoint((opensearch.url,)))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def prefix(client: Client) -> Iterator[str]:
+    one = f"s{uuid.uuid4().hex[:8]}_"
+    yield one
+    client.call("DELETE", f"/{one}headrace_meta", allow=(404,))
+
+
+def meta(client: Client, prefix: str) -> MetaIndex:
+    return MetaIndex(client, "headrace", prefix)
+
+
+def test_a_new_pipeline_has_no_state(client: Client, prefix: str) -> None:
+    assert meta(client, prefix).load() is None
+
+
+def test_what_was_saved_is_loaded_by_the_next_process(client: Client, prefix: str) -> None:
+    seeded = replace(STATE, phase="following", indexes={"users": IndexState("users_ab_1", "u", "ab", 17)})
+    first = meta(client, prefix)
+    first.save(STATE)
+    first.save(seeded)
+    assert meta(client, prefix).load() == seeded
+
+
+def test_advancing_is_kept_and_never_goes_back(client: Client, prefix: str) -> None:
+    one = meta(client, prefix)
+    one.save(STATE)
+    one.advance(100, Counters(changes=3, batches=1))
+    after = one.advance(50, Counters(batches=1))
+    assert (after.applied, after.counters) == (100, Counters(changes=3, batches=2))
+    assert meta(client, prefix).load() == after
+
+
+def test_a_second_writer_is_noticed_by_the_first(client: Client, prefix: str) -> None:
+    first, second = meta(client, prefix), meta(client, prefix)
+    first.save(STATE)
+    second.load()
+    second.advance(100, Counters())
+    with pytest.raises(HeadraceError, match="another process") as caught:
+        first.advance(200, Counters())
+    assert caught.value.kind is Kind.CONTINUITY
+    with pytest.raises(HeadraceError, match="another process"):
+        first.save(STATE)
+    assert meta(client, prefix).load() == replace(STATE, applied=100)
+
+
+def test_a_state_that_was_not_read_is_not_overwritten(client: Client, prefix: str) -> None:
+    meta(client, prefix).save(STATE)
+    with pytest.raises(HeadraceError, match="another process"):
+        meta(client, prefix).save(replace(STATE, applied=1))
+
+
+def test_a_deleted_pipeline_can_be_made_again(client: Client, prefix: str) -> None:
+    one = meta(client, prefix)
+    one.save(STATE)
+    one.delete()
+    assert one.load() is None
+    one.save(STATE)
+    assert one.load() == STATE
+
+
+def test_a_state_that_is_not_ours_is_told(client: Client, prefix: str) -> None:
+    client.call("PUT", f"/{prefix}headrace_meta/_doc/headrace", {"applied": 7})
+    with pytest.raises(HeadraceError, match="cannot be read"):
+        meta(client, prefix).load()
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_write_without_an_answer_is_looked_up_before_the_next(
+    opensearch: Any, client: Client, prefix: str, applied: bool
+) -> None:
+    """Whether the lost write was applied or not, the next one succeeds."""
+    behind = urllib3.PoolManager()
+    cut: list[bool] = []
+
+    def forward(request: Request) -> Reply:
+        if not (cut and not applied):
+            response = behind.request(
+                request.method,
+                opensearch.url + request.target,
+                body=request.body or None,
+                headers={"content-type": "application/json"},
+            )
+        if cut:
+            cut.clear()
+            return None
+        return response.status, response.data
+
+    with scripted(forward) as front:
+        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one.save(STATE)
+        cut.append(True)
+        with pytest.raises(HeadraceError) as caught:
+            one.advance(100, Counters())
+        assert caught.value.kind is Kind.SINK_UNREACHABLE
+        one.advance(200, Counters())
+    found = meta(client, prefix).load()
+    assert found is not None
+    assert found.applied == 200

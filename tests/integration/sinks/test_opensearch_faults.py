@@ -1,0 +1,215 @@
+"""What client and writer make of a cluster that is busy, small, silent, locked or someone else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import WriteResult
+from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
+from headrace.sinks.opensearch.contents import ids
+from integration.sinks.scripted_server import Reply, Request, Scripted, accepted, items, scripted
+
+ONE_SENDER = WriterOptions(senders=1, busy_seconds=5)
+
+
+def operations(*ids: str) -> list[DocumentOperation]:
+    return [DocumentOperation("users", one, 1, b"{}") for one in ids]
+
+
+def write(server: Scripted, *ids: str, options: WriterOptions = ONE_SENDER) -> WriteResult:
+    client = Client(Endpoint((server.url,), timeout=2))
+    writer = OpenSearchWriter(client, {"users": "users_ab_1.write"}, options)
+    try:
+        return writer.write(operations(*ids))
+    finally:
+        writer.close()
+        client.close()
+
+
+def in_turn(*replies: Reply | Callable[[Request], Reply]) -> Callable[[Request], Reply]:
+    """Answer with each of `replies`, then accept."""
+    left = iter(replies)
+
+    def answer(request: Request) -> Reply:
+        reply = next(left, accepted)
+        return reply(request) if callable(reply) else reply
+
+    return answer
+
+
+def test_only_the_items_that_were_busy_are_sent_again() -> None:
+    with scripted(in_turn((200, items(200, 429, 503, 409)))) as server:
+        result = write(server, "a", "b", "c", "d")
+    assert [one.ids for one in server.requests] == [["a", "b", "c", "d"], ["b", "c"]]
+    assert (result.upserted, result.fenced) == (3, 1)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_cluster_gets_the_request_again(status: int) -> None:
+    with scripted(in_turn((status, b"{}"), (status, b"{}"))) as server:
+        assert write(server, "a").upserted == 1
+    assert len(server.requests) == 3
+
+
+def test_patience_ends() -> None:
+    with scripted(lambda _: (429, b'{"error":"full"}')) as server, pytest.raises(HeadraceError) as caught:
+        write(server, "a", options=WriterOptions(busy_seconds=0.5))
+    assert caught.value.kind is Kind.SINK_BUSY
+    assert "full" in caught.value.cause
+
+
+@pytest.mark.parametrize("reply", [None, (502, b""), (504, b""), (200, b"{"), (200, items(200))])
+def test_a_bulk_without_a_readable_answer_is_never_sent_again(reply: Reply) -> None:
+    with scripted(in_turn(reply)) as server, pytest.raises(HeadraceError) as caught:
+        write(server, "a", "b")
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+    assert len(server.requests) == 1
+
+
+def test_the_other_node_does_not_get_what_the_first_may_have_applied() -> None:
+    with scripted(in_turn(None)) as first, scripted(accepted) as second:
+        client = Client(Endpoint((first.url, second.url)))
+        writer = OpenSearchWriter(client, {"users": "t"})
+        with pytest.raises(HeadraceError):
+            writer.write(operations("a"))
+        assert second.requests == []
+        assert writer.write(operations("a")).upserted == 1
+        assert len(second.requests) == 1
+        writer.close()
+
+
+def test_a_request_that_is_too_large_is_halved_until_the_large_document_stands_alone() -> None:
+    def answer(request: Request) -> Reply:
+        return (413, b"") if "big" in request.ids else accepted(request)
+
+    with scripted(answer) as server:
+        result = write(server, "a", "b", "big", "c", "d")
+    assert [one.id for one in result.rejected] == ["big"]
+    assert result.upserted == 4
+
+
+def test_what_is_settled_before_a_refusal_counts_once() -> None:
+    with scripted(in_turn((200, items(200, 429, 429)), (400, b'{"error":"odd"}'))) as server:
+        result = write(server, "a", "b", "c")
+    assert [one.ids for one in server.requests] == [["a", "b", "c"], ["b", "c"], ["b"], ["c"]]
+    assert result.upserted == 3
+
+
+def test_chunks_are_cut_by_count() -> None:
+    with scripted(accepted) as server:
+        write(server, *"abcde", options=WriterOptions(max_count=2, senders=1))
+    assert [one.ids for one in server.requests] == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_the_pipeline_and_the_need_for_an_alias_are_told() -> None:
+    with scripted(accepted) as server:
+        write(server, "a", options=WriterOptions(pipeline="p q"))
+    assert "pipeline=p+q" in server.requests[0].target
+    assert "require_alias=true" in server.requests[0].target
+
+
+def test_credentials_and_compression_are_sent() -> None:
+    with scripted(lambda _: (200, b"{}")) as server:
+        Client(Endpoint((server.url,), username="日本", password="p:w", gzip=True)).call(
+            "PUT", "/x", {"a": 1}
+        )
+    request = server.requests[0]
+    assert base64.b64decode(request.headers["authorization"].removeprefix("Basic ")).decode() == "日本:p:w"
+    assert gzip.decompress(request.body) == b'{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (401, Kind.AUTHENTICATION),
+        (403, Kind.AUTHENTICATION),
+        (400, Kind.SINK_REJECTED),
+        (429, Kind.SINK_BUSY),
+        (408, Kind.SINK_BUSY),
+        (500, Kind.SINK_BUSY),
+    ],
+)
+def test_an_errors_kind_follows_the_status_and_shows_no_secret(status: int, kind: Kind) -> None:
+    reply = (status, b'{"error":{"type":"t","reason":"why\\nnot"}}')
+    with scripted(lambda _: reply) as server, pytest.raises(HeadraceError) as caught:
+        Client(Endpoint((server.url,), username="me", password="secret")).call("PUT", "/x")
+    assert caught.value.kind is kind
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert server.url.removeprefix("http://") in caught.value.cause
+
+
+def test_a_read_is_repeated() -> None:
+    with scripted(in_turn(None, (503, b""), (200, b'{"a":1}'))) as server:
+        assert Client(Endpoint((server.url,))).read("/x").json() == {"a": 1}
+
+
+def test_a_slow_answer_is_no_answer() -> None:
+    def answer(_: Request) -> Reply:
+        time.sleep(1)
+        return 200, b"{}"
+
+    with scripted(answer) as server, pytest.raises(HeadraceError, match="no answer") as caught:
+        Client(Endpoint((server.url,), timeout=0.2)).call("PUT", "/x")
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+
+
+def test_nobody_there_is_told_with_the_place() -> None:
+    with pytest.raises(HeadraceError, match=r"no connection to OpenSearch at 127\.0\.0\.1:9") as caught:
+        Client(Endpoint(("http://u:secret@127.0.0.1:9",))).wait_until_ready(0.3)
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"{}", b"[]"])
+def test_something_else_is_not_taken_for_opensearch(body: bytes) -> None:
+    with scripted(lambda _: (200, body)) as server, pytest.raises(HeadraceError) as caught:
+        Client(Endpoint((server.url,))).wait_until_ready(5)
+    assert caught.value.kind is Kind.SINK_REJECTED
+
+
+def test_an_enumeration_without_all_shards_is_an_error() -> None:
+    page = b'{"_scroll_id":"s","_shards":{"total":2,"successful":1,"failed":1},"hits":{"hits":[{"_id":"1"}]}}'
+    with scripted(lambda _: (200, page)) as server, pytest.raises(HeadraceError, match="1 of 2 shards"):
+        list(ids(Client(Endpoint((server.url,))), "users"))
+
+
+@pytest.fixture
+def locked(tmp_path: Path) -> Iterator[tuple[Scripted, Path]]:
+    """A server with a certificate of its own authority, and that authority's file."""
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    bundle = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(bundle)
+    with scripted(lambda _: (200, b"{}"), tls=context) as server:
+        yield server, bundle
+
+
+def test_an_unknown_authority_is_refused_and_named(locked: tuple[Scripted, Path]) -> None:
+    server, _ = locked
+    with pytest.raises(HeadraceError, match="not trusted") as caught:
+        Client(Endpoint((server.url,))).call("PUT", "/x")
+    assert caught.value.kind is Kind.AUTHENTICATION
+    assert "ca_bundle" in caught.value.remedy
+    assert server.requests == []
+
+
+def test_a_given_authority_is_trusted(locked: tuple[Scripted, Path]) -> None:
+    server, bundle = locked
+    assert Client(Endpoint((server.url,), ca_bundle=bundle)).call("PUT", "/x").ok
+
+
+def test_verification_can_be_turned_off(locked: tuple[Scripted, Path]) -> None:
+    server, _ = locked
+    assert Client(Endpoint((server.url,), verify=False)).call("PUT", "/x").ok

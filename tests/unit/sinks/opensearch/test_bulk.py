@@ -1,0 +1,145 @@
+"""Operations become lines, answers become verdicts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import Rejection, WriteResult
+from headrace.sinks.opensearch import bulk
+from headrace.sinks.opensearch.bulk import Item, Outcome
+
+
+def upsert(
+    identity: str, body: bytes = b"{}", version: int = 7, routing: str | None = None
+) -> DocumentOperation:
+    return DocumentOperation("users", identity, version, body, routing)
+
+
+def item(identity: str, size: int = 10, *, delete: bool = False) -> Item:
+    return Item("users", identity, delete, b"x" * size)
+
+
+def test_an_upsert_is_an_action_line_and_the_documents_own_bytes() -> None:
+    rendered = bulk.render(upsert("1", b'{"a": 1.10}'), "users_ab_1.write")
+    assert rendered.lines == (
+        b'{"index":{"_index":"users_ab_1.write","_id":"1","version":7,"version_type":"external_gte"}}\n'
+        b'{"a": 1.10}\n'
+    )
+
+
+def test_a_delete_is_one_line_and_routing_is_given() -> None:
+    rendered = bulk.render(DocumentOperation("users", "1", 9, None, "eu"), "t")
+    assert rendered.delete
+    assert rendered.lines == (
+        b'{"delete":{"_index":"t","_id":"1","version":9,"version_type":"external_gte","routing":"eu"}}\n'
+    )
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_every_id_survives_the_action_line(identity: str) -> None:
+    operation = upsert(identity)
+    if bulk.refusal(operation) is None:
+        action = bulk.render(operation, "t").lines.decode().split("\n")[0]
+        assert json.loads(action)["index"]["_id"] == identity
+
+
+def test_line_feeds_between_tokens_never_end_the_line() -> None:
+    """A `json` column keeps the white space that it was given."""
+    rendered = bulk.render(upsert("1", b'{"j": {\n  "a": "x\\ny"\n}}'), "t")
+    _, line, rest = rendered.lines.split(b"\n")
+    assert json.loads(line) == {"j": {"a": "x\ny"}}
+    assert rest == b""
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [
+        (upsert(""), "empty"),
+        (upsert("é" * 257), "514 bytes"),
+        (upsert("\ud800"), "Unicode"),
+        (upsert("1", version=2**63), "version"),
+    ],
+)
+def test_what_would_fail_a_whole_request_is_refused_before(operation: DocumentOperation, part: str) -> None:
+    reason = bulk.refusal(operation)
+    assert reason is not None
+    assert part in reason
+
+
+def test_the_longest_id_and_version_are_accepted() -> None:
+    assert bulk.refusal(upsert("é" * 256, version=2**63 - 1)) is None
+
+
+@given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 60), st.integers(1, 10))
+def test_chunks_keep_order_and_limits(sizes: list[int], max_bytes: int, max_count: int) -> None:
+    items = [item(str(at), size) for at, size in enumerate(sizes)]
+    chunks = list(bulk.chunks(iter(items), max_bytes, max_count))
+    assert [one for chunk in chunks for one in chunk] == items
+    for chunk in chunks:
+        assert 0 < len(chunk) <= max_count
+        assert len(chunk) == 1 or len(bulk.body(chunk)) <= max_bytes
+
+
+def test_an_answer_without_errors_is_not_parsed() -> None:
+    verdict = bulk.judge(b'{"errors":false,"items":[broken', [item("1"), item("2", 5, delete=True)])
+    assert verdict.settled == WriteResult(upserted=1, deleted=1, bytes=15)
+    assert verdict.again == ()
+
+
+REASON = {"type": "mapper_parsing_exception", "reason": "failed to parse", "caused_by": {"reason": "bad int"}}
+BUSY = {"type": "rejected_execution_exception", "reason": "full"}
+
+
+def test_each_item_is_counted_once_under_its_own_status() -> None:
+    chunk = [item("ok"), item("gone", delete=True), item("old"), item("bad"), item("busy")]
+    answer = {
+        "errors": True,
+        "items": [
+            {"index": {"status": 201}},
+            {"delete": {"status": 404}},
+            {"index": {"status": 409, "error": {"type": "version_conflict_engine_exception"}}},
+            {"index": {"status": 400, "error": REASON}},
+            {"index": {"status": 429, "error": BUSY}},
+        ],
+    }
+    verdict = bulk.judge(json.dumps(answer).encode(), chunk)
+    assert verdict.settled == WriteResult(
+        upserted=1,
+        deleted=1,
+        fenced=1,
+        bytes=20,
+        rejected=(Rejection("users", "bad", "mapper_parsing_exception: failed to parse (bad int)"),),
+    )
+    assert verdict.again == (chunk[4],)
+    assert "full" in verdict.reason
+    assert verdict.fatal is None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "delete", "outcome"),
+    [
+        (200, None, False, Outcome.DONE),
+        (404, None, True, Outcome.DONE),
+        (409, "version_conflict_engine_exception", False, Outcome.FENCED),
+        (404, "index_not_found_exception", False, Outcome.GONE),
+        (404, "index_not_found_exception", True, Outcome.GONE),
+        (429, "rejected_execution_exception", False, Outcome.RETRY),
+        (503, "unavailable_shards_exception", False, Outcome.RETRY),
+        (403, "cluster_block_exception", False, Outcome.RETRY),
+        (403, "security_exception", False, Outcome.FORBIDDEN),
+        (400, "strict_dynamic_mapping_exception", False, Outcome.REJECTED),
+    ],
+)
+def test_the_meaning_of_a_status(status: int, kind: str | None, delete: bool, outcome: Outcome) -> None:
+    error = None if kind is None else {"type": kind}
+    assert bulk.classify(status, error, delete=delete) is outcome
+
+
+def test_a_short_answer_says_nothing() -> None:
+    with pytest.raises(ValueError, match="1 answers to 2"):
+        bulk.judge(b'{"errors":true,"items":[{"index":{"status":201}}]}', [item("1"), item("2")])

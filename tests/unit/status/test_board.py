@@ -1,0 +1,148 @@
+import json
+import threading
+
+from headrace.errors import HeadraceError, Kind
+from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
+from headrace.status.board import Positions
+
+
+class Clock:
+    def __init__(self, now: float = 0.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def board(*indexes: str, clock: Clock | None = None) -> StatusBoard:
+    return StatusBoard(indexes, clock=clock or Clock(), wall=Clock(1_700_000_000.25))
+
+
+def test_a_new_run_is_starting_knows_its_indexes_and_is_not_ready() -> None:
+    shown = board("users", "orders").snapshot()
+    assert shown["phase"] == "starting"
+    assert shown["ready"] is False
+    assert shown["reason"] == "starting"
+    assert [one["name"] for one in shown["indexes"]] == ["users", "orders"]
+    assert {one["phase"] for one in shown["indexes"]} == {"pending"}
+    assert shown["started"] == "2023-11-14T22:13:20.250Z"
+    assert shown["positions"] == {"confirmed": None, "applied": None, "current": None}
+    assert shown["lag"] == {"bytes": None, "seconds": None}
+    assert shown["last_error"] is None
+
+
+def test_ready_needs_every_index_and_the_stream() -> None:
+    one = board("users", "orders")
+    one.happened(Event.SEEDING)
+    one.index("users", phase=IndexPhase.LIVE)
+    assert not one.ready
+    one.happened(Event.FOLLOWING)
+    assert one.snapshot()["reason"] == "not seeded: orders"
+    one.index("orders", phase=IndexPhase.LIVE)
+    assert one.ready
+    assert one.snapshot()["reason"] is None
+
+
+def test_progress_of_a_seeding_is_shown() -> None:
+    one = board("users")
+    one.index("users", phase=IndexPhase.BACKFILLING, generation="users_1", ranges_total=4)
+    one.index("users", ranges_done=3, rows=30, documents=29)
+    assert one.snapshot()["indexes"] == [
+        {
+            "name": "users",
+            "phase": "backfilling",
+            "generation": "users_1",
+            "ranges_done": 3,
+            "ranges_total": 4,
+            "rows": 30,
+            "documents": 29,
+        }
+    ]
+
+
+def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:
+    one = board()
+    one.happened(Event.FOLLOWING)
+    one.failed(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    assert one.phase is Phase.DEGRADED
+    assert not one.ready
+    shown = one.snapshot()
+    assert shown["reason"] == "degraded: [HEADRACE_SINK_BUSY] the cluster is overloaded"
+    assert shown["last_error"] == {
+        "code": "HEADRACE_SINK_BUSY",
+        "text": "[HEADRACE_SINK_BUSY] the cluster is overloaded",
+        "time": "2023-11-14T22:13:20.250Z",
+    }
+    one.happened(Event.RECOVERED)
+    assert one.ready
+    assert one.snapshot()["counters"]["errors"] == 1
+
+
+def test_an_error_that_nothing_cures_changes_no_phase_by_itself() -> None:
+    one = board()
+    one.happened(Event.FOLLOWING)
+    one.failed(HeadraceError(Kind.SLOT_LOST, "the slot is gone"))
+    assert one.phase is Phase.LIVE
+    one.happened(Event.STOPPED)
+    assert one.snapshot()["reason"] == "stopped"
+
+
+def test_positions_are_shown_as_postgres_writes_them_and_give_the_lag() -> None:
+    clock = Clock(10.0)
+    one = board(clock=clock)
+    one.positioned(Positions(confirmed=0x16_00000010, applied=0x16_00000010, current=0x16_00000010))
+    assert one.snapshot()["lag"] == {"bytes": 0, "seconds": 0.0}
+    clock.now = 12.0
+    one.positioned(Positions(confirmed=0x16_00000010, applied=None, current=0x16_00000110))
+    clock.now = 13.0
+    shown = one.snapshot()
+    assert shown["positions"]["confirmed"] == {"lsn": "16/10", "bytes": 0x16_00000010}
+    assert shown["positions"]["applied"] is None
+    assert shown["lag"] == {"bytes": 256, "seconds": 3.0}
+
+
+def test_counts_never_shrink() -> None:
+    one = board()
+    one.counted(Counts(changes=5, upserts=4, batches=1))
+    one.counted(Counts(changes=3, upserts=6, batches=2))
+    one.added(Counts(deletes=2, rejected=1))
+    assert one.snapshot()["counters"] == {
+        "changes": 5,
+        "upserts": 6,
+        "deletes": 2,
+        "batches": 2,
+        "rejected": 1,
+        "errors": 0,
+    }
+
+
+def test_warnings_are_shown_until_they_are_replaced() -> None:
+    one = board()
+    one.warned(["orders can go stale"])
+    assert one.snapshot()["warnings"] == ["orders can go stale"]
+    one.warned([])
+    assert one.snapshot()["warnings"] == []
+
+
+def test_a_snapshot_is_json() -> None:
+    one = board("users")
+    one.failed(HeadraceError(Kind.CONNECTION, "gone"))
+    one.positioned(Positions(1, 2, 3))
+    assert json.loads(json.dumps(one.snapshot())) == one.snapshot()
+
+
+def test_writers_on_many_threads_lose_no_count() -> None:
+    one = board()
+
+    def work() -> None:
+        for _ in range(500):
+            one.added(Counts(changes=1))
+            one.failed(HeadraceError(Kind.CONNECTION, "gone"))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    counters = one.snapshot()["counters"]
+    assert (counters["changes"], counters["errors"]) == (2000, 2000)

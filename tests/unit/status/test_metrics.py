@@ -1,0 +1,64 @@
+from prometheus_client import REGISTRY
+
+from headrace.errors import HeadraceError, Kind
+from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
+from headrace.status.board import Positions
+from headrace.status.metrics import registry
+
+
+def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
+    board = StatusBoard(["users", "orders"])
+    numbers = registry(board)
+    assert numbers.get_sample_value("headrace_changes_total") == 0
+    assert numbers.get_sample_value("headrace_ready") == 0
+    board.happened(Event.FOLLOWING)
+    board.index("users", phase=IndexPhase.LIVE, ranges_total=3, ranges_done=3, rows=10, documents=9)
+    board.index("orders", phase=IndexPhase.LIVE)
+    board.counted(Counts(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
+    board.positioned(Positions(confirmed=100, applied=150, current=400))
+    expected = {
+        "headrace_changes_total": 7,
+        "headrace_upserts_total": 5,
+        "headrace_deletes_total": 1,
+        "headrace_batches_total": 2,
+        "headrace_rejected_total": 1,
+        "headrace_lag_bytes": 300,
+        "headrace_ready": 1,
+    }
+    assert {name: numbers.get_sample_value(name) for name in expected} == expected
+    for name, value in (("seeded", 1), ("ranges", 3), ("ranges_done", 3), ("seeded_rows", 10)):
+        assert numbers.get_sample_value(f"headrace_index_{name}", {"index": "users"}) == value
+    assert numbers.get_sample_value("headrace_position_bytes", {"position": "applied"}) == 150
+
+
+def test_exactly_one_phase_is_current() -> None:
+    board = StatusBoard()
+    board.happened(Event.SEEDING)
+    shown = {
+        phase: registry(board).get_sample_value("headrace_phase", {"phase": phase.value}) for phase in Phase
+    }
+    assert [phase for phase, value in shown.items() if value == 1] == [Phase.BACKFILLING]
+    assert set(shown.values()) == {0, 1}
+
+
+def test_what_is_unknown_has_no_sample() -> None:
+    numbers = registry(StatusBoard())
+    for name in ("headrace_lag_bytes", "headrace_lag_seconds", "headrace_last_error_time_seconds"):
+        assert numbers.get_sample_value(name) is None
+    assert numbers.get_sample_value("headrace_position_bytes", {"position": "confirmed"}) is None
+
+
+def test_errors_are_counted_by_code() -> None:
+    board = StatusBoard()
+    for kind in (Kind.SINK_BUSY, Kind.SINK_BUSY, Kind.CONNECTION):
+        board.failed(HeadraceError(kind, "no"))
+    numbers = registry(board)
+    assert numbers.get_sample_value("headrace_errors_total", {"code": "HEADRACE_SINK_BUSY"}) == 2
+    assert numbers.get_sample_value("headrace_errors_total", {"code": "HEADRACE_CONNECTION"}) == 1
+
+
+def test_every_metric_is_ours_and_explained_and_the_default_registry_stays_untouched() -> None:
+    families = list(registry(StatusBoard()).collect())
+    assert all(family.name.startswith("headrace_") for family in families)
+    assert all(family.documentation.endswith(".") for family in families)
+    assert not any(family.name.startswith("headrace_") for family in REGISTRY.collect())
