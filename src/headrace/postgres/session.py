@@ -30,8 +30,9 @@ PINNED = {
     "default_transaction_read_only": "on",
     "standard_conforming_strings": "on",
     "xmloption": "content",
+    "jit": "off",
 }
-"""The settings of every reading session (decision 9)."""
+"""The settings of every reading session (decision 9); compiling a document's expression takes seconds."""
 
 
 class ReadSession:

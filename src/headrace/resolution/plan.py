@@ -90,7 +90,7 @@ def _reason(path: Path) -> str:
     columns = ", ".join(_names(path))
     if not path.hops:
         return f"{columns} is the document's key in {path.index}"
-    return f"{columns} leads to {path.hops[0].table} for {path.index}.{path.field}"
+    return f"{columns} leads to {path.hops[0].table} for {path.index}"
 
 
 def _arriving_as(table: TableName, catalog: Catalog) -> set[TableName]:

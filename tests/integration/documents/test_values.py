@@ -250,6 +250,26 @@ def test_a_filter_keeps_its_rows(database: Database, filters: str, kept: str) ->
     }
 
 
+SOFT_DELETES = [
+    ("{ column: ok }", "bob Cy"),
+    ("{ column: code }", "Cy"),
+    ("{ column: ok, when: [{ column: n, op: gt, value: 1 }] }", "Ann bob Cy"),
+    ("{ column: code, when: [{ raw: 'n > 1' }, { column: ok, op: eq, value: false }] }", "Ann Cy"),
+]
+
+
+@pytest.mark.parametrize(("soft_delete", "kept"), SOFT_DELETES)
+def test_a_soft_delete_takes_its_rows_away(database: Database, soft_delete: str, kept: str) -> None:
+    database.writer.execute("TRUNCATE named")
+    database.writer.execute(NAMED)
+    spec = database.spec(
+        f"table: named\nprimary_key: name\nsoft_delete: {soft_delete}\nfields: [{{ keyword: name }}]\n"
+    )
+    assert set(database.documents(spec)) == set(kept.split())
+    found = database.assembler(spec).assemble([("ann",), ("bob",), ("Cy",)], 3)
+    assert {one.id for one in found if one.body is not None} == set(kept.split())
+
+
 def test_a_key_that_is_written_differently_now_loses_its_old_id(database: Database) -> None:
     database.writer.execute("TRUNCATE named")
     database.writer.execute(NAMED)
@@ -337,6 +357,29 @@ def test_ranges_of_blocks_cover_the_table_once(database: Database) -> None:
     ranges = [CtidRange(0, 4), CtidRange(5, 5), CtidRange(6, None)]
     found = [one.id for part in ranges for one in assembler.assemble_range(part, 1)]
     assert sorted(found, key=int) == [str(number) for number in range(1, 301)]
+
+
+def test_a_partitioned_root_is_read_by_key_and_leaf_by_leaf(database: Database) -> None:
+    database.writer.execute(
+        "CREATE TABLE parted (id int, at date, PRIMARY KEY (id, at)) PARTITION BY RANGE (at)"
+    )
+    database.writer.execute(
+        "CREATE TABLE parted_old PARTITION OF parted FOR VALUES FROM (MINVALUE) TO ('2024-01-01')"
+    )
+    database.writer.execute("CREATE TABLE parted_new PARTITION OF parted DEFAULT")
+    database.writer.execute(
+        "INSERT INTO parted VALUES (1, '2023-05-05'), (2, '2025-05-05'), (3, '2026-05-05')"
+    )
+    spec = database.spec("table: parted\nprimary_key: [id, at]\nfields: [{ integer: id }]\n")
+    assembler = database.assembler(spec)
+    found = assembler.assemble([("1", "2023-05-05"), ("2", "2025-05-05"), ("2", "2023-05-05")], 1)
+    assert {one.id: one.body for one in found} == {
+        "1:2023-05-05": b'{"id":1}',
+        "2:2025-05-05": b'{"id":2}',
+        "2:2023-05-05": None,
+    }
+    leaf = CtidRange(0, None, TableName("public", "parted_new"))
+    assert {one.id for one in assembler.assemble_range(leaf, 1)} == {"2:2025-05-05", "3:2026-05-05"}
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -126,7 +126,7 @@ def test_old_rows_must_carry_what_leads_upwards_and_no_more() -> None:
         "tags": ("name",),
         "user_tags": ("user_id",),
     }
-    assert required[TableName("public", "items")].why == "order_id leads to orders for index.orders.items"
+    assert required[TableName("public", "items")].why == "order_id leads to orders for index"
 
 
 def test_an_unknown_column_names_its_place() -> None:
