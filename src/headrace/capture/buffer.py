@@ -242,4 +242,4 @@ def _between(batch: pa.RecordBatch, start: Offset, end: Offset) -> Iterator[pa.R
 
 
 def _last_is_covered(batch: pa.RecordBatch, offset: Offset) -> bool:
-    return _covered(batch, offset) == batch.num_rows
+    return _covered(batch, offset) == int(batch.num_rows)
