@@ -14,8 +14,8 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Op, TableName
 
-Cells = Sequence[tuple[str, bytes | None]]
-"""One side of a row: column names and PostgreSQL's text."""
+Cells = tuple[Sequence[str], Sequence[bytes | None]]
+"""One side of a row: column names, and PostgreSQL's text for each."""
 
 
 class _Side:
@@ -29,10 +29,13 @@ class _Side:
 
     def append(self, cells: Cells | None) -> None:
         self.missing.append(cells is None)
-        self.sizes.append(0 if cells is None else len(cells))
-        for name, value in cells or ():
-            self.names.append(name)
-            self.values.append(value)
+        if cells is None:
+            self.sizes.append(0)
+            return
+        names, values = cells
+        self.sizes.append(len(names))
+        self.names.extend(names)
+        self.values.extend(values)
 
     def array(self) -> pa.Array:
         offsets = pa.array([0, *accumulate(self.sizes)], pa.int32())

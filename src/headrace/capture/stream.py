@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,6 +33,7 @@ _STATUS_SECONDS = 10.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
 _RETRY_SECONDS = 1.0
+_STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _POSITIONS = """
     SELECT (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
@@ -85,6 +87,7 @@ class ChangeStream:
         self._idle_since = time.monotonic()
         self._system: str | None = None
         self._heard: float | None = None
+        self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
         self._session: ReadSession | None = None
@@ -247,11 +250,25 @@ class ChangeStream:
         if isinstance(decoded, Keepalive):
             self._keepalive(decoded)
             self._report(connection, force=decoded.reply_requested)
+            if decoded.reply_requested:
+                self._let_the_server_stop()
             return
         self._received = max(self._received, decoded.start)
         self._take(decoded.payload)
         if self._translation.chunk.bytes >= self._settings.chunk_bytes:
             self._hand_over(connection)
+
+    def _let_the_server_stop(self) -> None:
+        """Hang up when the server shuts down.
+
+        It waits then until its readers have confirmed all of the log, which ours may not do for long, and
+        asks again after every answer; in any other time it asks only a reader that has been silent.
+        """
+        self._requests.append(time.monotonic())
+        often = len(self._requests) == _STOPPING_REQUESTS
+        if often and self._requests[-1] - self._requests[0] < _STOPPING_SECONDS:
+            self._requests.clear()
+            raise HeadraceError(Kind.CONNECTION, "the database server is shutting down")
 
     def _hand_over(self, connection: ReplicationConnection) -> None:
         """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""

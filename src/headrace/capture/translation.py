@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from headrace.capture.columns import Cells, ChunkBuilder
 from headrace.capture.offset import Offset
@@ -174,7 +175,10 @@ def _cells(row: Row, relation: Relation, old: Row | None = None, *, key_only: bo
     """Names and values of a row; an unchanged value comes from `old`, or is left out where unknown."""
     if len(row) != len(relation.columns):
         raise broken(f"a row of {relation.table} has {len(row)} of {len(relation.columns)} columns")
-    cells: list[tuple[str, bytes | None]] = []
+    if not key_only and UNCHANGED not in row:
+        return relation.names, cast("tuple[bytes | None, ...]", row)
+    names: list[str] = []
+    values: list[bytes | None] = []
     for position, (column, value) in enumerate(zip(relation.columns, row, strict=True)):
         if key_only and not column.key:
             continue
@@ -182,5 +186,6 @@ def _cells(row: Row, relation: Relation, old: Row | None = None, *, key_only: bo
         if known is UNCHANGED and old is not None and (column.key or old[position] is not None):
             known = old[position]
         if known is not UNCHANGED:
-            cells.append((column.name, known))
-    return cells
+            names.append(column.name)
+            values.append(known)
+    return names, values

@@ -5,6 +5,9 @@ from __future__ import annotations
 import struct
 
 from headrace.errors import HeadraceError, Kind
+from headrace.pgoutput.messages import UNCHANGED, Row, Value
+
+_TEXT, _NULL, _UNCHANGED = b"tnu"
 
 
 def broken(what: str) -> HeadraceError:
@@ -81,6 +84,31 @@ class Cursor:
     def letter(self) -> str:
         """One byte as a character."""
         return chr(self.uint8())
+
+    def row(self) -> Row:
+        """A count and as many values; every cell of the log passes here, so it is one loop without calls."""
+        data, count = self._data, self.uint16()
+        position, size = self._position, len(self._data)
+        values: list[Value] = []
+        for _ in range(count):
+            kind = data[position] if position < size else None
+            position += 1
+            if kind == _TEXT:
+                begin = position + 4
+                position = begin + int.from_bytes(data[position:begin])
+                if not begin <= position <= size:
+                    raise broken(f"a message of {size} bytes ends too early")
+                values.append(data[begin:position])
+            elif kind == _NULL:
+                values.append(None)
+            elif kind == _UNCHANGED:
+                values.append(UNCHANGED)
+            elif kind is None:
+                raise broken(f"a message of {size} bytes ends too early")
+            else:
+                raise broken(f"unknown value kind {chr(kind)!r}")
+        self._position = position
+        return tuple(values)
 
     def finish(self) -> None:
         """Make sure that nothing is left."""

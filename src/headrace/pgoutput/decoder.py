@@ -8,7 +8,6 @@ from headrace.model import TableName
 from headrace.pgoutput.cursor import Cursor, broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from headrace.pgoutput.messages import (
-    UNCHANGED,
     Begin,
     Commit,
     Delete,
@@ -22,7 +21,6 @@ from headrace.pgoutput.messages import (
     Truncate,
     Type,
     Update,
-    Value,
 )
 
 _CASCADE, _RESTART_IDENTITY = 1, 2
@@ -74,25 +72,10 @@ def _type(cursor: Cursor) -> Type:
     return Type(cursor.uint32(), cursor.text(), cursor.text())
 
 
-def _row(cursor: Cursor) -> Row:
-    return tuple(_value(cursor) for _ in range(cursor.uint16()))
-
-
-def _value(cursor: Cursor) -> Value:
-    kind = cursor.letter()
-    if kind == "t":
-        return cursor.take(cursor.int32())
-    if kind == "n":
-        return None
-    if kind == "u":
-        return UNCHANGED
-    raise broken(f"unknown value kind {kind!r}")
-
-
 def _insert(cursor: Cursor) -> Insert:
     relation = cursor.uint32()
     _expect(cursor, "N")
-    return Insert(relation, _row(cursor))
+    return Insert(relation, cursor.row())
 
 
 def _update(cursor: Cursor) -> Update:
@@ -100,11 +83,11 @@ def _update(cursor: Cursor) -> Update:
     kind = cursor.letter()
     old: Row | None = None
     if kind in "KO":
-        old = _row(cursor)
+        old = cursor.row()
         _expect(cursor, "N")
     elif kind != "N":
         raise broken(f"unknown row kind {kind!r}")
-    return Update(relation, old, kind == "K", _row(cursor))
+    return Update(relation, old, kind == "K", cursor.row())
 
 
 def _delete(cursor: Cursor) -> Delete:
@@ -112,7 +95,7 @@ def _delete(cursor: Cursor) -> Delete:
     kind = cursor.letter()
     if kind not in "KO":
         raise broken(f"unknown row kind {kind!r}")
-    return Delete(relation, _row(cursor), kind == "K")
+    return Delete(relation, cursor.row(), kind == "K")
 
 
 def _truncate(cursor: Cursor) -> Truncate:

@@ -14,6 +14,7 @@ from headrace.pgoutput.cursor import Cursor, broken
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 UTC in microseconds since 1970-01-01, where the server's clock starts."""
 
+_WAL_DATA = struct.Struct(">cQQq")
 _STATUS = struct.Struct(">cQQQqB")
 
 
@@ -40,18 +41,19 @@ def decode_frame(data: bytes) -> WalData | Keepalive:
     Raises:
         HeadraceError: PROTOCOL.
     """
+    if data[:1] == b"w" and len(data) >= _WAL_DATA.size:
+        _, start, wal_end, _ = _WAL_DATA.unpack_from(data)
+        return WalData(start, wal_end, data[_WAL_DATA.size :])
     cursor = Cursor(data)
     letter = cursor.letter()
-    if letter == "w":
-        start, wal_end = cursor.uint64(), cursor.uint64()
-        cursor.int64()
-        return WalData(start, wal_end, data[25:])
     if letter == "k":
         wal_end = cursor.uint64()
         cursor.int64()
         reply = cursor.uint8() != 0
         cursor.finish()
         return Keepalive(wal_end, reply)
+    if letter == "w":
+        raise broken(f"a frame of {len(data)} bytes ends too early")
     raise broken(f"unknown frame {letter!r}")
 
 

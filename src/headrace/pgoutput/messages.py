@@ -6,7 +6,7 @@ Source: PostgreSQL documentation, "Logical Replication Message Formats", protoco
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headrace.model import Lsn, TableName
@@ -79,6 +79,11 @@ class Relation:
     table: TableName
     replica_identity: str
     columns: tuple[RelationColumn, ...]
+    names: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The columns' names, once for all rows."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(column.name for column in self.columns))
 
 
 @dataclass(frozen=True, slots=True)

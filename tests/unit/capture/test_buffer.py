@@ -46,7 +46,7 @@ class Log:
                 TABLE,
                 Op.INSERT,
                 None,
-                [("a", b"1")],
+                (("a",), (b"1",)),
                 commit_lsn=commit,
                 sequence=sequence,
                 commit_time=0,
@@ -273,6 +273,14 @@ def chunk(commit: int, *sequences: int) -> pa.RecordBatch:
     builder = ChunkBuilder()
     for sequence in sequences:
         builder.append(
-            TABLE, Op.INSERT, None, [], commit_lsn=commit, sequence=sequence, commit_time=0, xid=9, size=1
+            TABLE,
+            Op.INSERT,
+            None,
+            ((), ()),
+            commit_lsn=commit,
+            sequence=sequence,
+            commit_time=0,
+            xid=9,
+            size=1,
         )
     return builder.seal()

@@ -24,9 +24,9 @@ def builder(*rows: tuple[Op, Cells | None, Cells | None]) -> ChunkBuilder:
 
 def test_null_absent_and_empty_stay_apart() -> None:
     batch = builder(
-        (Op.INSERT, None, [("a", None), ("b", b"")]),
-        (Op.UPDATE, [], [("a", b"1")]),
-        (Op.DELETE, [("a", b"1")], None),
+        (Op.INSERT, None, (("a", "b"), (None, b""))),
+        (Op.UPDATE, ((), ()), (("a",), (b"1",))),
+        (Op.DELETE, (("a",), (b"1",)), None),
         (Op.TRUNCATE, None, None),
     ).seal()
     assert batch.schema == CHANGES_SCHEMA
@@ -38,7 +38,7 @@ def test_null_absent_and_empty_stay_apart() -> None:
 
 
 def test_a_row_says_where_and_when_it_was_committed() -> None:
-    [row] = builder((Op.INSERT, None, [("Größe", "größer".encode())])).seal().to_pylist()
+    [row] = builder((Op.INSERT, None, (("Größe",), ("größer".encode(),)))).seal().to_pylist()
     assert row == {
         "schema": "public",
         "table": "t",
@@ -53,7 +53,7 @@ def test_a_row_says_where_and_when_it_was_committed() -> None:
 
 
 def test_sealing_empties_the_builder() -> None:
-    chunk = builder((Op.INSERT, None, [("a", b"1")]))
+    chunk = builder((Op.INSERT, None, (("a",), (b"1",))))
     assert (len(chunk), chunk.bytes > 10) == (1, True)
     assert chunk.seal().num_rows == 1
     assert (len(chunk), chunk.bytes) == (0, 0)
@@ -64,7 +64,7 @@ def test_sealing_empties_the_builder() -> None:
 
 def test_a_value_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(HeadraceError, match="not UTF-8") as raised:
-        builder((Op.INSERT, None, [("a", b"\xff")])).seal()
+        builder((Op.INSERT, None, (("a",), (b"\xff",)))).seal()
     assert raised.value.kind is Kind.DATABASE
 
 
