@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 from e2e.harness import Headrace, Shop
+from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 
 Deploy = Callable[..., contextlib.AbstractContextManager[Headrace]]

@@ -94,6 +94,8 @@ class Headrace:
         self._name = name
         self._mark = folder / f"{name}.mark"
         self._config = write_deployment(folder / name, shop.url, sink_url, self.prefix)
+        small_bulks = self._config.read_text().replace("[sinks.primary]", "[sinks.primary]\nbatch_size = 200")
+        self._config.write_text(small_bulks)
         self._address = ""
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -185,7 +187,7 @@ class Headrace:
 
     def version(self, index: str, key: str) -> int:
         """The version of a document, which every write of it raises or repeats."""
-        response = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}/_doc/{key}", retries=False)
+        response = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}/_doc/{key}", timeout=30)
         assert response.status == 200, response.data
         version: int = response.json()["_version"]
         return version

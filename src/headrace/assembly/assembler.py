@@ -13,6 +13,8 @@ from headrace.postgres.session import ReadSession
 from headrace.spec.tree import IndexSpec
 
 MOST_KEYS = 1000
+_FIRST_KEYS = 100
+_GROWTH = 4
 _CHUNK_BYTES = 16 * 1024 * 1024
 
 
@@ -27,7 +29,7 @@ class Assembler:
         self._session = session
         self._plan = plan_document(spec, catalog)
         self._by_keys = keys_statement(self._plan)
-        self._chunk = MOST_KEYS
+        self._chunk = _FIRST_KEYS
 
     def assemble(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
         """The operations that bring the documents of `keys` to what the database holds now.
@@ -77,6 +79,6 @@ class Assembler:
         return [list(part) for part in zip(*keys, strict=True)]
 
     def _adapt(self, size: int, documents: int) -> None:
-        """Let the next chunk hold about 16 MiB at most."""
+        """Let the next chunk hold about 16 MiB at most, as far as this one tells."""
         affordable = _CHUNK_BYTES * documents // max(size, 1)
-        self._chunk = max(1, min(MOST_KEYS, affordable))
+        self._chunk = max(1, min(MOST_KEYS, affordable, self._chunk * _GROWTH))

@@ -15,6 +15,7 @@ _TOKEN = re.compile(
     r"""
       (?P<comment>--|/\*)
     | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [bBxXnN]?'(?:[^']|'')*' | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$)
+    | (?P<broken>[eE]')
     | (?P<quoted>"(?:[^"]|"")*")
     | (?P<parameter>\$[0-9]+)
     | (?P<word>[^\W\d]\w*)
@@ -63,7 +64,7 @@ def _reason(kind: str | None, token: str, *, called: bool) -> str | None:
         return f"the subquery or statement that {token} begins"
     if (kind == "word" and name in _CLOCKS) or (called and name in _VOLATILE):
         return f"{token}, which differs from one reading to the next"
-    if kind == "other" and token in {"'", '"'}:
+    if kind == "broken" or token in {"'", '"'}:
         return "a quote that is never closed"
     return None
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.capture.offset import Offset
-from headrace.model import Lsn
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn
+
+End = tuple[Offset, int, int, int, bool]
+"""Where a batch may end inside a chunk: offset, xid, bytes and rows before it, whether behind a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +56,20 @@ class ChangeBuffer:
         self._keepalive: Lsn = start.lsn
         self._error: Exception | None = None
         self._held = 0
+        self._released = start
+        self._wanted: Offset | None = None
 
-    def put(self, batch: pa.RecordBatch, size: int, ends: list[tuple[Offset, int, int, int, bool]]) -> None:
-        """Add a chunk of `size` bytes; `ends` are (offset, xid, bytes, rows, whole) within it, in order."""
+    def put(self, batch: pa.RecordBatch, size: int, ends: Sequence[End]) -> None:
+        """Add a chunk of `size` bytes in the log; `ends`, in order, has one behind its last row.
+
+        Without that one a full buffer could wait for its reader, and the reader for the end of a batch.
+        """
         with self._changed:
             before = self._filled
             if batch.num_rows:
-                self._chunks.append((batch, size))
-                self._held += size
+                held = batch.nbytes
+                self._chunks.append((batch, held))
+                self._held += held
             for offset, xid, size_there, rows, whole in ends:
                 self._marks.append(Mark(offset, xid, before.bytes + size_there, before.rows + rows, whole))
             last = self._marks[-1] if self._marks else before
@@ -83,7 +93,12 @@ class ChangeBuffer:
     def wait_for_room(self, timeout: float) -> bool:
         """Whether there is room now, after at most `timeout` seconds."""
         with self._changed:
-            return bool(self._changed.wait_for(lambda: self._held < self._limit, timeout))
+            return bool(self._changed.wait_for(self._has_room, timeout))
+
+    def _has_room(self) -> bool:
+        """A range that was asked for must come, even where it is larger than the buffer."""
+        asked = self._wanted is not None and not self._arrived(self._wanted)
+        return self._held < self._limit or asked
 
     def wait_for_cut(self, start: Offset, limit: Limit, timeout: float) -> Offset | None:
         """As `cut`, but waits at most `timeout` seconds for a batch that can end.
@@ -107,9 +122,14 @@ class ChangeBuffer:
     def wait_until(self, offset: Offset, timeout: float) -> bool:
         """Whether everything up to `offset` has arrived, after at most `timeout` seconds."""
         with self._changed:
-            arrived = self._changed.wait_for(
-                lambda: self._error is not None or self._arrived(offset), timeout
-            )
+            self._wanted = offset
+            self._changed.notify_all()
+            try:
+                arrived = self._changed.wait_for(
+                    lambda: self._error is not None or self._arrived(offset), timeout
+                )
+            finally:
+                self._wanted = None
             if self._error is not None:
                 raise self._error
             return arrived
@@ -117,7 +137,7 @@ class ChangeBuffer:
     def _arrived(self, offset: Offset) -> bool:
         if offset.transaction is None and self._keepalive >= offset.lsn:
             return True
-        return bool(self._marks) and self._marks[-1].offset.order >= offset.order
+        return self._filled.offset.order >= offset.order
 
     def _next_mark(self, after: Offset) -> Mark | None:
         return next((mark for mark in self._marks if mark.offset.order > after.order), None)
@@ -174,14 +194,25 @@ class ChangeBuffer:
             return sorted({mark.xid for mark in inside})
 
     def read(self, start: Offset, end: Offset) -> list[pa.RecordBatch]:
-        """The changes in (start, end], in order."""
+        """The changes in (start, end], in order.
+
+        Raises:
+            HeadraceError: INTERNAL where `release` has forgotten some of them.
+        """
         with self._changed:
+            if start.order < self._released.order:
+                raise HeadraceError(
+                    Kind.INTERNAL,
+                    f"changes behind {format_lsn(start.lsn)} were asked for, those up to "
+                    f"{format_lsn(self._released.lsn)} are confirmed and gone",
+                )
             chunks = [batch for batch, _ in self._chunks]
         return [part for batch in chunks for part in _between(batch, start, end)]
 
     def release(self, offset: Offset) -> None:
         """Forget everything up to `offset`."""
         with self._changed:
+            self._released = max(self._released, offset, key=lambda known: known.order)
             while self._marks and self._marks[0].offset.order <= offset.order:
                 self._base = self._marks.popleft()
             while self._chunks and _last_is_covered(self._chunks[0][0], offset):
@@ -211,4 +242,4 @@ def _between(batch: pa.RecordBatch, start: Offset, end: Offset) -> Iterator[pa.R
 
 
 def _last_is_covered(batch: pa.RecordBatch, offset: Offset) -> bool:
-    return _covered(batch, offset) == batch.num_rows
+    return _covered(batch, offset) == int(batch.num_rows)

@@ -38,7 +38,7 @@ class _Side:
         offsets = pa.array([0, *accumulate(self.sizes)], pa.int32())
         values = pa.array(self.values, pa.binary()).cast(pa.string())
         return pa.MapArray.from_arrays(
-            offsets, pa.array(self.names, pa.string()), values, mask=pa.array(self.missing)
+            offsets, pa.array(self.names, pa.string()), values, mask=pa.array(self.missing, pa.bool_())
         )
 
 

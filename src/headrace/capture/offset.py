@@ -67,8 +67,8 @@ class Offset:
                 raise ValueError(stored["version"])  # noqa: TRY301
             inside = stored.get("transaction")
             return cls(
-                parse_lsn(stored["lsn"]),
-                None if inside is None else parse_lsn(inside),
+                parse_lsn(str(stored["lsn"])),
+                None if inside is None else parse_lsn(str(inside)),
                 int(stored.get("sequence", 0)),
             )
         except (KeyError, TypeError, ValueError) as error:

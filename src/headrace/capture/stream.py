@@ -14,23 +14,27 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.capture.buffer import ChangeBuffer, Limit
+from headrace.capture.buffer import ChangeBuffer, End, Limit
 from headrace.capture.offset import Offset
 from headrace.capture.translation import Translation
 from headrace.capture.visibility import await_visible
-from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.pgoutput import Keepalive, decode_frame, decode_message, encode_status
+from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.postgres.session import ReadSession
 
 _LOG = logging.getLogger(__name__)
 
-_CHUNK_BYTES = 4 << 20
 _STATUS_SECONDS = 10.0
+_FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
-_IDLE_SECONDS = 10.0
-_IDLE_BYTES = 16 << 20
+_RETRY_SECONDS = 1.0
+_POSITIONS = """
+    SELECT (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
+           CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
+"""
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 
 
@@ -42,7 +46,12 @@ class StreamSettings:
         url: the database; never printed.
         tables: the tables whose changes are kept, all of the publication where empty.
         needed: the columns that old rows must carry, by table.
-        buffer_bytes: the reader waits when the buffer holds this much.
+        buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
+            chunk more.
+        chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
+            between two of them.
+        idle_seconds: how often, at most, a position without changes ends a batch in a quiet time.
+        idle_bytes: a position so far ahead ends one sooner.
     """
 
     url: str = field(repr=False)
@@ -51,6 +60,9 @@ class StreamSettings:
     tables: frozenset[TableName] = frozenset()
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
+    chunk_bytes: int = 4 << 20
+    idle_seconds: float = 10.0
+    idle_bytes: int = 16 << 20
 
 
 class ChangeStream:
@@ -64,12 +76,13 @@ class ChangeStream:
         self._settings = settings
         self._buffer = ChangeBuffer(start, settings.buffer_bytes)
         self._translation = Translation(start, settings.tables, settings.needed)
-        self._ends: list[tuple[Offset, int, int, int, bool]] = []
+        self._ends: list[End] = []
         self._confirmed: Lsn = start.lsn
         self._received: Lsn = start.lsn
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self._idle_since = time.monotonic()
         self._system: str | None = None
+        self._heard: float | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
         self._session: ReadSession | None = None
@@ -92,48 +105,62 @@ class ChangeStream:
         self._buffer.release(offset)
 
     def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:
-        """Where the next batch ends; `start` itself where nothing comes within `timeout` seconds.
+        """Where the next batch ends; `start` itself where none can end within `timeout` seconds.
 
-        Every transaction up to the result is visible to new snapshots of this server. In a quiet time the
-        result is now and then a position without changes, so that the slot follows the server.
+        Every transaction up to the result is visible to new snapshots of this server; one that a
+        synchronous standby holds up is waited for. In a quiet time the result is now and then a position
+        without changes, so that the slot follows the server. `start` must have been given to `confirm`.
 
         Raises:
             HeadraceError: what ended the reading thread.
         """
+        deadline = time.monotonic() + timeout
         end = self._buffer.wait_for_cut(start, limit, timeout)
-        if end is not None:
-            self._await_visible(start, end)
-            self._idle_since = time.monotonic()
-            return end
-        return self._idle_offset(start)
+        if end is None:
+            return self._idle_offset(start)
+        if not self._is_visible(self._buffer.xids(start, end), deadline):
+            return start
+        self._idle_since = time.monotonic()
+        return end
 
     def _idle_offset(self, start: Offset) -> Offset:
         reached = self._buffer.keepalive
         ahead = reached - start.lsn
-        due = time.monotonic() - self._idle_since >= _IDLE_SECONDS or ahead >= _IDLE_BYTES
+        settings = self._settings
+        quiet = time.monotonic() - self._idle_since
+        due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()
         return Offset(reached)
 
-    def _await_visible(self, start: Offset, end: Offset) -> None:
-        xids = self._buffer.xids(start, end)
-        for attempt in patiently():
-            with attempt:
-                if self._session is None or self._session.closed:
-                    self._session = ReadSession(self._settings.url)
-                await_visible(self._session, xids)
+    def _is_visible(self, xids: list[int], deadline: float) -> bool:
+        try:
+            if self._session is None or self._session.closed:
+                self._session = ReadSession(self._settings.url)
+            return await_visible(self._session, xids, timeout=deadline - time.monotonic())
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            _LOG.warning("%s; asking again", error)
+            self._closing.wait(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
+            return False
 
     def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
         """The changes in (start, end]; waits until they have arrived, as after a restart they must.
 
         Raises:
-            HeadraceError: CONTINUITY where they do not arrive in `timeout` seconds.
+            HeadraceError: CONTINUITY where the server is connected and sends nothing for `timeout` seconds
+                before they have arrived; INTERNAL where `start` lies before what was confirmed.
         """
-        if not self._buffer.wait_until(end, timeout):
+        asked = time.monotonic()
+        while not self._buffer.wait_until(end, min(timeout, 1.0)):
+            heard = self._heard
+            if heard is None or time.monotonic() - max(heard, asked) < timeout:
+                continue
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"the log up to {format_lsn(end.lsn)} did not arrive within {timeout:.0f} s",
+                f"the log up to {format_lsn(end.lsn)} did not arrive, nothing came for {timeout:.0f} s",
                 "Start with a new checkpoint if the slot was recreated.",
             )
         return self._buffer.read(start, end)
@@ -163,18 +190,26 @@ class ChangeStream:
             self._closing.wait(pause)
 
     def _read_one_connection(self) -> None:
+        self._publish()  # what the last connection left, while its transaction is still known
         resume = self._translation.position
-        with replication_connection(self._settings.url, "headrace capture") as connection:
-            self._check_system(connection)
-            connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
-            self._translation.restart(resume)
-            self._reported = (0, 0.0)
-            while not self._closing.is_set():
-                self._read_some(connection)
-            self._report(connection, force=True)
+        try:
+            with replication_connection(self._settings.url, "headrace capture") as connection:
+                self._check_continuity(connection, max(resume.lsn, self._confirmed))
+                connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
+                self._translation.restart(resume)
+                self._reported, self._heard = (0, 0.0), time.monotonic()
+                while not self._closing.is_set():
+                    self._read_some(connection)
+                self._report(connection, force=True)
+        finally:
+            self._heard = None
 
-    def _check_system(self, connection: ReplicationConnection) -> None:
-        """A reconnect must lead to the server that the positions belong to (decision 14)."""
+    def _check_continuity(self, connection: ReplicationConnection, reached: Lsn) -> None:
+        """The connection must lead to the system, the log and the slot that `reached` belongs to.
+
+        The server itself would not complain: it begins at the slot's position where that is later
+        (decision 14).
+        """
         [(system, *_)] = connection.execute("IDENTIFY_SYSTEM")
         if self._system is not None and system != self._system:
             raise HeadraceError(
@@ -183,12 +218,26 @@ class ChangeStream:
                 "Positions of one system mean nothing on another: seed new generations.",
             )
         self._system = system
+        [(confirmed, written)] = connection.execute(_POSITIONS.format(slot=literal(self._settings.slot)))
+        if confirmed is not None and int(confirmed) > reached:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the slot {self._settings.slot!r} stands at {format_lsn(int(confirmed))}, beyond "
+                f"{format_lsn(reached)}, which was read last: what lies between is lost",
+                "It was recreated or moved by someone else: start with a new checkpoint and seed again.",
+            )
+        if written is not None and int(written) < reached:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the server's log ends at {format_lsn(int(written))}, before the position "
+                f"{format_lsn(reached)} that was read already",
+                "The database was restored to an earlier time: start with a new checkpoint and seed again.",
+            )
 
     def _read_some(self, connection: ReplicationConnection) -> None:
         frame = connection.get_copy_data(0)
         if frame is None:
-            self._publish()
-            self._report(connection)
+            self._hand_over(connection)
             frame = connection.get_copy_data(_POLL_SECONDS)
         if frame is None:
             return
@@ -199,14 +248,19 @@ class ChangeStream:
             return
         self._received = max(self._received, decoded.start)
         self._take(decoded.payload)
-        if self._translation.chunk.bytes >= _CHUNK_BYTES:
-            self._publish()
-            self._wait_for_room(connection)
+        if self._translation.chunk.bytes >= self._settings.chunk_bytes:
+            self._hand_over(connection)
+
+    def _hand_over(self, connection: ReplicationConnection) -> None:
+        """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""
+        self._publish()
+        self._report(connection)
+        while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
+            self._report(connection, force=True)
 
     def _take(self, payload: bytes) -> None:
-        translation = self._translation
-        xid = translation.take(decode_message(payload), len(payload))
-        if xid is not None and translation.position.transaction is None:
+        xid = self._translation.take(decode_message(payload), len(payload))
+        if xid is not None:
             self._end(xid, whole=True)
 
     def _end(self, xid: int, *, whole: bool) -> None:
@@ -220,18 +274,18 @@ class ChangeStream:
             self._buffer.idle_at(keepalive.wal_end)
 
     def _publish(self) -> None:
-        """Hand what was read to the buffer; a long transaction may be cut behind its last change."""
-        chunk, xid = self._translation.chunk, self._translation.xid
-        if xid is not None and chunk.bytes >= _CHUNK_BYTES:
-            self._end(xid, whole=False)
+        """Hand what was read to the buffer; a transaction may be cut behind the last change."""
+        translation = self._translation
+        chunk = translation.chunk
+        if translation.cut is not None and len(chunk):
+            self._end(translation.cut, whole=False)
         if self._ends or len(chunk):
             size = chunk.bytes
             self._buffer.put(chunk.seal(), size, self._ends)
             self._ends = []
-
-    def _wait_for_room(self, connection: ReplicationConnection) -> None:
-        while not self._buffer.wait_for_room(timeout=1.0) and not self._closing.is_set():
-            self._report(connection)
+            self._heard = time.monotonic()
+        if translation.xid is None and translation.position.transaction is None:
+            self._buffer.idle_at(translation.position.lsn)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Tell the server what is confirmed: at once when it grew, else every ten seconds."""

@@ -32,6 +32,7 @@ from headrace.pgoutput.messages import Row
 class _Transaction:
     begin: Begin
     sequence: int = 0
+    kept: bool = False
 
 
 @dataclass(slots=True)
@@ -61,6 +62,12 @@ class Translation:
         """The transaction that is being read, or None between two."""
         return None if self._transaction is None else self._transaction.begin.xid
 
+    @property
+    def cut(self) -> int | None:
+        """The xid of the transaction inside which `position` stands and from which `chunk` has rows."""
+        transaction = self._transaction
+        return transaction.begin.xid if transaction is not None and transaction.kept else None
+
     def restart(self, resume: Offset) -> None:
         """Forget the connection's state: a new one sends relations and whole transactions again."""
         self.resume = self.position = resume
@@ -69,6 +76,9 @@ class Translation:
 
     def take(self, message: Message, size: int) -> int | None:
         """Take the next message, `size` bytes long; a Commit returns its transaction's xid.
+
+        The Commit of a transaction without any change for us returns None, so that it ends no batch:
+        PostgreSQL 14 sends every empty transaction, and `tables` can empty others.
 
         Raises:
             HeadraceError: PROTOCOL for an impossible order, REPLICA_IDENTITY where a table's old rows do
@@ -80,11 +90,7 @@ class Translation:
                     raise broken("a transaction begins inside another")
                 self._transaction = _Transaction(message)
             case Commit():
-                begin = self._open().begin
-                self._transaction = None
-                if message.end_lsn > self.position.lsn:
-                    self.position = Offset(message.end_lsn)
-                return begin.xid
+                return self._commit(message)
             case Relation():
                 self._relation(message)
             case Insert() | Update() | Delete() | Truncate():
@@ -92,6 +98,15 @@ class Translation:
             case _:
                 pass
         return None
+
+    def _commit(self, commit: Commit) -> int | None:
+        transaction = self._open()
+        self._transaction = None
+        if commit.end_lsn <= self.position.lsn:
+            return None
+        self.position = Offset(commit.end_lsn)
+        resumed = self.resume.transaction == transaction.begin.commit_lsn
+        return transaction.begin.xid if transaction.kept or resumed else None
 
     def _open(self) -> _Transaction:
         if self._transaction is None:
@@ -123,6 +138,7 @@ class Translation:
                 raise broken(f"a change of relation {oid} came before its description")
             if not self.tables or relation.table in self.tables:
                 op, before, after = _sides(message, relation)
+                transaction.kept = True
                 self.chunk.append(
                     relation.table,
                     op,

@@ -6,6 +6,7 @@ answered. Whoever reads rows because of a change must wait.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 
@@ -25,15 +26,21 @@ FROM full_xids
 """The log's 32-bit ids are completed to 64 bits: the full id nearest to the snapshot's upper end."""
 
 
-def await_visible(session: ReadSession, xids: Sequence[int], *, poll: float = 0.002) -> None:
-    """Return once every transaction in `xids` (32-bit ids) is visible to new snapshots.
+def await_visible(
+    session: ReadSession, xids: Sequence[int], *, timeout: float = math.inf, poll: float = 0.002
+) -> bool:
+    """Whether every transaction in `xids` (32-bit ids) is visible to new snapshots, within `timeout` s.
 
-    On a standby this returns at once: there the reader waits for the replay of the log instead
+    On a standby this is true at once: there the reader waits for the replay of the log instead
     (`ReadSession.await_replay`).
     """
+    deadline = time.monotonic() + timeout
     while xids:
         [(visible,)] = session.query(_VISIBLE, (list(xids),))
         if visible:
-            return
-        time.sleep(poll)
+            return True
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(max(0.0, min(poll, deadline - time.monotonic())))
         poll = min(poll * 2, 0.2)
+    return True

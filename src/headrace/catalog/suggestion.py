@@ -1,4 +1,4 @@
-"""What would a good first schema file for a table be?
+"""What would good first files for a table be?
 
 Columns by their types, related tables by the foreign keys, one level deep. The text loads and binds
 cleanly; what it leaves out, it says in a comment.
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.catalog.fitting import fitting_tags
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
+from headrace.config.suggestion import suggest_deployment as deployment_text
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -55,6 +56,19 @@ def suggest_schema(catalog: Catalog, root: TableName) -> str:
     for block in (*_parents(catalog, table, keys), *_children(catalog, table, keys)):
         lines += ["", *_indented(block)]
     return "\n".join(lines) + "\n"
+
+
+def suggest_deployment(database_url: str, opensearch_url: str, root: TableName, schema_file: str) -> str:
+    """A deployment file for one index of `root`, as TOML text; no password of either URL is in it.
+
+    Args:
+        database_url: where `root` is.
+        opensearch_url: the cluster that serves the index.
+        root: the table whose rows become documents; the index is called like it.
+        schema_file: the path of the schema file, relative to the deployment file.
+    """
+    name = _free(root.name.lower(), set()).lstrip("_") or "documents"
+    return deployment_text(database_url, {name: schema_file}, opensearch_url=opensearch_url)
 
 
 def _columns(table: Table, taken: set[str]) -> Iterator[str]:
@@ -153,10 +167,12 @@ def _many_to_many(
 
 
 def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
-    """The other foreign key of a pure junction: two foreign keys of one column each, and nothing else."""
-    columns = {column.name for column in table.columns}
+    """The other foreign key of a pure junction: two of one column each, beside them at most a number."""
     keys = [one for one in table.foreign_keys if len(one.columns) == 1]
-    if len(keys) != _JUNCTION or len(columns) != _JUNCTION or {one.columns[0] for one in keys} != columns:
+    linked = {one.columns[0] for one in keys}
+    surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
+    rest = {column.name for column in table.columns} - linked - surrogate
+    if len(keys) != _JUNCTION or len(linked) != _JUNCTION or rest:
         return None
     return next(one for one in keys if one != key)
 

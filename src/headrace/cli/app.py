@@ -54,7 +54,7 @@ _CONFIG = Path("headrace.toml")
 
 @app.callback(invoke_without_command=True)
 def _main(
-    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,  # noqa: FBT002
+    version: Annotated[bool, typer.Option("--version", help="show the version")] = False,
 ) -> None:
     if version:
         typer.echo(f"headrace {__version__}")
@@ -77,9 +77,11 @@ def run(
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
-    from headrace.cli.running import run_deployment  # noqa: PLC0415 - loads Spark
+    from headrace.cli.run import RunOptions  # noqa: PLC0415 - loads Spark
+    from headrace.cli.running import run_deployment  # noqa: PLC0415
 
-    run_deployment(config, os.environ, slot, publication, public_address, master, log_level.value)
+    options = RunOptions(master, log_level.value)
+    run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 
 @app.command()
@@ -122,7 +124,7 @@ def teardown(
     indexes: Annotated[
         bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
     ] = False,
-    yes: Yes = False,  # noqa: FBT002
+    yes: Yes = False,
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver

@@ -47,6 +47,6 @@ def _find(text: str, tables: list[TableName]) -> TableName:
         return wanted
     raise HeadraceError(
         Kind.USAGE,
-        f"there is no table {wanted} in the database{meant(str(wanted), [str(one) for one in tables])}",
-        "Name it as SCHEMA.TABLE, as the catalog spells it.",
+        f"there is no table {wanted} in the database",
+        meant(str(wanted), [str(one) for one in tables]) or "The database has no tables.",
     )

@@ -97,7 +97,7 @@ def _drop_indexes(project: Project, here: Here) -> None:
     try:
         generations = Generations(client, project.prefix)
         for name in project.specs:
-            for generation in generations.list(name):
+            for generation in generations.existing(name):
                 generations.drop(generation)
         MetaIndex(client, project.slot, project.prefix).delete()
     finally:

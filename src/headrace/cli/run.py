@@ -62,6 +62,7 @@ class Run:
         here: Here,
         board: StatusBoard,
         stopping: Stopping,
+        *,
         options: RunOptions,
         on_live: Callable[[], None] = lambda: None,
     ) -> None:
@@ -123,7 +124,7 @@ class Run:
             if inspection.slot is not None:
                 raise HeadraceError(
                     Kind.SLOT_UNKNOWN,
-                    f"the slot {self._project.slot!r} exists, but the documents in this cluster know nothing of it",
+                    f"the slot {self._project.slot!r} exists, but this cluster knows nothing of it",
                     "Name another slot with --slot, or drop this one with `headrace teardown`.",
                 )
             return None
@@ -154,9 +155,7 @@ class Run:
             self._undone_on_failure(connection, seeding) as made,
             create_slot(self._here.database, self._project.slot) as slot,
         ):
-            terminal.done(
-                f"slot {slot.name} at {format_lsn(slot.consistent_point)}, publication {self._project.publication}"
-            )
+            terminal.done(f"slot {slot.name} at {format_lsn(slot.consistent_point)}")
             state = dataclasses.replace(
                 state, phase="seeding", consistent_point=slot.consistent_point, applied=slot.consistent_point
             )
@@ -166,7 +165,7 @@ class Run:
             self._meta.save(state)
             self._board.happened(Event.SEEDING)
             cursor = Cursor(slot.consistent_point, slot.snapshot_name)
-            return seeding.fill(spark.session, self._meta, state, cursor)
+            return seeding.fill(spark, self._meta, state, cursor)
 
     @contextlib.contextmanager
     def _undone_on_failure(self, connection: Connection, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
@@ -215,7 +214,7 @@ class Run:
         if not todo:
             return state
         self._board.happened(Event.SEEDING)
-        return seeding.fill(spark.session, self._meta, state, Cursor(state.applied, None))
+        return seeding.fill(spark, self._meta, state, Cursor(state.applied, None))
 
     def _follow(
         self, spark: LocalSpark, inspection: Inspection, seeding: Seeding, state: PipelineState

@@ -20,9 +20,9 @@ def run_deployment(
     environ: Mapping[str, str],
     slot: str | None,
     publication: str | None,
+    *,
     public_address: str | None,
-    master: str,
-    log_level: str,
+    options: RunOptions,
 ) -> None:
     """Run a deployment until it is told to stop.
 
@@ -42,7 +42,7 @@ def run_deployment(
             status = stack.enter_context(StatusServer(board, public_address))
             terminal.say(f"status at http://{status.address}/status")
         try:
-            Run(project, here, board, stopping, RunOptions(master, log_level)).execute()
+            Run(project, here, board, stopping, options=options).execute()
         except Stopped:
             pass
         except HeadraceError as error:

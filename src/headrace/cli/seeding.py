@@ -7,8 +7,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import SparkSession
-
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
@@ -27,6 +25,7 @@ from headrace.sinks.opensearch import (
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.seeding import SeedRange, seed
+from headrace.spark.session import LocalSpark
 from headrace.spec import normalised
 from headrace.status.board import IndexPhase, StatusBoard
 
@@ -68,10 +67,14 @@ class Seeding:
         return [name for name in self._project.specs if not self._is_served(name, known.get(name))]
 
     def _is_served(self, name: str, known: IndexState | None) -> bool:
+        """Whether the seeded generation serves its readers; one that a kill kept from that does it now."""
         if known is None or known.seeded_at is None or known.hash != self._hashes[name]:
             return False
-        served = self._generations.published(name)
-        return served is not None and (served.index, served.uuid) == (known.generation, known.uuid)
+        here = [(one.index, one.uuid) for one in self._generations.existing(name)]
+        if (known.generation, known.uuid) not in here:
+            return False
+        self._publish(name, known)
+        return True
 
     def work(self, indexes: Mapping[str, IndexState]) -> Work:
         """What the workers must know to write `indexes`."""
@@ -103,9 +106,7 @@ class Seeding:
         self._board.index(name, phase=IndexPhase.PENDING, generation=made.index)
         return IndexState(made.index, made.uuid, made.hash)
 
-    def fill(
-        self, spark: SparkSession, meta: MetaIndex, state: PipelineState, cursor: Cursor
-    ) -> PipelineState:
+    def fill(self, spark: LocalSpark, meta: MetaIndex, state: PipelineState, cursor: Cursor) -> PipelineState:
         """Seed every index of `state` that is not, publish it, and note that durably.
 
         Raises:
@@ -117,39 +118,42 @@ class Seeding:
             total = sum(one.index == name for one in ranges)
             self._board.index(name, phase=IndexPhase.BACKFILLING, ranges_total=total)
         with terminal.progress(f"seeding {', '.join(todo)}", len(ranges)) as advance:
-            written = seed(
-                spark,
-                self.work(todo),
-                ranges,
-                version=cursor.version,
-                snapshot=cursor.snapshot,
-                on_progress=advance,
-            )
-        for name, one in todo.items():
-            self._publish(name, one)
-            count = written.get(name, 0)
-            self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation, documents=count)
-            terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
+            written = seed(spark.session, self.work(todo), ranges, advance)
         seeded = {name: dataclasses.replace(one, seeded_at=cursor.version) for name, one in todo.items()}
         state = dataclasses.replace(state, phase="following", indexes={**state.indexes, **seeded})
         meta.save(state)
+        for name, one in todo.items():
+            self._publish(name, one)
+            count = written.get(name, 0)
+            total = sum(part.index == name for part in ranges)
+            self._board.index(
+                name,
+                phase=IndexPhase.LIVE,
+                generation=one.generation,
+                documents=count,
+                ranges_done=total,
+                ranges_total=total,
+            )
+            terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
         return state
 
     def _ranges(self, names: list[str], cursor: Cursor) -> list[SeedRange]:
         catalog = self._inspection.catalog
         with ReadSession(self._here.database, snapshot=cursor.snapshot) as session:
             return [
-                SeedRange(name, part)
+                SeedRange(name, part, cursor.version, cursor.snapshot)
                 for name in names
                 for part in plan_ranges(session, catalog[self._project.specs[name].table], _RANGE_BYTES)
             ]
 
     def _publish(self, name: str, one: IndexState) -> None:
-        """Let readers see the new generation, and drop those that it replaces."""
-        generation = next(g for g in self._generations.list(name) if g.index == one.generation)
-        self._generations.finish(generation, self._project.index_options())
-        self._generations.publish(generation)
-        for old in self._generations.list(name):
+        """Let readers see this generation, and drop those that it replaces."""
+        generation = next(g for g in self._generations.existing(name) if g.index == one.generation)
+        served = self._generations.published(name)
+        if served is None or served.index != generation.index:
+            self._generations.finish(generation, self._project.index_options())
+            self._generations.publish(generation)
+        for old in self._generations.existing(name):
             if old.index != generation.index:
                 self._generations.drop(old)
 

@@ -33,6 +33,7 @@ class Watch:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
         self._next = 0.0
+        self._trouble: Kind | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -53,8 +54,11 @@ class Watch:
             self._position(state)
         except HeadraceError as error:
             self._drop_connection()
-            self._board.failed(error)
+            if error.kind is not self._trouble:
+                self._trouble = error.kind
+                self._board.failed(error)
         else:
+            self._trouble = None
             self._board.happened(Event.RECOVERED)
 
     def _position(self, state: PipelineState | None) -> None:

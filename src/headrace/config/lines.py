@@ -23,7 +23,8 @@ class Lines:
     def __init__(self, text: str) -> None:
         self.text = text.splitlines()
         self._lines: dict[Path, int] = {}
-        for path, line in _scan(self.text):
+        for found, line in _scan(self.text):
+            path = _folded(found)
             for length in range(1, len(path) + 1):
                 self._lines.setdefault(path[:length], line)
 
@@ -55,6 +56,13 @@ def _scan(lines: Sequence[str]) -> Iterator[tuple[Path, int]]:
         elif key:
             yield (*table, *_parts(key[1])), number
             inside = _opened(key[2])
+
+
+def _folded(path: Path) -> Path:
+    """`path` with a sink's name in lower case, as the loader knows it."""
+    if len(path) > 1 and path[0] == "sinks":
+        return (path[0], str(path[1]).strip().lower(), *path[2:])
+    return path
 
 
 def _parts(text: str) -> Path:

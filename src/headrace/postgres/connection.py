@@ -59,35 +59,53 @@ def connect(url: str, *, application_name: str = "headrace", autocommit: bool = 
             autocommit=autocommit,
             cursor_factory=psycopg.RawCursor,
         )
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
 
 
 def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
     """What a failed attempt to connect means."""
     text = " ".join(str(error).split())
-    lowered = text.lower()
-    if "password authentication failed" in lowered or "no password supplied" in lowered:
-        return HeadraceError(
-            Kind.AUTHENTICATION,
-            f"the database at {place(url)} refused the user or the password",
-            "Correct the connection URL, or set DATABASE_URL.",
-        )
-    if "pg_hba.conf" in lowered:
-        return HeadraceError(
-            Kind.AUTHENTICATION,
-            f"the database at {place(url)} does not let this user in from here: {text}",
-            "Add a line to pg_hba.conf, or correct sslmode.",
-        )
-    if 'database "' in lowered and "does not exist" in lowered:
-        return HeadraceError(
-            Kind.CONFIG, f"there is no such database at {place(url)}", "Correct the connection URL."
-        )
+    for kind, words, cause, remedy in _REFUSALS:
+        if all(word in text.lower() for word in words):
+            return HeadraceError(kind, cause.format(place=place(url), text=text), remedy)
     return HeadraceError(
         Kind.CONNECTION,
         f"no connection to the database at {place(url)}: {text}",
         "Check host and port and that the server runs.",
     )
+
+
+_USER = "the database at {place} refused the user or the password"
+_DOOR = "the database at {place} does not let this user in: {text}"
+_NAME = "there is no such database at {place}"
+_TLS = "no TLS connection to the database at {place}: {text}"
+_URL = "the connection URL for {place} is wrong: {text}"
+_CORRECT = "Correct the connection URL, or set DATABASE_URL."
+_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert or sslkey in the connection URL."
+
+# No SQLSTATE comes with a refused connection: only the words tell what waiting does not cure. The first
+# row whose words all occur decides; a server that speaks another language is retried.
+_REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
+    (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
+    (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
+    (Kind.AUTHENTICATION, ("pg_hba.conf",), _DOOR, "Add a line to pg_hba.conf, or correct sslmode."),
+    (Kind.AUTHENTICATION, ('role "', "does not exist"), _DOOR, _CORRECT),
+    (
+        Kind.AUTHENTICATION,
+        ('role "', "not permitted to log in"),
+        _DOOR,
+        "ALTER ROLE … LOGIN, or another role.",
+    ),
+    (Kind.PRIVILEGE, ("permission denied for database",), _DOOR, "GRANT CONNECT ON DATABASE … TO the role."),
+    (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
+    (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("certificate verify failed",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
+    (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
+)
 
 
 def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:

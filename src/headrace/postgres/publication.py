@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import psycopg
 
@@ -16,6 +18,70 @@ from headrace.postgres.session import database_error
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace made; only such a one is dropped by a teardown."""
 _LISTS_SINCE = 150000
+_MEMBERS = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+"""
+_BY_SCHEMA = """
+UNION
+SELECT n.nspname, c.relname
+FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+"""
+
+IdentityKind = Literal["default", "nothing", "full", "index"]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A replica identity; `index` is the index's name where `kind` is `index`."""
+
+    kind: IdentityKind
+    index: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What Headrace changed beside the publication; kept in the publication's comment.
+
+    Attributes:
+        identities: for each altered table the identity before and the one that was set.
+        indexes: the indexes that were made, as (schema, name) in a TableName.
+    """
+
+    identities: Mapping[TableName, tuple[Identity, Identity]]
+    indexes: frozenset[TableName] = frozenset()
+
+    def comment(self) -> str:
+        """The publication's comment that holds this record."""
+        rows = [
+            [table.schema, table.name, before.kind, before.index, after.kind, after.index]
+            for table, (before, after) in sorted(self.identities.items())
+        ]
+        indexes = [[index.schema, index.name] for index in sorted(self.indexes)]
+        return f"{OWN_COMMENT} {json.dumps({'identities': rows, 'indexes': indexes})}"
+
+
+NOTHING_CHANGED = Record({})
+
+
+def parse_record(comment: str | None) -> Record | None:
+    """The record in a publication's comment; None where Headrace did not make the publication."""
+    if comment is None or not comment.startswith(OWN_COMMENT):
+        return None
+    try:
+        found = json.loads(comment.removeprefix(OWN_COMMENT))
+        identities = {
+            TableName(schema, name): (Identity(before, before_index), Identity(after, after_index))
+            for schema, name, before, before_index, after, after_index in found["identities"]
+        }
+        return Record(identities, frozenset(TableName(*index) for index in found["indexes"]))
+    except (ValueError, TypeError, KeyError):
+        return NOTHING_CHANGED
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +105,8 @@ class PublicationFacts:
         operations: those of insert, update, delete, truncate that it publishes.
         via_root: whether partitions' changes carry the partitioned table's name.
         tables: what is published, leaf partitions instead of partitioned tables unless `via_root`.
-        own: whether Headrace made it.
+        members: the tables that are named or whose schema is; partitioned tables as such.
+        record: what Headrace changed; None where someone else made the publication.
     """
 
     name: str
@@ -47,7 +114,17 @@ class PublicationFacts:
     operations: frozenset[str]
     via_root: bool
     tables: Mapping[TableName, PublishedTable]
-    own: bool
+    members: frozenset[TableName]
+    record: Record | None
+
+    @property
+    def own(self) -> bool:
+        """Whether Headrace made it."""
+        return self.record is not None
+
+    def publishes(self, table: TableName, leaves: frozenset[TableName]) -> bool:
+        """Whether all of `table` is published, its future partitions too (`leaves`: its present ones)."""
+        return self.all_tables or table in self.members or (leaves == {table} and table in self.tables)
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
@@ -58,20 +135,22 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     """
     about = """
         SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
-               coalesce(obj_description(oid, 'pg_publication') = $2, false)
+               obj_description(oid, 'pg_publication')
         FROM pg_publication WHERE pubname = $1
     """
     # pg_publication_tables has columns and filters from PostgreSQL 15 on; before, there were neither.
     details = "attnames::text[], rowfilter IS NOT NULL" if _knows_lists(connection) else "NULL, false"
     listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
+    by_schema = _BY_SCHEMA if _knows_lists(connection) else ""
     try:
-        rows = execute(connection, about, (name, OWN_COMMENT))
+        rows = execute(connection, about, (name,))
         if not rows:
             return None
         tables = execute(connection, listed, (name,))
+        members = execute(connection, _MEMBERS + by_schema, (name,))
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
-    [(every, *operations, via_root, own)] = rows
+    [(every, *operations, via_root, comment)] = rows
     names = ("insert", "update", "delete", "truncate")
     return PublicationFacts(
         name=name,
@@ -84,7 +163,8 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
             )
             for schema, table, columns, filtered in tables
         },
-        own=own,
+        members=frozenset(TableName(*member) for member in members),
+        record=parse_record(comment),
     )
 
 

@@ -248,7 +248,7 @@ def _connect(url: str, application_name: str) -> Connection:
     conninfo = with_defaults(url, application_name=application_name, replication="database")
     try:
         return psycopg.connect(conninfo, autocommit=True)
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         text = " ".join(str(error).split())
         lowered = text.lower()
         if "max_wal_senders" in lowered:

@@ -53,9 +53,7 @@ def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...]) -> l
     return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
 
 
-def _lookup(
-    side: pa.ChunkedArray, column: str
-) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+def _lookup(side: pa.ChunkedArray, column: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
     """The column's value in each row, and whether the row carries it (a carried value may be null)."""
     maps = pa.concat_arrays(side.chunks) if side.num_chunks else pa.array([], side.type)
     offsets = np.asarray(maps.offsets)

@@ -18,7 +18,7 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
-SECRET_OPTION = "connectionsSecret"  # noqa: S105 - the name of an option; Spark redacts "secret"
+SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,85 +1,123 @@
-"""How are whole indexes filled? A Spark batch job: one task for each range of root rows."""
+"""How are whole indexes filled? A Spark batch job: one task for each range of root rows.
+
+The job reads from a source of its own, `headrace_seed`, whose partitions are the ranges; reading one writes
+its documents and yields what was written.
+"""
 
 from __future__ import annotations
 
+import base64
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
 from headrace.spark.worker import Worker
 
 _POLL_SECONDS = 0.2
-
+_RANGES_OPTION = "ranges"
 _RESULT = pa.schema([("index", pa.string()), ("upserts", pa.int64()), ("bytes", pa.int64())])
 
 
-@dataclass(frozen=True, slots=True)
-class SeedRange:
-    """A range of one index's root rows."""
+@dataclass
+class SeedRange(InputPartition):
+    """A range of one index's root rows, and as of when it is read.
+
+    Attributes:
+        version: of every document, a position that the snapshot includes (decision 11).
+        snapshot: an exported snapshot; None reads what is there.
+    """
 
     index: str
     rows: CtidRange
+    version: Lsn
+    snapshot: str | None
+
+
+class SeedSource(DataSource):
+    """`spark.read.format("headrace_seed")`; its options are made by `seed`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return "headrace_seed"
+
+    def schema(self) -> str:
+        """One row for each range."""
+        return "`index` string, upserts bigint, bytes bigint"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
+        """The reader, with options only."""
+        return SeedReader(dict(self.options))
+
+
+class SeedReader(DataSourceReader):
+    """Plans one task for each range; pickled to the workers."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """The ranges."""
+        packed = base64.b64decode(self._options[_RANGES_OPTION])
+        return list(pickle.loads(packed))  # noqa: S301 - our own driver wrote it
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Write the documents of one range."""
+        if not isinstance(partition, SeedRange):
+            raise HeadraceError(Kind.INTERNAL, f"not a range to seed: {partition!r}")
+        worker = Worker(Work.from_options(self._options))
+        try:
+            result = worker.seed(partition.index, partition.rows, partition.version, partition.snapshot)
+        finally:
+            worker.close()
+        row = {"index": partition.index, "upserts": result.upserted, "bytes": result.bytes}
+        yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
 
 def seed(
     spark: SparkSession,
     work: Work,
     ranges: Sequence[SeedRange],
-    *,
-    version: Lsn,
-    snapshot: str | None,
     on_progress: Callable[[int], None] = lambda _: None,
 ) -> dict[str, int]:
     """Write the documents of all `ranges`; returns how many by index.
 
     Args:
-        version: every document's version, a position that the snapshot includes (decision 11).
-        snapshot: the exported snapshot that every task reads; None reads what is there.
         on_progress: called with the number of finished ranges, now and then, from another thread.
 
     Raises:
         HeadraceError: what stopped a task, or SPARK.
     """
+    counts: dict[str, int] = {}
     if not ranges:
-        return {}
-
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        worker = Worker(work)
+        return counts
+    spark.dataSource.register(SeedSource)
+    packed = base64.b64encode(pickle.dumps(list(ranges))).decode("ascii")
+    job = spark.read.format(SeedSource.name()).options(**work.to_options()).option(_RANGES_OPTION, packed)
+    with _Progress(spark, on_progress):
         try:
-            for batch in batches:
-                for number in batch.column(0).to_pylist():
-                    part = ranges[number]
-                    result = worker.seed(part.index, part.rows, version, snapshot)
-                    yield pa.RecordBatch.from_pylist(
-                        [{"index": part.index, "upserts": result.upserted, "bytes": result.bytes}],
-                        schema=_RESULT,
-                    )
-        finally:
-            worker.close()
-
-    job = spark.range(0, len(ranges), 1, len(ranges)).mapInArrow(
-        write, "`index` string, upserts bigint, bytes bigint"
-    )
-    with _progress(spark, on_progress):
-        try:
-            rows = job.collect()
+            rows = job.load().collect()
         except PySparkException as error:
             raise headrace_error(error) from error
-    counts: dict[str, int] = {}
     for row in rows:
         counts[row["index"]] = counts.get(row["index"], 0) + row["upserts"]
     return counts
 
 
-class _progress:  # noqa: N801 - a context manager
+class _Progress:
     """Watches the job that runs inside and reports its finished tasks."""
 
     def __init__(self, spark: SparkSession, on_progress: Callable[[int], None]) -> None:
@@ -93,10 +131,11 @@ class _progress:  # noqa: N801 - a context manager
         self._context.setJobGroup(self._group, "seed", interruptOnCancel=True)
         self._thread.start()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._done.set()
         self._thread.join()
-        self._context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
 
     def _watch(self) -> None:
         tracker = self._context.statusTracker()

@@ -71,7 +71,8 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
         for attempt in patiently():
             with attempt:
                 _meta(self._options).advance(max(message.position for message in done), counters)
-        reach("applied")
+        if counters.changes:
+            reach("applied")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: what was written is right, and will be written again."""

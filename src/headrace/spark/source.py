@@ -115,7 +115,8 @@ class CdcReader(DataSourceStreamReader):
             ChangePartition(self._with_progress(part, behind))
             for part in _split(batches, self._options.rows_per_partition)
         ]
-        reach("planned")
+        if batches:
+            reach("planned")
         return partitions
 
     def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:

@@ -24,8 +24,9 @@ CREATE DOMAIN code AS varchar(8);
 CREATE TABLE cities (id int PRIMARY KEY, name text NOT NULL);
 CREATE TABLE users (
     id bigint PRIMARY KEY, email citext UNIQUE, level tier, home_code code, bio text, tags text[],
-    place point, born date, seen timestamptz, data jsonb, old json, score numeric, ratio float8, active bool NOT NULL,
-    raw bytea, lat float8, lon numeric, city_id int REFERENCES cities, boss bigint REFERENCES users,
+    place point, born date, seen timestamptz, data jsonb, old json, score numeric, ratio float8,
+    active bool NOT NULL, raw bytea, lat float8, lon numeric,
+    city_id int REFERENCES cities, boss bigint REFERENCES users,
     twice bigint GENERATED ALWAYS AS (id * 2) STORED, "Full Name" text, "null" text, "userId" int
 );
 CREATE TABLE profiles (user_id bigint PRIMARY KEY REFERENCES users, motto varchar(20));
@@ -141,7 +142,7 @@ def test_what_the_language_promises_to_read_is_read(tmp_path: Path, session: Rea
         ("  - long: id\n    transforms: [trim]", "has transforms, which are for text"),
         ("  - custom: id\n    postgres: [numeric]\n    opensearch: long", "accepts only numeric"),
         (
-            "  - has_many: x\n    table: orders\n    primary_key: id\n    foreign_key: user_id\n    fields: []",
+            "  - has_many: x\n    table: orders\n    primary_key: id\n    foreign_key: f\n    fields: []",
             "the database has no table orders",
         ),
         (
@@ -161,9 +162,8 @@ def test_what_the_language_promises_to_read_is_read(tmp_path: Path, session: Rea
             "cities.name (text) cannot be compared with users.id (bigint)",
         ),
         (
-            "  - belongs_to: city\n    column: city_id\n    table: cities\n    primary_key: id\n"
-            + "    filters: [{column: nmae, op: is_null}]\n    fields: []",
-            "Did you mean 'name'?",
+            "  - count: x\n    table: lines\n    foreign_key: a\n    filters: [{column: noet, op: is_null}]",
+            "Did you mean 'note'?",
         ),
         (
             "  - ids: x\n    table: lines\n    foreign_key: user_id\n    element_type: long",

@@ -201,3 +201,15 @@ def test_every_permanent_table_is_listed_without_partitions(session: ReadSession
     assert public("events") in names
     assert public("events_1") not in names
     assert public("seen") not in names
+
+
+def test_a_not_null_that_was_never_checked_does_not_count(url: str, session: ReadSession) -> None:
+    """PostgreSQL 18 takes NOT NULL … NOT VALID: the rows that are there may hold NULL."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE trusted (a int UNIQUE, v int GENERATED ALWAYS AS (a + 1) VIRTUAL)")
+        connection.execute("ALTER TABLE trusted ADD CONSTRAINT checked NOT NULL a NOT VALID")
+        [before] = read_catalog(session, [public("trusted")]).tables.values()
+        connection.execute("ALTER TABLE trusted VALIDATE CONSTRAINT checked")
+        [after] = read_catalog(session, [public("trusted")]).tables.values()
+    assert [key.not_null for key in (*before.unique_keys, *after.unique_keys)] == [False, True]
+    assert [column.generated for column in after.columns] == [False, True]

@@ -23,11 +23,13 @@ from integration.documents import people
 FILL = (
     """INSERT INTO person VALUES (1, 'Ada', NULL, 2, NULL), (2, 'Bob', 1, NULL, NULL), (3, 'Cid', 2, 2, NULL),
        (4, 'Dot', 2, 4, '2026-01-01'), (5, 'nobody', 1, 1, NULL), (6, 'Ada', 3, 1, NULL)""",
-    "INSERT INTO badge SELECT i, 1 + i % 7, nullif(i * 7 % 5, 0), nullif('k' || i % 3, 'k0') "
-    "FROM generate_series(1, 14) i",
+    """INSERT INTO badge SELECT i, 1 + i % 7, nullif(i * 7 % 5, 0), nullif('k' || i % 3, 'k0')
+       FROM generate_series(1, 14) i""",
     """INSERT INTO tag VALUES ('x', 'Ex'), ('y:%', E'W\\\\h"y'), ('Z', NULL)""",
-    "INSERT INTO tagging VALUES (1, 1, 'x'), (2, 1, 'y:%'), (3, 2, 'x'), (4, 3, 'none'), (5, 1, 'x'), (6, 3, 'Z')",
-    """INSERT INTO "Order" VALUES ('a:%', 1, 1, 'o''1'), ('a:%', 2, 2, NULL), ('b', 1, 1, 'é'), ('b', 3, NULL, '')""",
+    """INSERT INTO tagging VALUES (1, 1, 'x'), (2, 1, 'y:%'), (3, 2, 'x'), (4, 3, 'none'), (5, 1, 'x'),
+       (6, 3, 'Z')""",
+    """INSERT INTO "Order" VALUES ('a:%', 1, 1, 'o''1'), ('a:%', 2, 2, NULL), ('b', 1, 1, 'é'),
+       ('b', 3, NULL, '')""",
     """INSERT INTO line VALUES ('a:%', 1, 1, 1.50, 'x'), ('a:%', 1, 2, 2, NULL), ('b', 1, 1, NULL, 'y:%'),
        ('b', 3, 1, 10, 'x'), ('b', 3, 2, 10.0, 'x'), ('b', 3, 3, 11, 'Z'), ('c', 9, 1, 1, 'x')""",
 )

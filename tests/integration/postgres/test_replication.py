@@ -11,7 +11,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
-from integration.postgres.conftest import Server
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
 
 PUBLICATION = 'Pub "x", y'
 
@@ -128,9 +129,9 @@ def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) 
         assert caught.value.kind is Kind.CONNECTION
 
 
-def test_a_wrong_password_and_an_unreachable_server(server: Server) -> None:
+def test_a_wrong_password_and_an_unreachable_server(server: EmbeddedPostgres) -> None:
     with pytest.raises(HeadraceError) as caught:
-        replication_connection(server.url_of("postgres", password="wrong"))
+        replication_connection(as_user(server.url, "postgres", "wrong"))
     assert caught.value.kind is Kind.AUTHENTICATION
     assert "wrong" not in str(caught.value)
     with pytest.raises(HeadraceError) as caught:
@@ -138,11 +139,11 @@ def test_a_wrong_password_and_an_unreachable_server(server: Server) -> None:
     assert caught.value.kind is Kind.CONNECTION
 
 
-def test_a_role_without_the_right_is_told_the_grant(server: Server, connection: Connection) -> None:
+def test_a_role_without_the_right_is_told_the_grant(server: EmbeddedPostgres, connection: Connection) -> None:
     execute(connection, """CREATE ROLE "Plain ""Joe" LOGIN PASSWORD 'secret'""")
     try:
         with pytest.raises(HeadraceError) as caught:
-            replication_connection(server.url_of("postgres", user="Plain%20%22Joe", password="secret"))
+            replication_connection(as_user(server.url, 'Plain "Joe', "secret"))
     finally:
         execute(connection, 'DROP ROLE "Plain ""Joe"')
     assert caught.value.kind is Kind.PRIVILEGE

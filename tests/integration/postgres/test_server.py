@@ -11,7 +11,8 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.slot import create_slot
-from integration.postgres.conftest import Server
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
 
 
 def test_the_facts_agree_with_identify_system(url: str, connection: Connection) -> None:
@@ -30,12 +31,12 @@ def test_the_facts_agree_with_identify_system(url: str, connection: Connection) 
 
 
 def test_the_identifier_is_found_without_the_right_to_call_pg_control_system(
-    server: Server, url: str, connection: Connection
+    server: EmbeddedPostgres, url: str, connection: Connection
 ) -> None:
     wanted = inspect_server(connection).system_identifier
     execute(connection, "CREATE ROLE bare LOGIN REPLICATION PASSWORD 'pw'")
     execute(connection, "REVOKE EXECUTE ON FUNCTION pg_control_system() FROM PUBLIC")
-    bare = url.replace(f"postgres:{server.password}", "bare:pw")
+    bare = as_user(url, "bare", "pw")
     try:
         with connect(bare) as opened:
             assert inspect_server(opened, bare).system_identifier == wanted
@@ -47,7 +48,9 @@ def test_the_identifier_is_found_without_the_right_to_call_pg_control_system(
     assert caught.value.kind is Kind.PRIVILEGE
 
 
-def test_a_server_without_logical_wal_is_named_with_every_remedy(make_server: Callable[..., Server]) -> None:
+def test_a_server_without_logical_wal_is_named_with_every_remedy(
+    make_server: Callable[..., EmbeddedPostgres],
+) -> None:
     server = make_server(wal_level="replica", max_slot_wal_keep_size="64MB")
     with connect(server.url) as connection:
         facts = inspect_server(connection)

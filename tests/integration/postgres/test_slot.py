@@ -20,7 +20,8 @@ from headrace.postgres.slot import (
     read_slot,
     slot_problem,
 )
-from integration.postgres.conftest import Server
+from headrace.testing.postgres import EmbeddedPostgres
+from integration.postgres.conftest import as_user
 
 
 def database(connection: Connection) -> str:
@@ -74,7 +75,7 @@ def test_a_name_that_is_taken_and_a_name_that_is_none(url: str) -> None:
         assert caught.value.kind is Kind.CONFIG
 
 
-def test_no_free_slot_lists_the_slots_and_the_limits(make_server: Callable[..., Server]) -> None:
+def test_no_free_slot_lists_the_slots_and_the_limits(make_server: Callable[..., EmbeddedPostgres]) -> None:
     server = make_server(max_replication_slots="1", max_wal_senders="1")
     create_slot(server.url, "only").close()
     with pytest.raises(HeadraceError, match=r"max_replication_slots is 1.*only \(idle\)") as caught:
@@ -155,7 +156,9 @@ def test_a_slot_of_another_database_is_refused(url: str, connection: Connection)
     assert "elsewhere" in str(problem)
 
 
-def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(make_server: Callable[..., Server]) -> None:
+def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(
+    make_server: Callable[..., EmbeddedPostgres],
+) -> None:
     server = make_server(max_slot_wal_keep_size="1MB", min_wal_size="32MB", max_wal_size="32MB")
     create_slot(server.url, "s_lost").close()
     with connect(server.url) as connection:
@@ -179,13 +182,13 @@ def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(make_server: Callab
 
 
 def test_a_role_without_the_right_learns_the_grant_from_sql_functions(
-    server: Server, url: str, connection: Connection
+    server: EmbeddedPostgres, url: str, connection: Connection
 ) -> None:
     execute(connection, "CREATE ROLE bare LOGIN PASSWORD 'pw'")
     create_slot(url, "s_bare").close()
     try:
         with (
-            connect(url.replace(f"postgres:{server.password}", "bare:pw")) as bare,
+            connect(as_user(url, "bare", "pw")) as bare,
             pytest.raises(HeadraceError, match='ALTER ROLE "bare" REPLICATION') as caught,
         ):
             drop_slot(bare, "s_bare")

@@ -8,9 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import urllib3
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Counters, Endpoint, IndexState, MetaIndex, PipelineState
+from integration.sinks.scripted_server import Reply, Request, scripted
 
 STATE = PipelineState(
     system_identifier="7301234567890123456",
@@ -95,3 +97,37 @@ def test_a_state_that_is_not_ours_is_told(client: Client, prefix: str) -> None:
     client.call("PUT", f"/{prefix}headrace_meta/_doc/headrace", {"applied": 7})
     with pytest.raises(HeadraceError, match="cannot be read"):
         meta(client, prefix).load()
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_write_without_an_answer_is_looked_up_before_the_next(
+    opensearch: Any, client: Client, prefix: str, applied: bool
+) -> None:
+    """Whether the lost write was applied or not, the next one succeeds."""
+    behind = urllib3.PoolManager()
+    cut: list[bool] = []
+
+    def forward(request: Request) -> Reply:
+        if not (cut and not applied):
+            response = behind.request(
+                request.method,
+                opensearch.url + request.target,
+                body=request.body or None,
+                headers={"content-type": "application/json"},
+            )
+        if cut:
+            cut.clear()
+            return None
+        return response.status, response.data
+
+    with scripted(forward) as front:
+        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one.save(STATE)
+        cut.append(True)
+        with pytest.raises(HeadraceError) as caught:
+            one.advance(100, Counters())
+        assert caught.value.kind is Kind.SINK_UNREACHABLE
+        one.advance(200, Counters())
+    found = meta(client, prefix).load()
+    assert found is not None
+    assert found.applied == 200

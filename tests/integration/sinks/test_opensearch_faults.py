@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
+from headrace.sinks.opensearch.contents import ids
 from integration.sinks.scripted_server import Reply, Request, Scripted, accepted, items, scripted
 
 ONE_SENDER = WriterOptions(senders=1, busy_seconds=5)
@@ -134,6 +135,7 @@ def test_credentials_and_compression_are_sent() -> None:
         (403, Kind.AUTHENTICATION),
         (400, Kind.SINK_REJECTED),
         (429, Kind.SINK_BUSY),
+        (408, Kind.SINK_BUSY),
         (500, Kind.SINK_BUSY),
     ],
 )
@@ -174,6 +176,12 @@ def test_something_else_is_not_taken_for_opensearch(body: bytes) -> None:
     with scripted(lambda _: (200, body)) as server, pytest.raises(HeadraceError) as caught:
         Client(Endpoint((server.url,))).wait_until_ready(5)
     assert caught.value.kind is Kind.SINK_REJECTED
+
+
+def test_an_enumeration_without_all_shards_is_an_error() -> None:
+    page = b'{"_scroll_id":"s","_shards":{"total":2,"successful":1,"failed":1},"hits":{"hits":[{"_id":"1"}]}}'
+    with scripted(lambda _: (200, page)) as server, pytest.raises(HeadraceError, match="1 of 2 shards"):
+        list(ids(Client(Endpoint((server.url,))), "users"))
 
 
 @pytest.fixture

@@ -94,11 +94,10 @@ def test_a_dropped_generation_is_an_error_and_no_new_index(
     """OpenSearch would make the missing index by itself, with guessed types."""
     generations.drop(users)
     with pytest.raises(HeadraceError) as caught:
-        OpenSearchWriter(client, {"users": users.target}).write(
-            [DocumentOperation("users", "0", 1, b"{}"), DocumentOperation("users", "1", 1, body)]
-        )
+        OpenSearchWriter(client, {"users": users.target}).write([DocumentOperation("users", "1", 1, body)])
     assert caught.value.kind is Kind.SINK_REJECTED
     assert "users" in caught.value.cause
+    assert client.read(f"/{users.target}*").json() == {}
 
 
 def test_compressed_requests_are_understood(opensearch: Any, users: Generation) -> None:

@@ -138,6 +138,11 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
+def wrote_to(data: bytes, index: str) -> bool:
+    """Whether an answer names `index` itself, not one behind an alias of that name."""
+    return f'"_index":"{index}"'.encode() in data
+
+
 def rejected(item: Item, reason: str) -> WriteResult:
     """The result that says that `item` will never be accepted."""
     return WriteResult(rejected=(Rejection(item.index, item.id, reason),))

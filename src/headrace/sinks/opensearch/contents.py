@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from headrace.errors import HeadraceError
-from headrace.sinks.opensearch.client import Client, path
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch.client import Answer, Client, path
 
 _KEEP_ALIVE = "10m"
 
@@ -38,7 +38,7 @@ def document(client: Client, index: str, identity: str, routing: str | None = No
 
 def count(client: Client, index: str) -> int:
     """How many documents a search finds."""
-    return int(client.read(path(index, "_count")).json()["count"])
+    return int(_whole(client.read(path(index, "_count")), index)["count"])
 
 
 def refresh(client: Client, index: str) -> None:
@@ -48,13 +48,27 @@ def refresh(client: Client, index: str) -> None:
 
 def _hits(client: Client, index: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
     opening = path(index, "_search", query={"scroll": _KEEP_ALIVE})
-    page = client.read(opening, {**body, "sort": ["_doc"]}).json()
+    page = _whole(client.read(opening, {**body, "sort": ["_doc"]}), index)
     try:
         while page["hits"]["hits"]:
             yield from page["hits"]["hits"]
             # Not repeated: a lost page would be skipped by the next request.
             following = {"scroll": _KEEP_ALIVE, "scroll_id": page["_scroll_id"]}
-            page = client.call("POST", path("_search", "scroll"), following).json()
+            page = _whole(client.call("POST", path("_search", "scroll"), following), index)
     finally:
         with suppress(HeadraceError):  # the server forgets it by itself
             client.call("DELETE", path("_search", "scroll"), {"scroll_id": page["_scroll_id"]}, allow=(404,))
+
+
+def _whole(answer: Answer, index: str) -> dict[str, Any]:
+    """The parsed answer, only if every shard took part: what a missing one holds would seem deleted."""
+    page: dict[str, Any] = answer.json()
+    shards = page["_shards"]
+    if shards["failed"] or shards["successful"] < shards["total"]:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
+            f"at {answer.place} do not answer",
+            "Look at the cluster's health.",
+        )
+    return page

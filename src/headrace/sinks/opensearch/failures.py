@@ -48,7 +48,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} does not allow this user to do that: {reason(data)}",
             "Give the user's role the missing permission.",
         )
-    if status in (403, 429) or status >= 500:  # noqa: PLR2004
+    if status in (403, 408, 429) or status >= 500:  # noqa: PLR2004
         return HeadraceError(
             Kind.SINK_BUSY,
             f"OpenSearch at {place} cannot take the request now (status {status}): {reason(data)}",

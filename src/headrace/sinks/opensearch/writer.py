@@ -131,15 +131,27 @@ class OpenSearchWriter(DocumentWriter):
                         return total, part
                     return total + bulk.rejected(part[0], failures.reason(answer.data)), []
                 verdict = _verdict(answer, part)
+                self._refuse_strays(answer, part)
                 total += verdict.settled
                 part = list(verdict.again)
                 if part:
                     raise _overloaded(part, verdict.reason, answer.place)
         return total, []
 
+    def _refuse_strays(self, answer: Answer, part: list[Item]) -> None:
+        """Notice a delete that made an index of its target's name: `require_alias` binds upserts only."""
+        if not self._options.require_alias or not any(item.delete for item in part):
+            return
+        for target in self._targets.values():
+            if bulk.wrote_to(answer.data, target):
+                # An alias cannot be deleted this way: if it is back by now, nothing happens.
+                self._client.call("DELETE", path(target), allow=(400, 404))
+                item = next(item for item in part if item.delete)
+                raise _fatal(Outcome.GONE, item, f"the alias {target} is missing", answer.place)
+
 
 def _query(options: WriterOptions) -> dict[str, str | int]:
-    query: dict[str, str | int] = {"filter_path": "errors,items.*.status,items.*.error"}
+    query: dict[str, str | int] = {"filter_path": "errors,items.*.status,items.*.error,items.delete._index"}
     if options.require_alias:
         query["require_alias"] = "true"
     if options.pipeline:

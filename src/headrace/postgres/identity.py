@@ -1,0 +1,239 @@
+"""Does a table's old row carry what the documents need, and what would make it so?
+
+Facts are read by one query; what to do about them is decided without a database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.publication import Identity, IdentityKind
+from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import database_error
+
+_KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
+_LISTS_SINCE = 150000
+_NAME_BYTES = 63
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueIndex:
+    """A valid, immediate unique index without predicate or expression."""
+
+    name: str
+    columns: tuple[str, ...]
+    primary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityFacts:
+    """One table that holds rows (a leaf, where `root` is partitioned).
+
+    Attributes:
+        root: the table that the documents name; `table` itself unless it is a partition.
+        kind: pg_class.relkind.
+        logged: whether its changes are in the log at all (not unlogged, not temporary).
+        current: the replica identity now.
+        identity_columns: what an old row carries now; all columns under full, none without a usable key.
+        columns: all columns in table order.
+        column_lists: for each publication with a column list on it, the listed columns.
+    """
+
+    table: TableName
+    root: TableName
+    kind: str
+    logged: bool
+    current: Identity
+    identity_columns: frozenset[str]
+    columns: tuple[str, ...]
+    not_null: frozenset[str]
+    unique_indexes: tuple[UniqueIndex, ...]
+    column_lists: tuple[tuple[str, frozenset[str]], ...] = ()
+
+    @property
+    def primary_key(self) -> tuple[str, ...]:
+        """The primary key's columns; empty where there is none."""
+        return next((index.columns for index in self.unique_indexes if index.primary), ())
+
+    @property
+    def writable_when_published(self) -> bool:
+        """Whether UPDATE and DELETE work once the table is published."""
+        return self.current.kind == "full" or bool(self.identity_columns)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityChange:
+    """A stronger identity for a table.
+
+    Attributes:
+        needed: the columns that the old row must carry.
+        make: the columns of an index that is to be made first, as `identity.index`; empty for none.
+    """
+
+    table: TableName
+    before: Identity
+    identity: Identity
+    needed: frozenset[str]
+    make: tuple[str, ...] = ()
+
+
+def needed_columns(facts: IdentityFacts, required: Iterable[str]) -> frozenset[str]:
+    """What the old row must carry: what was asked for and the primary key.
+
+    The key stands in it because an identity without it hides a changed key.
+    """
+    return frozenset(required) | frozenset(facts.primary_key)
+
+
+def covers(facts: IdentityFacts, needed: frozenset[str]) -> bool:
+    """Whether the identity as it is carries the needed columns, and lets writers write."""
+    return facts.writable_when_published and (
+        facts.current.kind == "full" or needed <= facts.identity_columns
+    )
+
+
+def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> IdentityChange | None:
+    """The cheapest identity that covers `required` and all that the present one covers; None if it does.
+
+    An existing unique index over exactly the needed columns; else one that can be made, because the
+    columns are not null and hold a unique key; else FULL.
+    """
+    needed = needed_columns(facts, required)
+    if covers(facts, needed):
+        return None
+    wanted = needed | facts.identity_columns
+    for index in facts.unique_indexes:
+        if frozenset(index.columns) == wanted and wanted <= facts.not_null:
+            return IdentityChange(facts.table, facts.current, Identity("index", index.name), needed)
+    if wanted <= facts.not_null and any(wanted >= set(index.columns) for index in facts.unique_indexes):
+        columns = tuple(column for column in facts.columns if column in wanted)
+        name = index_name(facts.table, columns)
+        return IdentityChange(facts.table, facts.current, Identity("index", name), needed, columns)
+    return IdentityChange(facts.table, facts.current, Identity("full"), needed)
+
+
+def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
+    """Why the change would make the table's writers fail; None where it would not."""
+    covered = None if change.identity.kind == "full" else change.needed | facts.identity_columns
+    for publication, listed in facts.column_lists:
+        if covered is None or not covered <= listed:
+            return HeadraceError(
+                Kind.REPLICA_IDENTITY,
+                f"the table {facts.table} needs a stronger replica identity, but the publication "
+                f"{identifier(publication)} has a column list on it: its writers would fail",
+                f"Publish the table there without a column list: ALTER PUBLICATION {identifier(publication)} "
+                f"SET TABLE … {quoted(facts.table)} …",
+            )
+    return None
+
+
+def alter_identity(table: TableName, identity: Identity) -> str:
+    """The statement that sets a replica identity."""
+    if identity.index is not None:
+        return f"ALTER TABLE {quoted(table)} REPLICA IDENTITY USING INDEX {identifier(identity.index)}"
+    return f"ALTER TABLE {quoted(table)} REPLICA IDENTITY {identity.kind.upper()}"
+
+
+def index_name(table: TableName, columns: tuple[str, ...]) -> str:
+    """The name of the index that Headrace makes for these columns; the same every time."""
+    text = "\0".join((table.schema, table.name, *columns))
+    end = "_headrace_" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    return table.name.encode()[: _NAME_BYTES - len(end)].decode(errors="ignore") + end
+
+
+def read_identities(connection: Connection, tables: Iterable[TableName]) -> tuple[IdentityFacts, ...]:
+    """The facts of each table and of each leaf of a partitioned one; a table that is absent is left out.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    names = sorted(set(tables))
+    lists = _COLUMN_LISTS if connection.info.server_version >= _LISTS_SINCE else "'[]'::json"
+    sql = _FACTS.replace("/*lists*/", lists)
+    try:
+        rows = execute(connection, sql, ([name.schema for name in names], [name.name for name in names]))
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    return tuple(_facts(row) for row in rows)
+
+
+def _facts(row: tuple[Any, ...]) -> IdentityFacts:
+    root_schema, root, schema, name, kind, persistence, identity, columns, indexes, lists = row
+    usable = tuple(
+        UniqueIndex(index, tuple(keys), primary) for index, keys, primary, _ in indexes if keys is not None
+    )
+    chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
+    current = _KINDS[identity]
+    key: Iterable[str] = ()
+    if current == "full":
+        key = (column for column, _ in columns)
+    elif current == "default":
+        key = next((index.columns for index in usable if index.primary), ())
+    elif current == "index":
+        key = next((index.columns for index in usable if index.name == chosen), ())
+    return IdentityFacts(
+        table=TableName(schema, name),
+        root=TableName(root_schema, root),
+        kind=kind,
+        logged=persistence == "p",
+        current=Identity(current, chosen if current == "index" else None),
+        identity_columns=frozenset(key),
+        columns=tuple(column for column, _ in columns),
+        not_null=frozenset(column for column, not_null in columns if not_null),
+        unique_indexes=usable,
+        column_lists=tuple((publication, frozenset(listed)) for publication, listed in lists),
+    )
+
+
+_COLUMN_LISTS = """
+    (SELECT coalesce(json_agg(json_build_array(p.pubname, (
+                SELECT json_agg(a.attname) FROM pg_attribute a
+                WHERE a.attrelid = c.oid AND a.attnum = ANY (r.prattrs::int2[])))), '[]')
+     FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+     WHERE r.prattrs IS NOT NULL
+       AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid))))
+"""
+
+_FACTS = """
+WITH RECURSIVE named AS (
+    SELECT c.oid, c.oid AS root
+    FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
+    JOIN pg_namespace n ON n.nspname = wanted.schema
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+    WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
+    UNION
+    SELECT i.inhrelid, named.root
+    FROM named JOIN pg_class parent ON parent.oid = named.oid AND parent.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = named.oid
+)
+SELECT rn.nspname::text, rc.relname::text, n.nspname::text, c.relname::text,
+       c.relkind::text, c.relpersistence::text, c.relreplident::text,
+    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull) ORDER BY a.attnum), '[]')
+     FROM pg_attribute a
+     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+    (SELECT coalesce(json_agg(json_build_array(ic.relname, (
+                SELECT json_agg(a.attname ORDER BY k.place)
+                FROM unnest(x.indkey::int2[]) WITH ORDINALITY AS k (attnum, place)
+                JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.attnum
+                WHERE k.place <= x.indnkeyatts), x.indisprimary, x.indisreplident)
+            ORDER BY x.indisprimary DESC, ic.relname), '[]')
+     FROM pg_index x JOIN pg_class ic ON ic.oid = x.indexrelid
+     WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indimmediate
+       AND x.indpred IS NULL AND x.indexprs IS NULL),
+    /*lists*/
+FROM named
+JOIN pg_class c ON c.oid = named.oid AND (c.relkind <> 'p' OR NOT EXISTS (
+    SELECT FROM pg_inherits i WHERE i.inhparent = c.oid))
+JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class rc ON rc.oid = named.root JOIN pg_namespace rn ON rn.oid = rc.relnamespace
+ORDER BY 1, 2, 3, 4
+"""

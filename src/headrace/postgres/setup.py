@@ -1,0 +1,264 @@
+"""What must be altered in the database before its changes can be followed, and how is it undone?
+
+Pure: the plan is data, `steps` shows and runs it, `teardown` plans the way back. The order of its steps makes
+each half-way point safe: an empty publication carries the record of what is altered; a table is published
+only after its replica identity lets its writers write and its old rows carry what is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.identity import (
+    IdentityChange,
+    IdentityFacts,
+    alter_identity,
+    change_problem,
+    needed_columns,
+    stronger_identity,
+)
+from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, Record, publication_problems
+from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.slot import SlotFacts
+from headrace.postgres.steps import SetupPlan, Step, drop_index
+
+Policy = Literal["check", "auto", "ignore"]
+
+_PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
+
+
+def plan_setup(
+    tables: Sequence[IdentityFacts],
+    required: Mapping[TableName, Sequence[str]],
+    *,
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+    policy: Policy,
+) -> SetupPlan:
+    """Plan the publication and the replica identities that `required` asks for.
+
+    Args:
+        tables: `read_identities` of the tables in `required`.
+        required: for each table that documents read, the columns that the old row must carry.
+        publication: the publication's name.
+        existing: what `read_publication` says of it.
+        slot: what `read_slot` says of the slot; a living one makes it dangerous to add tables.
+        policy: whether replica identities are only checked, altered, or left as they are.
+    """
+    refused = _unusable(tables, required)
+    if existing is not None:
+        needed = {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
+        refused += publication_problems(existing, needed)
+    elif slot is not None:
+        refused += (_slot_first(publication, slot),)
+    judged = _judge(tables, required, policy)
+    record = NOTHING_CHANGED if existing is None else existing.record
+    steps: tuple[Step, ...] = () if existing is not None else (_create_publication(publication),)
+    identity_steps = _identity_steps(judged.changes, publication, record)
+    proposed = identity_steps if policy == "check" else ()
+    steps += identity_steps if policy == "auto" else ()
+    steps += _add_tables(tables, publication, existing, slot)
+    warnings = judged.warnings
+    if policy == "auto" and judged.changes and record is None:
+        undo = "; ".join(step.undo for step in identity_steps)
+        warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
+    return SetupPlan(steps, proposed, (*refused, *judged.refused), warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    changes: tuple[IdentityChange, ...]
+    refused: tuple[HeadraceError, ...]
+    warnings: tuple[str, ...]
+
+
+def _judge(
+    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]], policy: Policy
+) -> _Judgement:
+    changes, refused, warnings = [], [], []
+    for facts in tables:
+        change = None if facts.kind == "p" else stronger_identity(facts, required.get(facts.root, ()))
+        if change is None:
+            continue
+        if facts.root != facts.table:
+            warnings.append(
+                f"a new partition of {facts.root} does not inherit the replica identity that {facts.table} "
+                "needs: run `headrace setup` after making one"
+            )
+        problem = change_problem(facts, change)
+        carries = ", ".join(sorted(change.needed)) or "a key"
+        if policy == "ignore" and facts.writable_when_published:
+            warnings.append(
+                f"the old rows of {facts.table} do not carry {carries}: documents can go stale when these "
+                "columns change"
+            )
+        elif policy == "auto" and problem is not None:
+            refused.append(problem)
+        else:
+            changes.append(change)
+            if policy != "auto":
+                refused.append(_identity_missing(facts, change))
+    return _Judgement(tuple(changes), tuple(refused), tuple(warnings))
+
+
+def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceError:
+    if facts.writable_when_published:
+        cause = f"the old rows of {facts.table} must carry {', '.join(sorted(change.needed))}"
+    else:
+        cause = (
+            f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
+        )
+    statement = alter_identity(change.table, change.identity)
+    if change.make:
+        statement = f"{_create_index(change)}; {statement}"
+    return HeadraceError(
+        Kind.REPLICA_IDENTITY,
+        f"{cause}; its replica identity is {change.before.kind}",
+        f'Run `headrace setup`, or set replica_identity = "auto", or run: {statement}',
+    )
+
+
+def _unusable(
+    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
+) -> tuple[HeadraceError, ...]:
+    present = {facts.root for facts in tables}
+    absent = [
+        HeadraceError(Kind.BINDING, f"there is no table {name}", "Correct the schema file.")
+        for name in sorted(required)
+        if name not in present
+    ]
+    what = {"v": "a view", "m": "a materialised view", "f": "a foreign table"}
+    return (
+        *absent,
+        *(
+            HeadraceError(
+                Kind.BINDING,
+                f"{facts.table} is {what.get(facts.kind, 'unlogged')}: its changes are not in the log",
+                "Name a table of this database that is logged.",
+            )
+            for facts in tables
+            if facts.kind in what or not facts.logged
+        ),
+    )
+
+
+def _slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
+    return HeadraceError(
+        Kind.PUBLICATION,
+        f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
+        "be read with a publication that is younger",
+        "Name the publication that the slot was made for, or drop the slot (`headrace teardown`), run "
+        "`headrace setup` and seed again.",
+    )
+
+
+def _create_publication(publication: str) -> Step:
+    named = identifier(publication)
+    return Step(
+        (
+            f"CREATE PUBLICATION {named} WITH ({_PUBLISHED})",
+            _comment(publication, NOTHING_CHANGED),
+        ),
+        lock="none",
+        cost="none while it is empty",
+        undo=f"DROP PUBLICATION {named}",
+        why="a publication says which tables are read; its comment records what else is altered",
+    )
+
+
+def _comment(publication: str, record: Record) -> str:
+    return f"COMMENT ON PUBLICATION {identifier(publication)} IS {literal(record.comment()).strip()}"
+
+
+def _identity_steps(
+    changes: Sequence[IdentityChange], publication: str, record: Record | None
+) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for change in changes:
+        if record is not None:
+            first = record.identities.get(change.table, (change.before, change.before))[0]
+            record = replace(
+                record,
+                identities={**record.identities, change.table: (first, change.identity)},
+                indexes=record.indexes | _made(change),
+            )
+        note = () if record is None else (_comment(publication, record),)
+        if change.make:
+            steps.append(_index_step(change, note))
+        steps.append(_identity_step(change, note))
+    return tuple(steps)
+
+
+def _made(change: IdentityChange) -> frozenset[TableName]:
+    if not change.make or change.identity.index is None:
+        return frozenset()
+    return frozenset({TableName(change.table.schema, change.identity.index)})
+
+
+def _create_index(change: IdentityChange) -> str:
+    columns = ", ".join(identifier(column) for column in change.make)
+    return (
+        f"CREATE UNIQUE INDEX CONCURRENTLY {identifier(change.identity.index or '')} "
+        f"ON {quoted(change.table)} ({columns})"
+    )
+
+
+def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
+    drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
+    return Step(
+        (*note, drop, _create_index(change)),
+        lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
+        cost="one more index to keep, written with every change of its columns",
+        undo=drop,
+        why=f"{change.table} needs a unique index over {', '.join(change.make)} to identify its rows by",
+        alone=True,
+        clean_up=drop,
+    )
+
+
+def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
+    full = change.identity.kind == "full"
+    return Step(
+        (alter_identity(change.table, change.identity), *note),
+        lock=f"ACCESS EXCLUSIVE on {change.table}, for a moment: everyone waits while it waits",
+        cost="every UPDATE and DELETE writes the whole old row to the log"
+        if full
+        else "an UPDATE that changes one of the columns writes their old values to the log",
+        undo=alter_identity(change.table, change.before),
+        why=f"the old rows of {change.table} must carry {', '.join(sorted(change.needed)) or 'a key'}",
+    )
+
+
+def _add_tables(
+    tables: Sequence[IdentityFacts],
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+) -> tuple[Step, ...]:
+    leaves: dict[TableName, set[TableName]] = {}
+    for facts in tables:
+        leaves.setdefault(facts.root, set()).add(facts.table)
+    missing = [
+        root
+        for root, parts in sorted(leaves.items())
+        if existing is None or not existing.publishes(root, frozenset(parts))
+    ]
+    if not missing:
+        return ()
+    names = ", ".join(quoted(name) for name in missing)
+    add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {names}"
+    undo = f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {names}"
+    why = f"changes of {', '.join(map(str, missing))} are to be read"
+    if slot is None:
+        lock = "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
+        return (Step((add,), lock, "their changes are decoded and sent", undo, why),)
+    # The slot would lose what open transactions wrote before: the lock waits until they have ended.
+    statements = (f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE", add)
+    lock = "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
+    return (Step(statements, lock, "their changes are decoded and sent", undo, why),)

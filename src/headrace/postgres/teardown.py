@@ -1,0 +1,98 @@
+"""How is everything taken back that Headrace made in the database? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.model import TableName
+from headrace.postgres.identity import IdentityFacts, alter_identity
+from headrace.postgres.publication import Identity, PublicationFacts
+from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.slot import SlotFacts
+from headrace.postgres.steps import SetupPlan, Step, drop_index
+
+
+def plan_teardown(
+    tables: Sequence[IdentityFacts], *, publication: PublicationFacts | None, slot: SlotFacts | None
+) -> SetupPlan:
+    """Plan to take everything back that Headrace made: slot, publication, identities, indexes.
+
+    Args:
+        tables: `read_identities` of the tables in the publication's record.
+        publication: dropped, and its record undone, only where Headrace made it.
+        slot: dropped where it exists.
+    """
+    steps = () if slot is None else (_drop_slot(slot.name),)
+    if publication is None:
+        return SetupPlan(steps)
+    if publication.record is None:
+        stays = f"the publication {identifier(publication.name)} was made by someone else and stays"
+        return SetupPlan(steps, warnings=(stays,))
+    found = {facts.table: facts.current for facts in tables}
+    restored: list[Step] = []
+    warnings: list[str] = []
+    for name, (before, after) in sorted(publication.record.identities.items()):
+        current = found.get(name, before)
+        if current == after != before:
+            restored.append(_restore(name, before, after))
+        elif current != before:
+            warnings.append(f"the replica identity of {name} was altered by someone else and stays")
+    dropped = tuple(_drop_made(index) for index in sorted(publication.record.indexes))
+    emptied = (_empty(publication),) if publication.members else ()
+    last = _drop_publication(publication.name)
+    return SetupPlan((*steps, *emptied, *restored, *dropped, last), warnings=tuple(warnings))
+
+
+def _drop_slot(name: str) -> Step:
+    return Step(
+        (f"SELECT pg_drop_replication_slot({literal(name)})",),
+        lock="none",
+        cost="changes from now on are not kept; the documents must be seeded again",
+        undo="none",
+        why=f"the slot {name} keeps the server's log",
+    )
+
+
+def _restore(name: TableName, before: Identity, after: Identity) -> Step:
+    return Step(
+        (alter_identity(name, before),),
+        lock=f"ACCESS EXCLUSIVE on {name}, for a moment: everyone waits while it waits",
+        cost="none",
+        undo=alter_identity(name, after),
+        why=f"the replica identity of {name} was {before.kind}",
+    )
+
+
+def _empty(publication: PublicationFacts) -> Step:
+    """Unpublish before identities go back, or writers of tables without a key would fail."""
+    names = ", ".join(quoted(name) for name in sorted(publication.members))
+    named = identifier(publication.name)
+    return Step(
+        (f"ALTER PUBLICATION {named} DROP TABLE {names}",),
+        lock="SHARE UPDATE EXCLUSIVE on the tables: nobody waits",
+        cost="none",
+        undo=f"ALTER PUBLICATION {named} ADD TABLE {names}",
+        why="the tables are no longer read",
+    )
+
+
+def _drop_made(index: TableName) -> Step:
+    return Step(
+        (drop_index(index),),
+        lock="SHARE UPDATE EXCLUSIVE: writers go on",
+        cost="none",
+        undo="`headrace setup`",
+        why=f"the index {index} was made by Headrace",
+        alone=True,
+    )
+
+
+def _drop_publication(name: str) -> Step:
+    return Step(
+        (f"DROP PUBLICATION {identifier(name)}",),
+        lock="none",
+        cost="none",
+        undo="`headrace setup`",
+        why="the publication was made by Headrace",
+    )

@@ -1,0 +1,78 @@
+"""The shop's own files fit the shop's tables, and so does what would be suggested for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.resources import as_file, files
+from pathlib import Path
+
+import pytest
+
+from headrace.catalog import (
+    Catalog,
+    findings,
+    list_tables,
+    read_catalog,
+    suggest_deployment,
+    suggest_schema,
+)
+from headrace.config import load_deployment
+from headrace.model import TableName
+from headrace.postgres.session import ReadSession
+from headrace.spec import load_schema
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.shop import create_shop
+
+
+@pytest.fixture(scope="module")
+def catalog(postgres: EmbeddedPostgres) -> Iterator[Catalog]:
+    url = postgres.create_database("catalog_shop")
+    create_shop(url, users=5)
+    with ReadSession(url) as session:
+        yield read_catalog(session, list_tables(session))
+
+
+@pytest.mark.parametrize("name", ["users", "orders", "products"])
+def test_the_shops_schemas_fit_its_tables(catalog: Catalog, name: str) -> None:
+    with as_file(files("headrace.testing.shop") / f"{name}.schema.yml") as file:
+        spec = load_schema(file, name)
+    assert [str(finding.error) for finding in findings(spec, catalog)] == []
+
+
+def test_every_table_of_the_shop_gets_files_that_load_and_fit(catalog: Catalog, tmp_path: Path) -> None:
+    for root in catalog.tables:
+        schema = tmp_path / f"{root.name}.schema.yml"
+        schema.write_text(suggest_schema(catalog, root))
+        spec = load_schema(schema, root.name)
+        assert [finding for finding in findings(spec, catalog) if finding.level == "error"] == []
+        config = tmp_path / f"{root.name}.toml"
+        config.write_text(suggest_deployment("postgresql://u:p@h/d", "http://h:9200", root, schema.name))
+        assert [entry.name for entry in load_deployment(config, {}).enabled] == [root.name]
+
+
+def test_a_suggestion_reads_well(catalog: Catalog) -> None:
+    """What a newcomer sees first; a junction with a number of its own is still only a link."""
+    text = suggest_schema(catalog, TableName("public", "products"))
+    head, _, rest = text.partition("\n\n  # ")
+    assert head.splitlines()[:8] == [
+        "# Documents of products: one for each row. Take out what a search does not need.",
+        "version: 1",
+        "table: products",
+        "primary_key: id",
+        "",
+        "fields:",
+        "  - long: id",
+        "    required: true",
+    ]
+    link = rest[rest.index("the rows of tags") :]
+    assert link.splitlines()[:9] == [
+        "the rows of tags that product_tags links to this one",
+        "  - many_to_many: tags",
+        "    table: tags",
+        "    primary_key: id",
+        "    through:",
+        "      table: product_tags",
+        "      left_key: product_id",
+        "      right_key: tag_id",
+        "    fields:",
+    ]

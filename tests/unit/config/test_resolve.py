@@ -1,0 +1,169 @@
+"""Where a value comes from: a reference, a reserved variable, the file; in this order."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from pathlib import Path
+
+import pytest
+
+from headrace.config import ConfigErrors, Resolved, Secret, load_deployment, resolve, suggest_deployment
+
+SINK = '\n[sinks.primary]\ntype = "opensearch"\n'
+
+
+def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> Resolved:
+    file = folder / "headrace.toml"
+    file.write_text('[source]\ntype = "postgres"\n' + text)
+    return resolve(load_deployment(file, environ or {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "url"),
+    [
+        ('connection_url = "postgres://a/b"', {}, "postgres://a/b"),
+        ('connection_url = "host=a dbname=b"', {}, "host=a dbname=b"),
+        ('connection_url = "postgres://a/b"', {"DATABASE_URL": "postgres://c/d"}, "postgres://c/d"),
+        ('connection_url = "postgres://a/b"', {"DATABASE_URL": ""}, "postgres://a/b"),
+        ("", {"DATABASE_URL": "postgres://c/d"}, "postgres://c/d"),
+        (
+            'connection_url = { env = "X" }',
+            {"X": "postgres://x", "DATABASE_URL": "postgres://c"},
+            "postgres://x",
+        ),
+        ('connection_url = { database = "d" }', {}, "postgresql://postgres@127.0.0.1:5432/d"),
+        ('connection_url = { database = "d" }', {"DATABASE_URL": "postgres://c/d"}, "postgres://c/d"),
+        (
+            'connection_url = { host = "h", port = 1, user = "a@b", password = "p:/ %", database = "d e" }',
+            {},
+            "postgresql://a%40b:p%3A%2F%20%25@h:1/d%20e",
+        ),
+        (
+            'connection_url = { database = "d", password = { env = "PW" } }',
+            {"PW": "s&?#"},
+            "postgresql://postgres:s%26%3F%23@127.0.0.1:5432/d",
+        ),
+        ('connection_url = { database = "d", host = "::1" }', {}, "postgresql://postgres@[::1]:5432/d"),
+        (
+            'connection_url = { database = "d", host = "/run/pg" }',
+            {},
+            "postgresql://postgres@%2Frun%2Fpg:5432/d",
+        ),
+    ],
+)
+def test_the_database(tmp_path: Path, text: str, environ: dict[str, str], url: str) -> None:
+    assert resolved(tmp_path, text, environ).database_url.reveal() == url
+
+
+URL = 'connection_url = "postgres://a/b"'
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "expected"),
+    [
+        ('url = "http://a:1"', {}, ("http://a:1", None, None)),
+        ('url = "http://a:1"', {"PRIMARY_OPENSEARCH_URL": "http://b:2"}, ("http://b:2", None, None)),
+        (
+            'url = {env = "U"}',
+            {"U": "http://u", "PRIMARY_OPENSEARCH_URL": "http://b"},
+            ("http://u", None, None),
+        ),
+        (
+            "",
+            {
+                "PRIMARY_OPENSEARCH_URL": "http://b",
+                "PRIMARY_OPENSEARCH_USERNAME": "u",
+                "PRIMARY_OPENSEARCH_PASSWORD": "p",
+            },
+            ("http://b", "u", "p"),
+        ),
+        ('url = "https://u%40:p%3A@h:9200/search/"', {}, ("https://h:9200/search", "u@", "p:")),
+        ('url = "https://u:p@h"\nusername = "v"\npassword = "q"', {}, ("https://h", "v", "q")),
+    ],
+)
+def test_a_cluster(
+    tmp_path: Path, text: str, environ: dict[str, str], expected: tuple[str | None, ...]
+) -> None:
+    found = resolved(tmp_path, URL + SINK + text, environ).endpoints["primary"]
+    revealed = [None if secret is None else secret.reveal() for secret in (found.username, found.password)]
+    assert (found.url, *revealed) == expected
+
+
+def test_an_override_is_reported(tmp_path: Path) -> None:
+    environ = {"DATABASE_URL": "postgres://x", "PRIMARY_OPENSEARCH_USERNAME": "u"}
+    assert resolved(tmp_path, URL + SINK + 'url = "http://a"', environ).overridden == ("DATABASE_URL",)
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "said"),
+    [
+        ("", {}, "source.connection_url has no value. Write it into the file, or set DATABASE_URL."),
+        ('connection_url = { env = "X" }', {}, "the environment variable X, which is not set. Set X."),
+        ('connection_url = { env = "X" }', {"X": "secret"}, "source.connection_url is no connection string"),
+        (URL + SINK, {}, "sinks.primary.url has no value"),
+        (URL + SINK + 'url = "h:9200"', {}, "sinks.primary.url is no address of a cluster"),
+        (URL + SINK + 'url = "http://h:x"', {}, "sinks.primary.url is no address of a cluster"),
+        (URL + SINK + 'url = "http://h"\npassword = {env = "P"}', {}, "sinks.primary.password refers to"),
+    ],
+)
+def test_what_is_missing(tmp_path: Path, text: str, environ: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigErrors) as raised:
+        resolved(tmp_path, text, environ)
+    [error] = raised.value.errors
+    assert said in str(error)
+    assert "secret" not in str(error)
+
+
+def test_loading_needs_no_variable_and_keeps_only_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text('[source]\ntype = "postgres"\nconnection_url = { env = "X" }')
+    assert load_deployment(file, {}).environment == {}
+    assert set(load_deployment(file, {"X": "1", "OTHER": "2"}).environment) == {"X"}
+
+
+def test_a_secret_prints_asterisks_wherever_it_is_printed(caplog: pytest.LogCaptureFixture) -> None:
+    secret = Secret("hunter2")
+    logging.getLogger("test").warning("%s %r", secret, {"password": secret})
+    shown = f"{secret} {secret:>20} {secret!r} {[secret]}" + caplog.text
+    assert "hunter2" not in shown
+    assert pickle.loads(pickle.dumps(secret)).reveal() == "hunter2"
+    assert secret == Secret("hunter2")
+    assert secret != Secret("hunter3")
+
+
+def test_a_deployment_prints_no_secret_and_pickles(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        '[source]\ntype = "postgres"\nconnection_url = "postgres://u:hunter2@h/d"'
+        + SINK
+        + 'url = "http://h"\npassword = "hunter2"'
+    )
+    deployment = load_deployment(file, {"PRIMARY_OPENSEARCH_USERNAME": "hunter2"})
+    values = resolve(deployment)
+    shown = f"{deployment} {deployment!r} {deployment.model_dump_json()} {values} {values.endpoints}"
+    assert "hunter2" not in shown
+    assert resolve(pickle.loads(pickle.dumps(deployment))) == values
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("postgresql://u@h/d", True),
+        ("host=h dbname=d", True),
+        ("postgresql://u:hunter2@h/d", False),
+        ("postgresql://u@h/d?password=hunter2", False),
+        ("host=h password = hunter2", False),
+        ("postgresql://u:hunter2@[h/d", False),
+    ],
+)
+def test_a_suggestion_holds_no_password_and_loads(tmp_path: Path, url: str, kept: bool) -> None:
+    (tmp_path / "users.schema.yml").touch()
+    text = suggest_deployment(url, {"users": "users.schema.yml"}, opensearch_url="https://u:hunter2@h:9200")
+    file = tmp_path / "headrace.toml"
+    file.write_text(text)
+    deployment = load_deployment(file, {})
+    assert "hunter2" not in text
+    assert (url in text) is kept
+    assert [entry.name for entry in deployment.enabled] == ["users"]
+    assert 'env = "PRIMARY_OPENSEARCH_PASSWORD"' in text

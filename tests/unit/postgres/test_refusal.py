@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import psycopg
+import pytest
+
+from headrace.errors import Kind, Retry
+from headrace.postgres.connection import connection_error, with_defaults
+from headrace.postgres.quoting import replication_literal
+from headrace.postgres.refusal import refusal
+
+URL = "postgresql://me:secret@db.example:5433/shop"
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "streaming", "kind"),
+    [
+        (None, "server closed the connection unexpectedly", True, Kind.CONNECTION),
+        ("57P01", "terminating connection due to administrator command", True, Kind.CONNECTION),
+        ("42501", "must be superuser or replication role", False, Kind.PRIVILEGE),
+        ("55006", 'replication slot "s" is active for PID 7', False, Kind.SLOT_IN_USE),
+        ("53400", "all replication slots are in use", False, Kind.NO_FREE_SLOT),
+        ("42704", 'replication slot "s" does not exist', False, Kind.SLOT_UNKNOWN),
+        ("42704", 'publication "p" does not exist', True, Kind.PUBLICATION),
+        ("42704", "Publikation »p« existiert nicht", True, Kind.PUBLICATION),
+        ("42710", 'replication slot "s" already exists', False, Kind.CONFIG),
+        ("55000", 'can no longer get changes from replication slot "s"', False, Kind.SLOT_LOST),
+        ("55000", "cannot read; This slot has been invalidated because …", False, Kind.SLOT_LOST),
+        ("55000", "logical decoding requires wal_level >= logical", False, Kind.WAL_LEVEL),
+        ("XX000", "could not read", True, Kind.DATABASE),
+    ],
+)
+def test_a_refusal_is_told_by_its_state_first(
+    state: str | None, message: str, streaming: bool, kind: Kind
+) -> None:
+    error = refusal(state, message, place="db:1/x", slot="s", streaming=streaming)
+    assert error.kind is kind
+    assert "\n" not in str(error)
+    assert error.remedy or kind in {Kind.CONNECTION, Kind.DATABASE}
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ('FATAL: password authentication failed for user "me"', Kind.AUTHENTICATION),
+        ('FATAL: role "me" does not exist', Kind.AUTHENTICATION),
+        ('FATAL: no pg_hba.conf entry for host "1.2.3.4"', Kind.AUTHENTICATION),
+        ('FATAL: database "shop" does not exist', Kind.CONFIG),
+        ("server does not support SSL, but SSL was required", Kind.CONFIG),
+        ('connection is bad: invalid sslmode value: "bogus"', Kind.CONFIG),
+        ("connection refused\n\tIs the server running on that host?", Kind.CONNECTION),
+        ("FATAL: the database system is starting up", Kind.CONNECTION),
+        ("FATAL: sorry, too many clients already", Kind.CONNECTION),
+    ],
+)
+def test_only_what_waiting_cures_is_tried_again(text: str, kind: Kind) -> None:
+    error = connection_error(psycopg.OperationalError(text), URL)
+    assert error.kind is kind
+    assert (error.retry is Retry.BACK_OFF) == (kind is Kind.CONNECTION)
+    assert "db.example:5433/shop" in str(error)
+    assert "secret" not in str(error)
+    assert "\n" not in str(error)
+
+
+def test_the_url_decides_over_our_defaults_but_not_over_the_encoding() -> None:
+    text = with_defaults(URL + "?connect_timeout=3&sslmode=verify-full&client_encoding=latin1")
+    assert "connect_timeout=3" in text
+    assert "sslmode=verify-full" in text
+    assert "client_encoding=UTF8" in text
+
+
+def test_a_literal_of_the_replication_grammar_doubles_quotes_and_keeps_backslashes() -> None:
+    assert replication_literal('"a\\\'b"') == "'\"a\\''b\"'"

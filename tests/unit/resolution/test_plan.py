@@ -1,0 +1,136 @@
+import pickle
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.resolution import plan_resolution, required_columns
+from headrace.resolution.plan import Route
+from headrace.spec.tree import AggregateField, Field, IndexSpec, JoinField, Through
+from unit.assembly.shop import PLACE, SHOP, catalog, name, table
+
+
+def index(*fields: Field, table: str = "users", key: tuple[str, ...] = ("id",)) -> IndexSpec:
+    return IndexSpec("index", name(table), key, fields, PLACE)
+
+
+def routes(spec: IndexSpec, table_name: str) -> tuple[Route, ...]:
+    return plan_resolution([spec], SHOP).routes[name(table_name)]
+
+
+PRODUCT = JoinField("product", "belongs_to", name("products"), ("sku",), (), PLACE, column=("product_sku",))
+ITEMS = JoinField(
+    "items",
+    "has_many",
+    name("items"),
+    ("order_id", "pos"),
+    (PRODUCT,),
+    PLACE,
+    foreign_key=("order_id",),
+)
+ORDERS = JoinField("orders", "has_many", name("orders"), ("id",), (ITEMS,), PLACE, foreign_key=("user_id",))
+TAGS = JoinField(
+    "tags",
+    "many_to_many",
+    name("tags"),
+    ("name",),
+    (),
+    PLACE,
+    through=Through(name("user_tags"), "user_id", "tag_name"),
+)
+BOSS = JoinField("boss", "belongs_to", name("users"), ("id",), (), PLACE, column=("boss_id",))
+
+
+def test_a_root_and_its_children_need_no_query() -> None:
+    spec = index(ORDERS)
+    assert routes(spec, "users") == (Route("index", ("id",), None),)
+    assert routes(spec, "orders") == (Route("index", ("user_id",), None),)
+
+
+def test_a_grandchild_asks_its_parent() -> None:
+    assert routes(index(ORDERS), "items") == (
+        Route(
+            "index",
+            ("order_id",),
+            'SELECT DISTINCT h1."user_id"::text\n'
+            "FROM unnest($1::text[]) AS v (v1)\n"
+            'JOIN "public"."orders" AS h1 ON h1."id" = v.v1::pg_catalog."int8"',
+        ),
+    )
+
+
+def test_a_row_that_others_point_at_asks_them() -> None:
+    assert routes(index(ORDERS), "products") == (
+        Route(
+            "index",
+            ("sku",),
+            'SELECT DISTINCT h2."user_id"::text\n'
+            "FROM unnest($1::text[]) AS v (v1)\n"
+            'JOIN "public"."items" AS h1 ON h1."product_sku" = v.v1::pg_catalog."varchar"\n'
+            'JOIN "public"."orders" AS h2 ON h2."id" = h1."order_id"',
+        ),
+    )
+
+
+def test_a_junction_leads_by_its_left_key_and_the_related_row_through_it() -> None:
+    spec = index(TAGS)
+    assert routes(spec, "user_tags") == (Route("index", ("user_id",), None),)
+    (related,) = routes(spec, "tags")
+    assert related.statement is not None
+    assert 'h1."tag_name" OPERATOR("public".=) v.v1::public.citext' in related.statement
+    assert related.statement.startswith('SELECT DISTINCT h1."user_id"::text')
+
+
+def test_a_self_reference_leads_by_both_ends() -> None:
+    own, referred = routes(index(BOSS), "users")
+    assert own == Route("index", ("id",), None)
+    assert referred.columns == ("id",)
+    assert referred.statement is not None
+    assert 'h1."boss_id" = v.v1' in referred.statement
+
+
+def test_an_aggregate_leads_as_a_join_does() -> None:
+    aggregate = AggregateField("n", "count", name("orders"), PLACE, foreign_key=("user_id",))
+    assert routes(index(aggregate), "orders") == (Route("index", ("user_id",), None),)
+
+
+def test_a_key_of_another_kind_is_looked_up_in_the_parent() -> None:
+    """A text that means a number need not be written as the number's key is."""
+    other = catalog(
+        table("users", "id:int8", "id"),
+        table("visits", "id:int8 who:numeric", "id"),
+    )
+    visits = AggregateField("n", "count", name("visits"), PLACE, foreign_key=("who",))
+    (route,) = plan_resolution([index(visits)], other).routes[name("visits")]
+    assert route.statement is not None
+    assert 'SELECT DISTINCT h1."id"::text' in route.statement
+
+
+def test_a_partition_arrives_under_its_own_name_too() -> None:
+    plan = plan_resolution([index(ORDERS)], SHOP)
+    assert plan.routes[name("items_1")] == plan.routes[name("items")]
+
+
+def test_the_plan_crosses_to_a_worker() -> None:
+    plan = plan_resolution([index(ORDERS, TAGS, BOSS)], SHOP)
+    assert pickle.loads(pickle.dumps(plan)) == plan
+
+
+def test_old_rows_must_carry_what_leads_upwards_and_no_more() -> None:
+    required = required_columns([index(ORDERS, TAGS, BOSS)], SHOP)
+    assert {str(one): value.columns for one, value in required.items()} == {
+        "users": ("id",),
+        "orders": ("user_id",),
+        "items": ("order_id",),
+        "products": ("sku",),
+        "tags": ("name",),
+        "user_tags": ("user_id",),
+    }
+    assert required[TableName("public", "items")].why == "order_id leads to orders for index.orders.items"
+
+
+def test_an_unknown_column_names_its_place() -> None:
+    wrong = JoinField("x", "has_many", name("orders"), ("id",), (), PLACE, foreign_key=("nope",))
+    with pytest.raises(HeadraceError, match=r":3:5: table orders has no column nope") as caught:
+        plan_resolution([index(wrong)], SHOP)
+    assert caught.value.kind is Kind.SCHEMA

@@ -1,0 +1,84 @@
+import pyarrow as pa
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.resolution.values import has_truncate, lead_values, tables_of
+
+TABLE = TableName("public", "t")
+Side = dict[str, str | None] | None
+
+
+def changes(*rows: tuple[str, Side, Side], table: str | None = "t") -> pa.Table:
+    return pa.Table.from_pylist(
+        [
+            {
+                "schema": "public",
+                "table": table,
+                "op": op,
+                "before": None if before is None else list(before.items()),
+                "after": None if after is None else list(after.items()),
+                "_commit_lsn": 1,
+                "_commit_seq": 1,
+            }
+            for op, before, after in rows
+        ],
+        schema=CHANGES_SCHEMA,
+    )
+
+
+CASES = {
+    "insert": (("c", None, {"a": "1"}), {("1",)}),
+    "delete": (("d", {"a": "1"}, None), {("1",)}),
+    "moved": (("u", {"a": "1", "z": None}, {"z": "0", "a": "2"}), {("1",), ("2",)}),
+    "no old side": (("u", None, {"a": "2"}), {("2",)}),
+    "old side of other columns": (("u", {"id": "5"}, {"a": "2"}), {("2",)}),
+    "unchanged TOAST": (("u", {"a": "1"}, {"b": "2"}), {("1",)}),
+    "became null": (("u", {"a": "1"}, {"a": None}), {("1",)}),
+    "was null": (("u", {"a": None}, {"a": "1"}), {("1",)}),
+    "null on both sides": (("d", {"a": None}, None), set()),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_old_and_new_values_both_count(case: str) -> None:
+    row, expected = CASES[case]
+    assert set(lead_values(changes(row), TABLE, ("a",))) == expected
+
+
+def test_a_key_of_several_columns_is_taken_side_by_side() -> None:
+    rows = changes(
+        ("u", {"a": "1", "b": "x"}, {"a": "2", "b": "y"}),
+        ("u", {"a": "1"}, {"a": "3", "b": "z"}),
+        ("u", {"a": "1", "b": "x"}, {"a": "9", "b": None}),
+    )
+    assert sorted(lead_values(rows, TABLE, ("b", "a"))) == [("x", "1"), ("y", "2"), ("z", "1"), ("z", "3")]
+
+
+def test_each_value_comes_once_also_from_a_slice() -> None:
+    rows = changes(*(("c", None, {"b": "0", "a": str(number % 3)}) for number in range(30)))
+    assert sorted(lead_values(rows, TABLE, ("a",))) == [("0",), ("1",), ("2",)]
+    assert sorted(lead_values(rows.slice(4, 2), TABLE, ("a",))) == [("1",), ("2",)]
+
+
+@pytest.mark.parametrize("op", ["c", "d"])
+def test_a_column_on_neither_side_is_an_error_never_skipped(op: str) -> None:
+    fine, short = {"a": "1", "id": "1"}, {"id": "2"}
+    rows = changes(("d", fine, None), (op, short if op == "d" else None, short if op == "c" else None))
+    with pytest.raises(HeadraceError, match="table t does not carry its column a") as caught:
+        lead_values(rows, TABLE, ("a",))
+    assert caught.value.kind is Kind.REPLICA_IDENTITY
+    assert "REPLICA IDENTITY FULL" in caught.value.remedy
+
+
+def test_rows_are_told_apart_by_table_and_progress_belongs_to_none() -> None:
+    together = pa.concat_tables(
+        [
+            changes(("c", None, {"a": "1"})),
+            changes(("t", None, None), table="u"),
+            changes(("progress", None, None), table=None),
+        ]
+    )
+    found = tables_of(together)
+    assert {one.name: rows.num_rows for one, rows in found.items()} == {"t": 1, "u": 1}
+    assert {one.name: has_truncate(rows) for one, rows in found.items()} == {"t": False, "u": True}

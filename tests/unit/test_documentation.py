@@ -1,0 +1,65 @@
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace.config import load_deployment
+from headrace.errors import POLICIES, Kind, Retry
+from headrace.spec import language, load_schema
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+_ROW = re.compile(r"^\| `HEADRACE_(?P<kind>[A-Z_]+)` \| (?P<exit>\d)(?P<waits>, waits)? \|", re.MULTILINE)
+
+
+def test_every_error_code_is_explained_with_its_exit_code_and_whether_it_is_retried() -> None:
+    explained = {
+        match["kind"]: (int(match["exit"]), match["waits"] is not None)
+        for match in _ROW.finditer((ROOT / "docs/operations.md").read_text())
+    }
+    raised = {kind.value: (POLICIES[kind].exit_code, POLICIES[kind].retry is Retry.BACK_OFF) for kind in Kind}
+    assert explained == raised
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?://)([^)#]+)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/decisions/*.md")), ids=lambda page: page.stem)
+def test_a_decision_is_short(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= 25
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_schema_file_of_the_readme_is_one(tmp_path: Path) -> None:
+    [text] = blocks("README.md", "yaml")
+    file = tmp_path / "users.schema.yml"
+    file.write_text(text)
+    assert {table.name for table in load_schema(file, "users").tables()} == {
+        "users",
+        "profiles",
+        "orders",
+        "order_items",
+    }
+
+
+def test_the_deployment_file_of_the_documentation_is_one(tmp_path: Path) -> None:
+    [text] = blocks("docs/configuration.md", "toml")
+    file = tmp_path / "headrace.toml"
+    file.write_text(text)
+    (tmp_path / "users.schema.yml").touch()
+    deployment = load_deployment(file, {})
+    assert [entry.name for entry in deployment.enabled] == ["users"]
+    assert deployment.variables() >= {"SHOP_DATABASE", "SEARCH_PASSWORD"}
+
+
+def test_every_type_and_operator_of_the_schema_language_is_documented() -> None:
+    prose = re.sub(r"^```.*?^```", "", (ROOT / "docs/schema.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    written = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`\n]+)`", prose))))
+    assert set(language.TAGS) - written == set()
+    assert set(language.FILTER_OPS) - written == set()
