@@ -209,9 +209,10 @@ class ChangeBuffer:
             chunks = [batch for batch, _ in self._chunks]
         return [part for batch in chunks for part in _between(batch, start, end)]
 
-    def release(self, offset: Offset) -> None:
-        """Forget everything up to `offset`."""
+    def release(self, offset: Offset) -> bool:
+        """Forget everything up to `offset`; whether there was a commit to forget."""
         with self._changed:
+            known = len(self._marks)
             self._released = max(self._released, offset, key=lambda known: known.order)
             while self._marks and self._marks[0].offset.order <= offset.order:
                 self._base = self._marks.popleft()
@@ -219,6 +220,7 @@ class ChangeBuffer:
                 _, size = self._chunks.popleft()
                 self._held -= size
             self._changed.notify_all()
+            return len(self._marks) < known
 
 
 def _positions(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from headrace.capture.translation import Translation
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
+from headrace.model.failpoints import reach
 from headrace.pgoutput import Keepalive, decode_frame, decode_message, encode_status
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection, replication_connection
@@ -78,6 +79,7 @@ class ChangeStream:
         self._translation = Translation(start, settings.tables, settings.needed)
         self._ends: list[End] = []
         self._confirmed: Lsn = start.lsn
+        self._released = False
         self._received: Lsn = start.lsn
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self._idle_since = time.monotonic()
@@ -102,7 +104,7 @@ class ChangeStream:
     def confirm(self, offset: Offset) -> None:
         """Everything up to `offset` is durable: its transactions may be forgotten by both sides."""
         self._confirmed = max(self._confirmed, offset.lsn)
-        self._buffer.release(offset)
+        self._released = self._buffer.release(offset)
 
     def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:
         """Where the next batch ends; `start` itself where none can end within `timeout` seconds.
@@ -297,3 +299,5 @@ class ChangeStream:
             )
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
+            if self._released:
+                reach("confirmed")

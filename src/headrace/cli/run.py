@@ -141,9 +141,7 @@ class Run:
         for warning in inspection.setup.warnings:
             terminal.warn(warning)
         self._board.warned(inspection.setup.warnings)
-        execute_plan(
-            inspection.setup, connection, lambda step: terminal.say(f"{step.why}: {step.statements[-1]}")
-        )
+        execute_plan(inspection.setup, connection, lambda step: terminal.say(f"set-up: {step.why}"))
 
     def _first_seeding(
         self, spark: LocalSpark, connection: Connection, inspection: Inspection, seeding: Seeding

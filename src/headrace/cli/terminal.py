@@ -46,3 +46,12 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda finished: bar.update(task, completed=finished)
+
+
+@contextlib.contextmanager
+def download(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar that appears with the first report of (finished, all)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True) as bar:
+        task = bar.add_task(title, total=None, visible=False)
+        yield lambda finished, total: bar.update(task, completed=finished, total=total, visible=True)

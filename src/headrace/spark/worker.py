@@ -73,9 +73,9 @@ class Worker:
                 attempt,
                 ReadSession(self._work.connections.database, snapshot=snapshot) as session,
             ):
-                check_filenode(session, part)
                 assembler = Assembler(session, plan.specs[index], plan.catalog)
                 result = self._writer.write(assembler.assemble_range(part, version))
+                check_filenode(session, part)
         reach("range")
         return self._accepted(index, result)
 

@@ -64,6 +64,12 @@ def parse_line(line: str) -> Jar:
     return Jar(group, artifact, version, classifier, sha256)
 
 
+def opensearch_present(environ: Mapping[str, str]) -> bool:
+    """Whether all jars are in the cache already."""
+    folder = cache_folder(environ) / RELEASE
+    return all((folder / jar.file).is_file() for jar in pinned_jars())
+
+
 def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress | None = None) -> Path:
     """The folder with all jars; they are fetched (86 MB) if it is not there yet.
 
@@ -72,7 +78,7 @@ def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress |
     """
     jars = pinned_jars()
     folder = cache_folder(environ) / RELEASE
-    if all((folder / jar.file).is_file() for jar in jars):
+    if opensearch_present(environ):
         return folder
     ivy = _ivy_jar()
     report = progress or (lambda _done, _all: None)

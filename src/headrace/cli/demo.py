@@ -1,0 +1,252 @@
+"""`headrace demo`: the whole story on this machine, with real servers of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from rich.markup import escape
+from rich.table import Table
+
+from headrace.assembly import Assembler
+from headrace.catalog import read_catalog
+from headrace.cli import terminal
+from headrace.cli.project import Here, Project, open_project
+from headrace.cli.run import Run, RunOptions
+from headrace.cli.stopping import Stopped, Stopping
+from headrace.cli.story import SCENES, Scene
+from headrace.config.cache import cache_folder
+from headrace.errors import HeadraceError
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.session import ReadSession
+from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.contents import document
+from headrace.snapshot import plan_ranges
+from headrace.status.board import StatusBoard
+from headrace.status.server import StatusServer
+from headrace.testing import oracle
+from headrace.testing.jars import DOWNLOAD_MB, opensearch_present
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.shop import INDEXES, create_shop, write_deployment
+from headrace.testing.workload import Workload
+
+_PATIENCE_SECONDS = 60.0
+_LOOK_SECONDS = 0.002
+_PAUSE_SECONDS = 0.4
+_WHOLE = 1 << 30
+
+
+@dataclass
+class Telling:
+    """How the story went; `wrong` is None until it is told to its end."""
+
+    latencies: list[float] = field(default_factory=list)
+    wrong: list[str] | None = None
+    error: HeadraceError | None = None
+
+
+def clean_up() -> None:
+    """Remove what the demo has downloaded."""
+    folder = cache_folder(os.environ)
+    if folder.is_dir():
+        shutil.rmtree(folder)
+        terminal.done(f"removed {folder}")
+    else:
+        terminal.done("nothing to remove")
+
+
+def run_demo(*, once: bool, users: int, log_level: str) -> bool:
+    """Tell the story; with `once`, whether every index was right at its end.
+
+    Raises:
+        HeadraceError: what keeps the demo from running.
+    """
+    stopping = Stopping()
+    stopping.install()
+    telling = Telling()
+    try:
+        with _servers(stopping) as (postgres, opensearch), _folder() as folder:
+            with stopping.interrupting():
+                url = postgres.create_database("shop")
+                took = create_shop(url, users=users)
+                terminal.done(f"a shop with {users:,} users in {took:.1f} s")
+                config = write_deployment(folder, url, opensearch.url)
+                terminal.say('replica_identity is "auto" here: Headrace sets what its documents need')
+                project = open_project(config, os.environ)
+            _follow(project, stopping, telling, once=once, log_level=log_level)
+    except Stopped:
+        pass
+    terminal.done("stopped; nothing is left running")
+    if telling.error is not None:
+        raise telling.error
+    return not once or telling.wrong == []
+
+
+@contextlib.contextmanager
+def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpenSearch]]:
+    with contextlib.ExitStack() as stack:
+        with stopping.interrupting():
+            postgres = stack.enter_context(EmbeddedPostgres())
+            terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
+            if not opensearch_present(os.environ):
+                folder = cache_folder(os.environ)
+                terminal.say(
+                    f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {folder} (headrace demo --clean)"
+                )
+            with terminal.download("OpenSearch") as report:
+                opensearch = stack.enter_context(EmbeddedOpenSearch(progress=report))
+            terminal.done(f"OpenSearch at {opensearch.url}")
+        yield postgres, opensearch
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _follow(project: Project, stopping: Stopping, telling: Telling, *, once: bool, log_level: str) -> None:
+    """Run the deployment; the story is told from another thread as soon as it is live."""
+    here = project.resolve()
+    board = StatusBoard(project.specs)
+    with StatusServer(board, "127.0.0.1:0") as status:
+        teller = threading.Thread(
+            target=_tell, args=(project, here, status.address, stopping, telling), kwargs={"once": once}
+        )
+        options = RunOptions(log_level=log_level)
+        try:
+            Run(project, here, board, stopping, options=options, on_live=teller.start).execute()
+        finally:
+            stopping.set()
+            if teller.ident is not None:
+                teller.join()
+
+
+def _tell(
+    project: Project, here: Here, status: str, stopping: Stopping, telling: Telling, *, once: bool
+) -> None:
+    client = Client(here.sink)
+    try:
+        _show_places(here, status)
+        with connect(here.database, application_name="headrace demo") as connection:
+            for scene in SCENES:
+                if stopping.is_set():
+                    return
+                telling.latencies.append(_play(scene, connection, client, stopping))
+                stopping.wait(_PAUSE_SECONDS)
+        telling.wrong = _verify(project, here)
+        _sum_up(telling)
+        if not once:
+            _keep_busy(here, stopping)
+    except HeadraceError as error:
+        telling.error = error
+    finally:
+        client.close()
+        if once or telling.error is not None:
+            stopping.set()
+
+
+def _show_places(here: Here, status: str) -> None:
+    table = Table(show_header=False, box=None, padding=(0, 2))
+    table.add_row("documents", f"{here.sink.urls[0]}/users/_search?pretty")
+    table.add_row("state", f"http://{status}/status")
+    table.add_row("metrics", f"http://{status}/metrics")
+    table.add_row("database", escape(f"psql '{here.database}'"))
+    terminal.out.print(table)
+    terminal.out.print()
+
+
+def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
+    """Commit the scene's transaction and wait for its document; the seconds from commit to document."""
+    begin = time.monotonic()
+    if scene.sql:
+        with connection.transaction():
+            for statement in scene.sql:
+                execute(connection, statement)
+        begin = time.monotonic()
+    found = document(client, scene.index, scene.id)
+    while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
+        if stopping.is_set():
+            break
+        time.sleep(_LOOK_SECONDS)
+        found = document(client, scene.index, scene.id)
+    took = time.monotonic() - begin
+    mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"
+    shown = json.dumps(scene.shown(found), ensure_ascii=False)
+    terminal.out.print(f"{mark} [bold]{escape(scene.title)}[/bold]")
+    for statement in scene.sql:
+        terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
+    terminal.out.print(
+        f"    {scene.index}/{scene.id} after [cyan]{1000 * took:,.0f} ms[/cyan]  {escape(_short(shown))}"
+    )
+    return took
+
+
+def _short(text: str, width: int = 110) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _verify(project: Project, here: Here) -> list[str]:
+    """Compare every index with a naive evaluation over plain SELECT * and with documents made afresh."""
+    wrong: list[str] = []
+    for name in INDEXES:
+        expected = oracle.expected_documents(here.database, name)
+        actual = oracle.actual_documents(here.sink.urls[0], project.prefix + name)
+        against_rows = oracle.differences(expected, actual)
+        against_rebuild = oracle.differences(_rebuilt(project, here, name), actual)
+        wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]
+        mark = "[red]✗[/red]" if against_rows or against_rebuild else "[green]✓[/green]"
+        terminal.out.print(
+            f"{mark} {name}: {len(actual):,} documents == a naive evaluation over SELECT * == a fresh rebuild"
+        )
+    for text in wrong:
+        terminal.out.print(f"    [red]{escape(text)}[/red]")
+    return wrong
+
+
+def _rebuilt(project: Project, here: Here, name: str) -> oracle.Documents:
+    """All documents of an index, assembled anew."""
+    spec = project.specs[name]
+    with ReadSession(here.database) as session:
+        catalog = read_catalog(session, spec.tables())
+        assembler = Assembler(session, spec, catalog)
+        return {
+            operation.id: json.loads(operation.body or b"", parse_float=Decimal)
+            for part in plan_ranges(session, catalog[spec.table], _WHOLE)
+            for operation in assembler.assemble_range(part, 0)
+        }
+
+
+def _sum_up(telling: Telling) -> None:
+    ordered = sorted(telling.latencies)
+    middle = ordered[len(ordered) // 2]
+    verdict = "every index is right" if not telling.wrong else "an index is WRONG"
+    terminal.out.print(
+        f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
+    )
+
+
+def _keep_busy(here: Here, stopping: threading.Event) -> None:
+    """Go on with random transactions until Ctrl-C."""
+    terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
+    workload = Workload(here.database, seed=1)
+    try:
+        while not stopping.wait(1.0):
+            workload.step()
+            ended = workload.done["commit"] + workload.done["rollback"]
+            terminal.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {ended:,} transactions")
+    finally:
+        workload.close()
