@@ -23,7 +23,7 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[EmbeddedOpenSearch]:
     """An OpenSearch node. Its indexes are shared: give your own a name of your own."""
-    with EmbeddedOpenSearch(heap="512m") as node:
+    with EmbeddedOpenSearch(heap="512m", short_lived=True) as node:
         yield node
 
 

@@ -34,7 +34,7 @@ _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.
 _SOCKET_PATH = 80
 _STATUS_LINE = 7
 _ATTEMPTS = 5
-_READY_WITHIN = 60.0
+_READY_WITHIN = 240.0
 _STOPPED_WITHIN = 60.0
 
 

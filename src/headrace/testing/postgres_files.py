@@ -108,6 +108,8 @@ def _copy(binaries: Path, to: Path) -> Path:
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.exists():
         shutil.copytree(libraries, to / libraries.name, symlinks=True)
+    for made in (to, to / package.name, copied):
+        made.chmod(0o755)  # whatever our umask is
     return copied / "bin"
 
 

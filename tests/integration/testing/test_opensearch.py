@@ -19,7 +19,7 @@ from headrace.testing.processes import living, until
 _CHILD = """
 import os, signal
 from headrace.testing.opensearch import EmbeddedOpenSearch
-node = EmbeddedOpenSearch(heap="256m").__enter__()
+node = EmbeddedOpenSearch(heap="256m", short_lived=True).__enter__()
 print(node._folder, node._process.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
