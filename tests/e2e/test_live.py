@@ -340,7 +340,7 @@ def test_a_nullable_foreign_key_is_set_and_unset(live: Headrace, shop: Shop) -> 
 
 
 def test_strange_text_arrives_as_it_is(live: Headrace, shop: Shop) -> None:
-    """Quotes, backslashes, control characters, other scripts, long text: in values, keys of json, lists."""
+    """Quotes, backslashes, control characters, other scripts, long text: in columns, json, lists."""
     user = shop.id(_VISIBLE_USER)
     with Workload(shop.url, seed=1) as workload:
         for _ in STRANGE:
@@ -351,7 +351,7 @@ def test_strange_text_arrives_as_it_is(live: Headrace, shop: Shop) -> None:
     for text in quoted:
         shop.run(
             f"UPDATE users SET name = left('{text}', 120), "
-            f"attributes = jsonb_build_object('{text}', '{text}'::text) WHERE id = {user}"
+            f"attributes = jsonb_build_object('note', '{text}'::text) WHERE id = {user}"
         )
         live.converges()
 
