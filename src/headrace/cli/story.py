@@ -49,10 +49,14 @@ SCENES: tuple[Scene, ...] = (
     Scene(
         "she orders; order and line in one transaction",
         (
-            "INSERT INTO orders (id, reference, user_id, status, total, placed_at) "
-            f"VALUES ({_NEW}, gen_random_uuid(), 1, 'paid', 99.50, now())",
-            "INSERT INTO order_items (id, order_id, product_id, position, quantity, unit_price) "
-            f"VALUES ({_NEW}, {_NEW}, 1, 1, 2, 49.75)",
+            (
+                "INSERT INTO orders (id, reference, user_id, status, total, placed_at) "
+                f"VALUES ({_NEW}, gen_random_uuid(), 1, 'paid', 99.50, now())"
+            ),
+            (
+                "INSERT INTO order_items (id, order_id, product_id, position, quantity, unit_price) "
+                f"VALUES ({_NEW}, {_NEW}, 1, 1, 2, 49.75)"
+            ),
         ),
         "users",
         "1",
@@ -118,8 +122,10 @@ SCENES: tuple[Scene, ...] = (
     Scene(
         "a transaction of 5,000 rows: everything is paid for once more",
         (
-            "INSERT INTO order_items (order_id, product_id, position, quantity, unit_price) "
-            f"SELECT {_NEW}, 1, 100 + i % 10000, 1, 0.01 FROM generate_series(1, 5000) i",
+            (
+                "INSERT INTO order_items (order_id, product_id, position, quantity, unit_price) "
+                f"SELECT {_NEW}, 1, 100 + i % 10000, 1, 0.01 FROM generate_series(1, 5000) i"
+            ),
         ),
         "orders",
         str(_NEW),
