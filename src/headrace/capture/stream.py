@@ -84,7 +84,7 @@ class ChangeStream:
         self._released = False
         self._received: Lsn = start.lsn
         self._reported: tuple[Lsn, float] = (0, 0.0)
-        self._idle_since = time.monotonic()
+        self._idle_since = float("-inf")  # the first quiet moment is due: it warms up what comes behind
         self._system: str | None = None
         self._heard: float | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)

@@ -164,9 +164,8 @@ def _show_places(here: Here, status: str) -> None:
     table.add_row("documents", f"{here.sink.urls[0]}/users/_search?pretty")
     table.add_row("state", f"http://{status}/status")
     table.add_row("metrics", f"http://{status}/metrics")
-    table.add_row("database", escape(f"psql '{here.database}'"))
     terminal.out.print(table)
-    terminal.out.print()
+    terminal.out.print(f"  database   psql '{here.database}'\n", markup=False)
 
 
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:

@@ -35,7 +35,8 @@ from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 
 _SINK_SECONDS = 30.0
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.25
+_QUIET_SECONDS = 15.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
 
@@ -224,7 +225,6 @@ class Run:
         while not self._stopping.is_set():
             began = time.monotonic()
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
-            self._live()
             failure = self._watched(query)
             query.stop()
             if failure is None:
@@ -247,11 +247,14 @@ class Run:
 
     def _watched(self, query: DocumentsQuery) -> HeadraceError | None:
         """Keep the board up to date while the query runs; why it ended, or None where it is to end."""
+        began = time.monotonic()
         with Watch(self._here, self._project, self._board) as watch:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
-                watch.look()
+                if query.begun() or time.monotonic() - began > _QUIET_SECONDS:
+                    self._live()
+                    watch.look()
                 self._stopping.wait(_LOOK_SECONDS)
         return None
 

@@ -68,6 +68,10 @@ class DocumentsQuery:
         error = self._query.exception()
         return None if error is None else headrace_error(error)
 
+    def begun(self) -> bool:
+        """Whether the first batch is through, and with it every process and connection is up."""
+        return self._batch() >= 0
+
     @property
     def active(self) -> bool:
         """Whether the query runs."""

@@ -63,7 +63,17 @@ class Worker:
         if rows.num_rows:
             for index, keys in self._touched(rows, version):
                 result += self._write(index, keys, version)
+        else:
+            self._warm_up()
         return position, result
+
+    def _warm_up(self) -> None:
+        """In a quiet moment, open what the next change would have to wait for."""
+        if self._session is None:
+            for attempt in patiently():
+                with attempt, self._reading() as session:
+                    for index in self._work.plan.specs:
+                        self._assembler(session, index)
 
     def seed(self, index: str, part: CtidRange, version: Lsn, snapshot: str | None) -> WriteResult:
         """Write the documents of a range of root rows, as the exported `snapshot` sees them."""
