@@ -1,4 +1,4 @@
-"""The servers that all end-to-end tests share, and deployments of the shop on them."""
+"""Deployments of the shop on the servers that all tests share."""
 
 from __future__ import annotations
 
@@ -15,20 +15,6 @@ from headrace.testing.postgres import EmbeddedPostgres
 Deploy = Callable[..., contextlib.AbstractContextManager[Headrace]]
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[EmbeddedPostgres]:
-    """A PostgreSQL server with wal_level=logical."""
-    with EmbeddedPostgres(durable=False) as server:
-        yield server
-
-
-@pytest.fixture(scope="session")
-def opensearch() -> Iterator[EmbeddedOpenSearch]:
-    """An OpenSearch server of one node."""
-    with EmbeddedOpenSearch() as server:
-        yield server
 
 
 @pytest.fixture(scope="session")
