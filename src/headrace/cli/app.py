@@ -95,21 +95,28 @@ def check(
     output: Annotated[
         Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")
     ] = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Check the files, and the database against them; nothing is changed."""
+    _log(log_level)
     from headrace.cli.check import check_deployment  # noqa: PLC0415 - loads the database driver
 
-    if not check_deployment(
+    found = check_deployment(
         config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
-    ):
-        raise typer.Exit(1)
+    )
+    raise typer.Exit(max((error.exit_code for error in found), default=0))
 
 
 @app.command()
 def setup(
-    config: Config = _CONFIG, slot: Slot = None, publication: Publication = None, yes: Yes = False
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    publication: Publication = None,
+    yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what the database needs as SQL, with locks, costs and undo; ask; apply."""
+    _log(log_level)
     from headrace.cli.provisioning import set_up  # noqa: PLC0415 - loads the database driver
 
     if not set_up(config, os.environ, slot, publication, yes=yes):
@@ -125,8 +132,10 @@ def teardown(
         bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
     ] = False,
     yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
+    _log(log_level)
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
 
     if not tear_down(config, os.environ, slot, publication, indexes=indexes, yes=yes):
@@ -143,8 +152,10 @@ def init(
     sink: Annotated[
         str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
     ] = "http://127.0.0.1:9200",
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Write headrace.toml and a first schema file from a table's foreign keys."""
+    _log(log_level)
     from headrace.cli.initialising import initialise  # noqa: PLC0415 - loads the database driver
 
     initialise(url, table, folder, sink)
