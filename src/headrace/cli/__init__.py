@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         from headrace.cli.app import app  # noqa: PLC0415
 
-        app(arguments)
+        app(arguments, prog_name="headrace")
     except HeadraceError as error:
         terminal.fail(error)
         sys.exit(error.exit_code)

@@ -19,6 +19,7 @@ app = typer.Typer(
     name="headrace",
     help="PostgreSQL's changes in Spark, and search documents that are always right.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,7 +62,7 @@ def _main(
         raise typer.Exit
 
 
-@app.command()
+@app.command(short_help="Seed what is not seeded, then follow.")
 def run(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -84,7 +85,7 @@ def run(
     run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 
-@app.command()
+@app.command(short_help="Check files, database and cluster.")
 def check(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -97,7 +98,7 @@ def check(
     ] = Format.HUMAN,
     log_level: Log = LogLevel.INFO,
 ) -> None:
-    """Check the files, and the database against them; nothing is changed."""
+    """Check the files, and database and cluster against them; nothing is changed."""
     _log(log_level)
     from headrace.cli.check import check_deployment  # noqa: PLC0415 - loads the database driver
 
@@ -107,7 +108,7 @@ def check(
     raise typer.Exit(max((error.exit_code for error in found), default=0))
 
 
-@app.command()
+@app.command(short_help="Prepare the database; shows the SQL, asks.")
 def setup(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -123,7 +124,7 @@ def setup(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Take back what was made; shows the SQL, asks.")
 def teardown(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -142,7 +143,7 @@ def teardown(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Write a first deployment from a table.")
 def init(
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
     table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
@@ -161,7 +162,7 @@ def init(
     initialise(url, table, folder, sink)
 
 
-@app.command()
+@app.command(short_help="Show it all on this machine.")
 def demo(
     once: Annotated[
         bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="tell the story once, check it, and end")

@@ -104,11 +104,9 @@ def _as_data(report: Report) -> dict[str, object]:
 
 def _tell(report: Report, *, offline: bool) -> None:
     if report.steps:
-        terminal.script("`headrace setup`, or else the first `headrace run`, would do this:", report.steps)
-    if report.proposed:
-        terminal.script(
-            "`headrace setup` would do this, after asking; `headrace run` does not:", report.proposed
-        )
+        terminal.out.print("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
+        for statement in (sql for step in report.steps for sql in step.gist):
+            terminal.out.print(f"  {statement};", markup=False)
     for warning in report.warnings:
         terminal.warn(warning)
     for error in report.errors:

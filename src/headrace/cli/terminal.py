@@ -44,7 +44,7 @@ def script(title: str, steps: Sequence[Step]) -> None:
     """Show SQL that can be run as it is; what is no SQL is a comment in it."""
     out.print(f"[bold]-- {escape(title)}[/bold]\n")
     for line in render(steps).splitlines():
-        out.print(f"[dim]{escape(line)}[/dim]" if line.startswith("--") else escape(line))
+        out.print(f"[dim]{escape(line)}[/dim]" if line.startswith(("--", "COMMENT")) else escape(line))
     out.print()
 
 
