@@ -128,6 +128,14 @@ def test_ctrl_c_while_waiting_for_a_server_is_one_line(people: Deployment, comma
     assert not (people.folder / "new").exists()
 
 
+def test_ctrl_c_ends_a_run_that_still_waits_for_its_servers(people: Deployment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        people.url = f"postgresql://me:s3cret-word@127.0.0.1:{silent.getsockname()[1]}/shop"
+        people.write()
+        told = _interrupted(people, ["run"], silent)
+    assert (told.code, told.err.strip()) == (0, "✓ stopped")
+
+
 def test_ctrl_c_at_the_question_alters_nothing(people: Deployment) -> None:
     told = _interrupted(people, ["setup"], None)
     assert told.code == 130

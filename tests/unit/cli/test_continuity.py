@@ -9,8 +9,36 @@ from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
 
 STATE = PipelineState("7", 1, 5, "s", "p", "following", consistent_point=100, applied=200)
-SERVER = ServerFacts(160000, "16.0", "logical", False, 7, 1, 5, "shop", 300, 10, 1, 10, 1, None)
-SLOT = SlotFacts("s", "pgoutput", "logical", "shop", False, False, None, 150, 100, "reserved", None, 300)
+SERVER = ServerFacts(
+    version=160000,
+    version_text="16.0",
+    wal_level="logical",
+    in_recovery=False,
+    system_identifier=7,
+    timeline=1,
+    database_oid=5,
+    database="shop",
+    current_lsn=300,
+    max_slots=10,
+    used_slots=1,
+    max_walsenders=10,
+    used_walsenders=1,
+    max_slot_wal_keep_size=None,
+)
+SLOT = SlotFacts(
+    name="s",
+    plugin="pgoutput",
+    kind="logical",
+    database="shop",
+    two_phase=False,
+    temporary=False,
+    active_pid=None,
+    confirmed_flush=150,
+    restart=100,
+    wal_status="reserved",
+    safe_wal_size=None,
+    current=300,
+)
 
 
 def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
