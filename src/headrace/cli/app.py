@@ -19,6 +19,7 @@ app = typer.Typer(
     name="headrace",
     help="PostgreSQL's changes in Spark, and search documents that are always right.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -61,7 +62,7 @@ def _main(
         raise typer.Exit
 
 
-@app.command()
+@app.command(short_help="Seed what is not seeded, then follow.")
 def run(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -84,7 +85,7 @@ def run(
     run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 
-@app.command()
+@app.command(short_help="Check files, database and cluster.")
 def check(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -95,28 +96,35 @@ def check(
     output: Annotated[
         Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")
     ] = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
-    """Check the files, and the database against them; nothing is changed."""
+    """Check the files, and database and cluster against them; nothing is changed."""
+    _log(log_level)
     from headrace.cli.check import check_deployment  # noqa: PLC0415 - loads the database driver
 
-    if not check_deployment(
+    found = check_deployment(
         config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
-    ):
-        raise typer.Exit(1)
+    )
+    raise typer.Exit(max((error.exit_code for error in found), default=0))
 
 
-@app.command()
+@app.command(short_help="Prepare the database; shows the SQL, asks.")
 def setup(
-    config: Config = _CONFIG, slot: Slot = None, publication: Publication = None, yes: Yes = False
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    publication: Publication = None,
+    yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what the database needs as SQL, with locks, costs and undo; ask; apply."""
+    _log(log_level)
     from headrace.cli.provisioning import set_up  # noqa: PLC0415 - loads the database driver
 
     if not set_up(config, os.environ, slot, publication, yes=yes):
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Take back what was made; shows the SQL, asks.")
 def teardown(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -125,15 +133,17 @@ def teardown(
         bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
     ] = False,
     yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
+    _log(log_level)
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
 
     if not tear_down(config, os.environ, slot, publication, indexes=indexes, yes=yes):
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Write a first deployment from a table.")
 def init(
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
     table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
@@ -143,14 +153,16 @@ def init(
     sink: Annotated[
         str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
     ] = "http://127.0.0.1:9200",
+    log_level: Log = LogLevel.INFO,
 ) -> None:
     """Write headrace.toml and a first schema file from a table's foreign keys."""
+    _log(log_level)
     from headrace.cli.initialising import initialise  # noqa: PLC0415 - loads the database driver
 
     initialise(url, table, folder, sink)
 
 
-@app.command()
+@app.command(short_help="Show it all on this machine.")
 def demo(
     once: Annotated[
         bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="tell the story once, check it, and end")

@@ -14,6 +14,24 @@ from headrace.sinks.opensearch import PipelineState
 _AGAIN = "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again."
 
 
+def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFacts | None) -> None:
+    """Refuse to start from a slot that the sink knows nothing of, or does not belong to any more.
+
+    A state whose first seeding was not complete is no reason: such a start begins again with a new slot.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN, CONTINUITY or SLOT_LOST.
+    """
+    if state is None and slot is not None:
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN,
+            f"the slot {slot.name!r} exists, but this cluster knows nothing of it",
+            "Name another slot with --slot, or drop this one with `headrace teardown`.",
+        )
+    if state is not None and state.phase == "following":
+        check_continuity(state, server, slot)
+
+
 def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> None:
     """Refuse to follow where documents could be wrong without anyone noticing.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.catalog import list_tables, read_catalog
 from headrace.catalog.suggestion import suggest_deployment, suggest_schema
 from headrace.cli import terminal
+from headrace.config import holds_password
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -19,8 +21,11 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
     """Write the two files; nothing that exists is overwritten.
 
     Raises:
-        HeadraceError: USAGE for an unknown table or files that exist, CONNECTION, AUTHENTICATION.
+        HeadraceError: USAGE for an unknown table, an unusable `sink` or files that exist; DISK where they
+            cannot be written; CONNECTION, AUTHENTICATION.
     """
+    if not sink.startswith(("http://", "https://")):
+        raise HeadraceError(Kind.USAGE, "--sink is no address of a cluster", "Write https://HOST:PORT.")
     with ReadSession(url) as session:
         tables = list_tables(session)
         root = _find(table, tables)
@@ -33,11 +38,29 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
         schema: suggest_schema(catalog, root),
         folder / _CONFIG: suggest_deployment(url, sink, root, schema.name),
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    for file, text in files.items():
-        file.write_text(text, encoding="utf-8")
-        terminal.done(f"wrote {file}")
+    _write(folder, files)
     terminal.say("next: headrace check, headrace setup, headrace run")
+    if holds_password(url):
+        terminal.say("the URL holds a password, so the file does not: set DATABASE_URL for these commands")
+
+
+def _write(folder: Path, files: Mapping[Path, str]) -> None:
+    """Write all files, or none."""
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, text in files.items():
+            with file.open("x", encoding="utf-8") as new:
+                written.append(file)
+                new.write(text)
+    except OSError as error:
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise HeadraceError(
+            Kind.DISK, f"{folder}: the files cannot be written: {error.strerror}", "Name another --folder."
+        ) from error
+    for file in written:
+        terminal.done(f"wrote {file}")
 
 
 def _find(text: str, tables: list[TableName]) -> TableName:

@@ -13,6 +13,7 @@ from headrace.model import TableName
 from headrace.postgres.connection import Connection
 from headrace.postgres.identity import IdentityFacts, needed_columns, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
+from headrace.postgres.room import reader_problems
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
@@ -70,9 +71,19 @@ class Inspection:
 
 
 def inspect(
-    project: Project, here: Here, connection: Connection, *, policy: Policy | None = None
+    project: Project,
+    here: Here,
+    connection: Connection,
+    *,
+    policy: Policy | None = None,
+    reading: bool = True,
 ) -> Inspection:
     """Look at the one database that is named.
+
+    Args:
+        connection: an ordinary one to it.
+        policy: on replica identities; None is the deployment's.
+        reading: whether this role is to read the changes, and is tried; set-up is often another's.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
@@ -87,6 +98,8 @@ def inspect(
     problems = [*server_problems(server)]
     if slot is not None and (unfit := slot_problem(slot, server.database)):
         problems.append(unfit)
+    if reading and not problems and (slot is None or slot.active_pid is None):
+        problems += reader_problems(here.database, server, new_slot=slot is None)
     required: dict[TableName, tuple[str, ...]] = {}
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
@@ -101,6 +114,7 @@ def inspect(
             existing=publication,
             slot=slot,
             policy=policy or project.deployment.source.replica_identity,
+            managed=project.deployment.source.manage_publication,
         )
     return Inspection(
         project,

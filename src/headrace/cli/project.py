@@ -7,11 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config import Deployment, OpenSearchSink, Resolved, load_deployment, resolve
+from headrace.config import ConfigErrors, Deployment, OpenSearchSink, Resolved, load_deployment, resolve
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.slot import check_slot_name
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
+
+_LONGEST_NAME = 63
 
 
 class Problems(HeadraceError):  # noqa: N818 - it holds several
@@ -23,6 +26,16 @@ class Problems(HeadraceError):  # noqa: N818 - it holds several
 
     def __str__(self) -> str:
         return "\n".join(str(error) for error in self.errors)
+
+    @property
+    def exit_code(self) -> int:
+        """2 where one of them is a mistake in the files."""
+        return max(error.exit_code for error in self.errors)
+
+
+def each(error: HeadraceError) -> tuple[HeadraceError, ...]:
+    """The errors that `error` holds; itself where it is one."""
+    return error.errors if isinstance(error, Problems | ConfigErrors | SchemaErrors) else (error,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +124,9 @@ def open_project(
     """Load the deployment file and its schemas; all mistakes of all files at once.
 
     Raises:
-        HeadraceError: CONFIG or SCHEMA.
+        HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that cannot be a name.
     """
+    _check_names(slot, publication)
     deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
     errors: list[HeadraceError] = []
@@ -132,6 +146,15 @@ def open_project(
     name, sink = _only_sink(deployment, config)
     source = deployment.source
     return Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink)
+
+
+def _check_names(slot: str | None, publication: str | None) -> None:
+    if slot is not None:
+        check_slot_name(slot)
+    if publication is not None and not 0 < len(publication.encode()) <= _LONGEST_NAME:
+        raise HeadraceError(
+            Kind.USAGE, f"{publication!r} cannot be the name of a publication", "Use 1 to 63 bytes."
+        )
 
 
 def _only_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSink]:

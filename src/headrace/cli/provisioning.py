@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import typer
-
 from headrace.cli import terminal
 from headrace.cli.inspection import inspect
 from headrace.cli.project import Here, Project, open_project
@@ -15,7 +13,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.slot import advisory_lock, read_slot
-from headrace.postgres.steps import SetupPlan, execute_plan, render
+from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.postgres.teardown import plan_teardown
 from headrace.sinks.opensearch import Client, Generations, MetaIndex
 
@@ -31,7 +29,7 @@ def set_up(
     project = open_project(config, environ, slot=slot, publication=publication)
     here = project.resolve()
     with connect(here.database, application_name="headrace setup") as connection:
-        inspection = inspect(project, here, connection, policy="auto")
+        inspection = inspect(project, here, connection, policy="auto", reading=False)
         inspection.raise_errors()
         plan = inspection.setup
         for warning in plan.warnings:
@@ -39,8 +37,8 @@ def set_up(
         if not plan.steps:
             terminal.done("nothing to do: publication and replica identities are as the documents need them")
             return True
-        terminal.out.print(render(plan.steps), markup=False)
-        if not _agreed("Apply this?", yes=yes):
+        terminal.script("what the documents need:", plan.steps)
+        if not terminal.agreed("Apply this?", yes=yes):
             return False
         execute_plan(plan, connection, lambda step: terminal.say(step.why))
     terminal.done("done; `headrace run` creates the slot and seeds")
@@ -72,7 +70,7 @@ def tear_down(
         tables = read_identities(connection, () if record is None else record.identities)
         plan = plan_teardown(tables, publication=published, slot=read_slot(connection, project.slot))
         _show(plan, project, indexes=indexes)
-        if not _agreed("Undo all of this?", yes=yes):
+        if not terminal.agreed("Undo all of this?", yes=yes):
             return False
         execute_plan(plan, connection, lambda step: terminal.say(step.why))
         if indexes:
@@ -86,10 +84,13 @@ def tear_down(
 def _show(plan: SetupPlan, project: Project, *, indexes: bool) -> None:
     for warning in plan.warnings:
         terminal.warn(warning)
-    terminal.out.print(render(plan.steps) or "-- nothing to undo in the database", markup=False)
+    if plan.steps:
+        terminal.script("what is taken back:", plan.steps)
+    else:
+        terminal.say("nothing to undo in the database")
     if indexes:
         names = ", ".join(project.prefix + name for name in project.specs)
-        terminal.out.print(f"-- and the search indexes behind {names} are deleted", markup=False)
+        terminal.say(f"and the search indexes behind {names} are deleted")
 
 
 def _drop_indexes(project: Project, here: Here) -> None:
@@ -113,7 +114,3 @@ def _forget(project: Project, here: Here) -> None:
         terminal.warn(f"the cluster still remembers the slot: {error}")
     finally:
         client.close()
-
-
-def _agreed(question: str, *, yes: bool) -> bool:
-    return yes or typer.confirm(question, err=True)

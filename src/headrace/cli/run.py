@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.cli import terminal
-from headrace.cli.continuity import check_continuity
+from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project
 from headrace.cli.seeding import Cursor, Seeding
@@ -121,16 +121,8 @@ class Run:
     ) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""
         state = self._meta.load()
-        if state is None:
-            if inspection.slot is not None:
-                raise HeadraceError(
-                    Kind.SLOT_UNKNOWN,
-                    f"the slot {self._project.slot!r} exists, but this cluster knows nothing of it",
-                    "Name another slot with --slot, or drop this one with `headrace teardown`.",
-                )
-            return None
-        if state.phase == "following":
-            check_continuity(state, inspection.server, inspection.slot)
+        check_origin(state, inspection.server, inspection.slot)
+        if state is None or state.phase == "following":
             return state
         terminal.say("the last start ended before its seeding was complete; beginning again")
         drop_slot(connection, self._project.slot)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.steps import Step, render
 
 out = Console(highlight=False, soft_wrap=True)
 """What a command was asked for."""
@@ -37,6 +38,36 @@ def fail(error: HeadraceError) -> None:
     """Show an error: its line, or its lines."""
     for line in str(error).splitlines():
         err.print(f"[bold red]error[/bold red] {escape(line)}")
+
+
+def script(title: str, steps: Sequence[Step]) -> None:
+    """Show SQL that can be run as it is; what is no SQL is a comment in it."""
+    out.print(f"[bold]-- {escape(title)}[/bold]\n")
+    for line in render(steps).splitlines():
+        out.print(f"[dim]{escape(line)}[/dim]" if line.startswith(("--", "COMMENT")) else escape(line))
+    out.print()
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Ask before something is altered; `yes` answers for whoever is not there.
+
+    Raises:
+        HeadraceError: USAGE, where nobody can answer.
+    """
+    if yes:
+        return True
+    err.print(escape(f"{question} [y/N] "), end="")
+    try:
+        answer = input()
+    except EOFError as error:
+        err.print()
+        raise HeadraceError(
+            Kind.USAGE, "nobody is there to answer the question; nothing was changed", "Add --yes."
+        ) from error
+    if answer.strip().lower() in {"y", "yes"}:
+        return True
+    say("nothing was changed")
+    return False
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from headrace.config.load import load_deployment
 from headrace.config.problems import ConfigErrors
 from headrace.config.resolve import Endpoint, Resolved, resolve
 from headrace.config.secret import Secret
-from headrace.config.suggestion import suggest_deployment
+from headrace.config.suggestion import holds_password, suggest_deployment
 
 __all__ = [
     "ConfigErrors",
@@ -31,6 +31,7 @@ __all__ = [
     "Server",
     "Source",
     "StdoutSink",
+    "holds_password",
     "load_deployment",
     "resolve",
     "suggest_deployment",

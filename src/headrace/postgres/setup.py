@@ -40,6 +40,7 @@ def plan_setup(
     existing: PublicationFacts | None,
     slot: SlotFacts | None,
     policy: Policy,
+    managed: bool = True,
 ) -> SetupPlan:
     """Plan the publication and the replica identities that `required` asks for.
 
@@ -50,6 +51,7 @@ def plan_setup(
         existing: what `read_publication` says of it.
         slot: what `read_slot` says of the slot; a living one makes it dangerous to add tables.
         policy: whether replica identities are only checked, altered, or left as they are.
+        managed: whether the publication may be made and extended; where not, its lacks are refusals.
     """
     refused = _unusable(tables, required)
     if existing is not None:
@@ -58,12 +60,16 @@ def plan_setup(
     elif slot is not None:
         refused += (_slot_first(publication, slot),)
     judged = _judge(tables, required, policy)
-    record = NOTHING_CHANGED if existing is None else existing.record
-    steps: tuple[Step, ...] = () if existing is not None else (_create_publication(publication),)
+    record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
     identity_steps = _identity_steps(judged.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
-    steps += identity_steps if policy == "auto" else ()
-    steps += _add_tables(tables, publication, existing, slot)
+    steps = identity_steps if policy == "auto" else ()
+    missing = _unpublished(tables, existing)
+    if managed:
+        made = () if existing is not None else (_create_publication(publication),)
+        steps = (*made, *steps, *_add_tables(missing, publication, slot))
+    elif missing:
+        refused += (_left_to_people(missing, publication, existing, slot),)
     warnings = judged.warnings
     if policy == "auto" and judged.changes and record is None:
         undo = "; ".join(step.undo for step in identity_steps)
@@ -235,20 +241,18 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     )
 
 
-def _add_tables(
-    tables: Sequence[IdentityFacts],
-    publication: str,
-    existing: PublicationFacts | None,
-    slot: SlotFacts | None,
-) -> tuple[Step, ...]:
+def _unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
     leaves: dict[TableName, set[TableName]] = {}
     for facts in tables:
         leaves.setdefault(facts.root, set()).add(facts.table)
-    missing = [
+    return tuple(
         root
         for root, parts in sorted(leaves.items())
         if existing is None or not existing.publishes(root, frozenset(parts))
-    ]
+    )
+
+
+def _add_tables(missing: Sequence[TableName], publication: str, slot: SlotFacts | None) -> tuple[Step, ...]:
     if not missing:
         return ()
     names = ", ".join(quoted(name) for name in missing)
@@ -262,3 +266,20 @@ def _add_tables(
     statements = (f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE", add)
     lock = "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
     return (Step(statements, lock, "their changes are decoded and sent", undo, why),)
+
+
+def _left_to_people(
+    missing: Sequence[TableName], publication: str, existing: PublicationFacts | None, slot: SlotFacts | None
+) -> HeadraceError:
+    """What `manage_publication = false` leaves to the database's owner."""
+    named = identifier(publication)
+    if existing is None:
+        names = ", ".join(quoted(name) for name in missing)
+        cause = f"there is no publication {named}"
+        sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_PUBLISHED});"
+    else:
+        cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
+        sql = " ".join(step.sql.replace("\n", " ") for step in _add_tables(missing, publication, slot))
+    return HeadraceError(
+        Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {sql}"
+    )

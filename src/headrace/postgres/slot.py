@@ -17,8 +17,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
-from headrace.postgres.refusal import no_room, refusal, slot_lost
+from headrace.postgres.refusal import refusal, slot_lost
 from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.room import with_limits
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -132,7 +133,7 @@ def create_slot(url: str, name: str, *, time_limit: float = 60.0) -> ExportedSlo
     try:
         replication = ReplicationConnection(url, f"headrace {name}")
     except HeadraceError as error:
-        raise _with_slots(error, url) from error
+        raise with_limits(error, url) from error
     try:
         # The form without parentheses is the one that PostgreSQL 14 to 18 all know.
         [(_, point, snapshot, _)] = replication.execute(
@@ -147,7 +148,7 @@ def create_slot(url: str, name: str, *, time_limit: float = 60.0) -> ExportedSlo
         raise _waited(name, time_limit, waits) from error
     except HeadraceError as error:
         replication.close()
-        raise _with_slots(error, url) from error
+        raise with_limits(error, url) from error
     except BaseException:
         replication.close()
         raise
@@ -301,20 +302,4 @@ def _waited(name: str, limit: float, waits: list[str]) -> HeadraceError:
         f"the slot {name!r} could not be made within {limit:g} s: the server waits for open transactions "
         f"({who})",
         "End them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED 'NAME') and try again.",
-    )
-
-
-def _with_slots(error: HeadraceError, url: str) -> HeadraceError:
-    """The same error; where no slot is free, with the limits and the slots that exist."""
-    if error.kind is not Kind.NO_FREE_SLOT:
-        return error
-    sql = """
-        SELECT current_setting('max_replication_slots'), current_setting('max_wal_senders'),
-               (SELECT string_agg(slot_name || CASE WHEN active THEN ' (active)' ELSE ' (idle)' END, ', '
-                                  ORDER BY active, slot_name) FROM pg_replication_slots)
-    """
-    with connect(url, application_name="headrace look") as connection:
-        [(slots, senders, names)] = execute(connection, sql)
-    return no_room(
-        f"max_replication_slots is {slots}, max_wal_senders is {senders}; slots: {names or 'none'}"
     )

@@ -20,6 +20,7 @@ from headrace.postgres.session import database_error
 _PATIENCE_SECONDS = 5.0
 _INDEX_WAIT_SECONDS = 600
 _CLEAN_UP_MILLISECONDS = 2000
+_BESIDE = ("COMMENT", "DROP INDEX", "LOCK TABLE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class Step:
     why: str
     alone: bool = False
     clean_up: str = ""
+
+    @property
+    def gist(self) -> tuple[str, ...]:
+        """The statements without those that only record or make room."""
+        return tuple(sql for sql in self.statements if not sql.startswith(_BESIDE)) or self.statements
 
     @property
     def sql(self) -> str:
@@ -157,8 +163,7 @@ def _step_failed(
     step: Step, error: psycopg.Error, connection: Connection, lock_timeout: float
 ) -> HeadraceError:
     found = database_error(error, connection.info.dsn)
-    beside = ("COMMENT", "DROP INDEX")
-    statement = next((sql for sql in step.statements if not sql.startswith(beside)), step.statements[0])
+    statement = step.gist[0]
     left = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
     if error.sqlstate == "55P03":
         seconds = _INDEX_WAIT_SECONDS if step.alone else lock_timeout

@@ -1,0 +1,38 @@
+"""A database with people and pets, and a deployment of it."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from headrace.postgres.connection import connect, execute
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from integration.cli.command_line import PEOPLE, Deployment
+
+_numbers = itertools.count(1)
+
+
+def fill(url: str) -> None:
+    """Make the tables."""
+    with connect(url) as connection:
+        for statement in PEOPLE.split(";"):
+            execute(connection, statement)
+
+
+@pytest.fixture
+def people(database: str, tmp_path: Path) -> Deployment:
+    """A deployment without a cluster."""
+    fill(database)
+    deployment = Deployment(tmp_path / "deployment", database, name=f"people_{next(_numbers)}")
+    deployment.write()
+    return deployment
+
+
+@pytest.fixture
+def whole(people: Deployment, opensearch: EmbeddedOpenSearch) -> Deployment:
+    """A deployment whose cluster is there."""
+    people.sink = opensearch.url
+    people.write()
+    return people
