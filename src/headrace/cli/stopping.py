@@ -9,7 +9,11 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
+from headrace.cli import terminal
+
 _AT_ONCE = 130
+_LONGEST_SECONDS = 25.0
+"""An orderly end that takes longer is cut off: whatever is not confirmed then repeats at the next start."""
 
 
 class Stopped(BaseException):
@@ -46,5 +50,14 @@ class Stopping(threading.Event):
         if self.is_set():
             os._exit(_AT_ONCE)
         self.set()
+        watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off)
+        watchdog.daemon = True
+        watchdog.start()
         if self._raising:
             raise Stopped
+
+
+def _cut_off() -> None:
+    """End without waiting any longer; the JVM and its workers end with this process."""
+    terminal.warn("the end took too long and was cut off; the next start repeats what was not confirmed")
+    os._exit(0)

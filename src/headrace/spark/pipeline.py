@@ -77,7 +77,7 @@ class DocumentsQuery:
         """Whether the query runs."""
         return bool(self._query.isActive)
 
-    def stop(self, patience: float = 15.0) -> None:
+    def stop(self, patience: float = 8.0) -> None:
         """End the query behind its current batch; one that takes longer is cut off, and repeated later.
 
         Args:

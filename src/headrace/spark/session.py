@@ -34,7 +34,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    "spark.sql.streaming.stopTimeout": "20s",
+    "spark.sql.streaming.stopTimeout": "10s",
     # Each file operation of the default checkpoint forks a process.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
