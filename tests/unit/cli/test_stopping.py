@@ -1,68 +1,74 @@
-import os
-import signal
+"""Signals, each in a process of its own: an orderly end that takes too long cuts its process off."""
+
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
+BEGINNING = """
+import os, signal
 from headrace.cli.stopping import Stopped, Stopping
 
+stopping = Stopping()
+stopping.install()
 
-@pytest.fixture
-def stopping() -> Iterator[Stopping]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    stopping = Stopping()
-    stopping.install()
-    yield stopping
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_for_an_end_and_interrupts_nothing(
-    stopping: Stopping, number: signal.Signals
-) -> None:
+def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
-    assert stopping.wait(5)
+"""
 
 
-def test_where_no_loop_would_notice_the_first_signal_interrupts(stopping: Stopping) -> None:
-    def work() -> None:
-        with stopping.interrupting():
-            os.kill(os.getpid(), signal.SIGTERM)
-            pytest.fail("the signal did not interrupt")
-
-    with pytest.raises(Stopped):
-        work()
-    assert stopping.is_set()
-
-
-def test_what_is_told_to_stop_does_not_begin(stopping: Stopping) -> None:
-    stopping.set()
-    with pytest.raises(Stopped), stopping.interrupting():
-        pytest.fail("it began")
+def ended(program: str) -> tuple[int, str]:
+    """Exit code and output of a program that can be stopped."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGINNING + program],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stdout.strip()
 
 
-def test_behind_the_block_a_signal_interrupts_nothing_any_more(stopping: Stopping) -> None:
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+def test_the_first_signal_asks_for_an_end_and_interrupts_nothing(number: str) -> None:
+    assert ended(f"stop(signal.{number})\nprint(stopping.wait(5))") == (0, "True")
+
+
+def test_where_no_loop_would_notice_the_first_signal_interrupts() -> None:
+    program = """
+try:
     with stopping.interrupting():
-        pass
-    os.kill(os.getpid(), signal.SIGINT)
-    assert stopping.wait(5)
+        stop()
+        print("not interrupted")
+except Stopped:
+    print("interrupted", stopping.is_set())
+"""
+    assert ended(program) == (0, "interrupted True")
+
+
+def test_what_is_told_to_stop_does_not_begin() -> None:
+    program = """
+stopping.set()
+try:
+    with stopping.interrupting():
+        print("begun")
+except Stopped:
+    print("not begun")
+"""
+    assert ended(program) == (0, "not begun")
+
+
+def test_behind_the_block_a_signal_interrupts_nothing_any_more() -> None:
+    assert ended("with stopping.interrupting():\n    pass\nstop()\nprint(stopping.wait(5))") == (0, "True")
 
 
 def test_the_second_signal_ends_the_process_at_once() -> None:
-    program = """
-import os, signal
-from headrace.cli.stopping import Stopping
-stopping = Stopping()
-stopping.install()
-os.kill(os.getpid(), signal.SIGTERM)
-assert stopping.wait(5)
-try:
-    os.kill(os.getpid(), signal.SIGTERM)
-finally:
-    print("still here")
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (130, "")
+    assert ended("stop()\nassert stopping.wait(5)\ntry:\n    stop()\nfinally:\n    print('here')") == (
+        130,
+        "",
+    )
+
+
+def test_an_end_that_takes_too_long_is_cut_off() -> None:
+    shortened = "from headrace.cli import stopping as room\nroom._LONGEST_SECONDS = 0.2\n"
+    assert ended(shortened + "stop()\nsignal.pause()\nsignal.pause()\nprint('here')") == (0, "")
