@@ -2,7 +2,9 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+from headrace.cli.app import app
 from headrace.config import load_deployment
 from headrace.errors import POLICIES, Kind, Retry
 from headrace.spec import language, load_schema
@@ -63,3 +65,47 @@ def test_every_type_and_operator_of_the_schema_language_is_documented() -> None:
     written = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`\n]+)`", prose))))
     assert set(language.TAGS) - written == set()
     assert set(language.FILTER_OPS) - written == set()
+
+
+COMMANDS = typer.main.get_command(app)
+
+
+def test_every_option_has_a_variable_of_its_own() -> None:
+    found: dict[str, set[str]] = {}
+    for command in COMMANDS.commands.values():
+        for parameter in command.params:
+            if parameter.name != "help":
+                assert isinstance(parameter.envvar, str), f"{command.name}: {parameter.name}"
+                found.setdefault(parameter.envvar, set()).add(parameter.name)
+    assert {variable: names for variable, names in found.items() if len(names) > 1} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_and_option_that_is_written_exists(page: Path) -> None:
+    text = page.read_text()
+    written = [
+        (match["command"], match["rest"])
+        for match in re.finditer(r"(?:`|^)headrace (?P<command>[a-z]+)(?P<rest>[^`#\n]*)", text, re.MULTILINE)
+    ]
+    unknown = [command for command, _ in written if command not in COMMANDS.commands]
+    options = [
+        f"{command} {option}"
+        for command, rest in written
+        if command in COMMANDS.commands
+        for option in re.findall(r"(?<!\S)--[a-z-]+", rest)
+        if option not in {"--help"} | {name for one in COMMANDS.commands[command].params for name in one.opts}
+    ]
+    assert (unknown, options) == ([], [])
+
+
+def test_every_command_and_every_option_is_documented() -> None:
+    written = "\n".join(page.read_text() for page in PAGES)
+    options = {
+        name
+        for command in COMMANDS.commands.values()
+        for parameter in command.params
+        for name in parameter.opts
+        if name.startswith("--") and name != "--help"
+    }
+    assert {name for name in COMMANDS.commands if f"headrace {name}" not in written} == set()
+    assert {name for name in options if name not in written} == set()

@@ -83,15 +83,15 @@ class Run:
         Raises:
             HeadraceError: what ended the run.
         """
-        with (
-            contextlib.closing(self._client),
-            connect(self._here.database, application_name="headrace run") as connection,
-        ):
-            inspection = inspect(self._project, self._here, connection)
-            inspection.raise_errors()
-            self._client.wait_until_ready(_SINK_SECONDS)
-            with advisory_lock(connection, self._project.slot):
-                self._start(connection, inspection)
+        with contextlib.ExitStack() as held:
+            held.enter_context(contextlib.closing(self._client))
+            with self._stopping.interrupting():
+                connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
+                inspection = inspect(self._project, self._here, connection)
+                inspection.raise_errors()
+                self._client.wait_until_ready(_SINK_SECONDS)
+            held.enter_context(advisory_lock(connection, self._project.slot))
+            self._start(connection, inspection)
 
     def _start(self, connection: Connection, inspection: Inspection) -> None:
         seeding = Seeding(inspection, self._here, self._client, self._board)

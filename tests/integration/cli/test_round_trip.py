@@ -1,0 +1,97 @@
+"""init, check, setup, teardown: what was made is taken back, and nothing that is there is overwritten."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.postgres.connection import connect
+from headrace.postgres.server import inspect_server
+from headrace.postgres.slot import create_slot
+from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexState, MetaIndex, PipelineState
+from integration.cli.command_line import Deployment
+
+
+@pytest.fixture
+def first(whole: Deployment) -> Deployment:
+    """A folder without files, and variables in the place of options."""
+    for file in whole.folder.iterdir():
+        file.unlink()
+    return whole
+
+
+def follow(deployment: Deployment, index: str) -> None:
+    """What a run leaves: a slot, an index, and the cluster's memory of both."""
+    with create_slot(deployment.url, deployment.name) as slot, connect(deployment.url) as connection:
+        server = inspect_server(connection)
+    client = Client(Endpoint((deployment.sink,)).normalised())
+    made = Generations(client).create(index, "0123456789ab", {"settings": {"index": {}}, "mappings": {}})
+    state = PipelineState(
+        str(server.system_identifier),
+        server.timeline,
+        server.database_oid,
+        deployment.name,
+        deployment.name,
+        "following",
+        slot.consistent_point,
+        slot.consistent_point,
+        {index: IndexState(made.index, made.uuid, made.hash, slot.consistent_point)},
+    )
+    MetaIndex(client, deployment.name).save(state)
+    client.close()
+
+
+def test_what_was_made_is_taken_back(first: Deployment) -> None:
+    variables = {
+        "DATABASE_URL": first.url,
+        "HEADRACE_TABLE": "people",
+        "HEADRACE_SINK": first.sink,
+        "HEADRACE_SLOT": first.name,
+        "HEADRACE_PUBLICATION": first.name,
+    }
+    assert first.type("init", **variables).code == 0
+    assert {file.name for file in first.folder.iterdir()} == {"headrace.toml", "people.schema.yml"}
+    assert 'env = "DATABASE_URL"' in (first.folder / "headrace.toml").read_text()
+    assert "postgresql://" not in (first.folder / "headrace.toml").read_text()
+    assert "exists already" in first.type("init", **variables).refused(2, "USAGE")
+
+    assert {kind for kind, _ in first.type("check", **variables).errors} == {"REPLICA_IDENTITY"}
+    assert first.left_in_database() == []
+    refused = first.type("setup", answer="n\n", **variables)
+    assert (refused.code, first.left_in_database()) == (1, [])
+    assert "BEGIN;" in refused.out
+    agreed = first.type("setup", answer="y\n", **variables)
+    assert (agreed.code, agreed.errors) == (0, [])
+    made = first.left_in_database()
+    assert [one.partition(" ")[0] for one in made] == ["identity", "index", "publication"]
+    assert first.type("setup", **variables).code == 0, "nothing is left to ask for"
+    checked = first.type("check", **variables)
+    assert (checked.code, checked.out) == (0, "")
+
+    follow(first, "people")
+    assert first.type("check", **variables).errors == []
+    unanswered = first.type("teardown", "--indexes", **variables).refused(2, "USAGE")
+    assert "--yes" in unanswered
+    first_left = first.left_in_database()
+    assert len(first_left) == len(made) + 1
+    told = first.type("teardown", HEADRACE_YES="1", HEADRACE_INDEXES="1", **variables)
+    assert (told.code, told.errors) == (0, [])
+    assert (first.left_in_database(), first.left_in_cluster()) == ([], [])
+
+
+def test_a_teardown_forgets_the_state_and_keeps_the_documents(whole: Deployment) -> None:
+    assert whole.type("setup", "--yes").code == 0
+    follow(whole, whole.name)
+    assert len(whole.left_in_cluster()) == len(["an index", "the state"])
+    assert whole.type("teardown", "--yes").code == 0
+    assert whole.left_in_database() == []
+    [index] = whole.left_in_cluster()
+    assert index.startswith(whole.name)
+    assert whole.type("teardown", "--indexes", "--yes").code == 0
+    assert whole.left_in_cluster() == []
+
+
+def test_files_that_cannot_be_written_leave_none(first: Deployment) -> None:
+    (first.folder / "file").touch()
+    told = first.type("init", first.url, "--table", "people", "--sink", first.sink, "--folder", "file/new")
+    assert "--folder" in told.refused(1, "DISK")
+    assert [file.name for file in first.folder.iterdir()] == ["file"]
