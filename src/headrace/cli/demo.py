@@ -25,6 +25,7 @@ from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.story import SCENES, Scene
 from headrace.config.cache import cache_folder
+from headrace.config.java import find_java
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
@@ -34,8 +35,8 @@ from headrace.snapshot import plan_ranges
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.testing import oracle
-from headrace.testing.jars import DOWNLOAD_MB, opensearch_present
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.jars import DOWNLOAD_MB, opensearch_jars, opensearch_present
+from headrace.testing.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.shop import INDEXES, create_shop, write_deployment
 from headrace.testing.workload import Workload
@@ -103,8 +104,10 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
                 terminal.say(
                     f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {folder} (headrace demo --clean)"
                 )
-            with terminal.download("OpenSearch") as report:
-                opensearch = stack.enter_context(EmbeddedOpenSearch(progress=report))
+                with terminal.download("OpenSearch") as report:
+                    opensearch_jars(find_java(JAVA_MINIMUM), os.environ, report)
+            with terminal.working("starting OpenSearch …"):
+                opensearch = stack.enter_context(EmbeddedOpenSearch(short_lived=True))
             terminal.done(f"OpenSearch at {opensearch.url}")
         yield postgres, opensearch
 

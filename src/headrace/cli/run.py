@@ -101,8 +101,8 @@ class Run:
                 self._set_up(connection, inspection)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
-                terminal.say("starting Spark …")
-                spark = running.enter_context(self._spark())
+                with terminal.working("starting Spark …"):
+                    spark = running.enter_context(self._spark())
                 self._stopping.install()
                 if state is None:
                     state = self._first_seeding(spark, connection, inspection, seeding)

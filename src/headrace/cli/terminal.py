@@ -74,7 +74,7 @@ def agreed(question: str, *, yes: bool) -> bool:
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
     """A bar for what takes long; yields a function that is told how much is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(title, total=total)
         yield lambda finished: bar.update(task, completed=finished)
 
@@ -83,6 +83,14 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 def download(title: str) -> Iterator[Callable[[int, int], None]]:
     """A bar that appears with the first report of (finished, all)."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(title, total=None, visible=False)
         yield lambda finished, total: bar.update(task, completed=finished, total=total, visible=True)
+
+
+def working(text: str) -> contextlib.AbstractContextManager[object]:
+    """Tell what is being done, with a sign of life on a terminal while it lasts."""
+    if err.is_terminal:
+        return err.status(escape(text))
+    say(text)
+    return contextlib.nullcontext()
