@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +39,7 @@ class Deployment:
 @contextlib.contextmanager
 def shop(users: int, *, ready_within: float = 120.0) -> Iterator[Deployment]:
     """Both servers, durable as in production, with a shop of `users` users; all gone at the end."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     try:
         with EmbeddedPostgres() as postgres, EmbeddedOpenSearch() as opensearch:
