@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
+from headrace.spark.interpreter import worker_python
 
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 _MEMORY_NEEDED = 64 << 20
@@ -90,7 +91,8 @@ def local_spark(
     folder = Path(tempfile.mkdtemp(prefix="headrace-"))
     scratch = _scratch(folder)
     log = folder / "spark.log"
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    python = worker_python(folder, os.environ) if master.startswith("local") else sys.executable
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     os.environ["JAVA_HOME"] = str(spark_java_home())
     try:
         with contextlib.nullcontext() if terminal else _output_to(log):

@@ -156,9 +156,10 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
-def living(pids: Iterable[int]) -> set[int]:
-    """Those of `pids` that still run; a dead process that nobody has collected does not."""
-    return {pid for pid, _ in _processes()} & set(pids)
+def living(pids: Iterable[int] | None = None) -> set[int]:
+    """Those of `pids`, or of all processes, that run; a dead one that nobody has collected does not."""
+    running = {pid for pid, _ in _processes()}
+    return running if pids is None else running & set(pids)
 
 
 def _processes() -> list[tuple[int, int]]:

@@ -1,0 +1,153 @@
+"""How soon is a committed row a readable document? `python bench/latency.py [--quick]`.
+
+Single-row updates at a fixed pace against a running Headrace; the clock of each starts before its COMMIT is
+sent and stops when GET _doc shows the new value. One thread commits and another looks at the oldest document
+that is missing, so a slow one does not delay the next commit, and cannot hide what it would have waited for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from queue import Queue
+from urllib.parse import urlsplit
+
+import urllib3
+
+from headrace.assembly import Assembler
+from headrace.catalog import read_catalog
+from headrace.cli.project import open_project
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.session import ReadSession
+from support import report
+from support.deployment import PREFIX, Deployment, shop
+
+BARS_MS = {"p50": 120.0, "p99": 500.0}
+PACE_SECONDS = 0.2
+WARM_UP = 25
+PAUSE_SECONDS = 0.001
+PATIENCE_SECONDS = 60.0
+UPDATE = "UPDATE public.users SET name = $1 WHERE id = $2"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=500, help="size of the shop (500)")
+    parser.add_argument("--updates", type=int, default=None, help="how many are measured (100)")
+    parser.add_argument("--quick", action="store_true", help="30 updates")
+    given = parser.parse_args()
+    updates = given.updates or (30 if given.quick else 100)
+    report.machine()
+    with shop(given.users) as deployment:
+        users = _users(deployment, WARM_UP + updates)
+        deployment.run.start()
+        deployment.run.wait_ready()
+        Pace(deployment, users[:WARM_UP]).measure()
+        latencies = Pace(deployment, users[WARM_UP:]).measure()
+        report.machine()
+        deployment.run.terminate()
+        report.times([("commit → document", latencies), *_parts(deployment, users[0])])
+    print(f"{updates} updates {1000 * PACE_SECONDS:.0f} ms apart, after {WARM_UP} that are not counted")
+    measured = {name: 1000 * report.quantile(latencies, int(name[1:])) for name in BARS_MS}
+    held = [report.result(f"latency.{name}", bar / measured[name], 1.0) for name, bar in BARS_MS.items()]
+    sys.exit(not all(held))
+
+
+def _users(deployment: Deployment, count: int) -> list[int]:
+    """Random users that have a document, each once."""
+    with connect(deployment.database) as connection:
+        rows = execute(connection, "SELECT id FROM public.users WHERE deleted_at IS NULL ORDER BY id")
+    return random.Random(1).sample([row[0] for row in rows], count)
+
+
+class Pace:
+    """One update of each user, at a fixed pace, and the wait for its document."""
+
+    def __init__(self, deployment: Deployment, users: Sequence[int]) -> None:
+        self._deployment = deployment
+        self._users = users
+        self._token = f"named at {time.time_ns()}"
+
+    def measure(self) -> list[float]:
+        """The seconds from commit to document of each update."""
+        committed: Queue[tuple[int, float]] = Queue()
+        writer = threading.Thread(target=self._write, args=(committed,), name="writer", daemon=True)
+        writer.start()
+        read = reader(self._deployment.sink)
+        latencies = []
+        for _ in self._users:
+            user, begin = committed.get(timeout=PATIENCE_SECONDS)
+            while read(user) != self._token:
+                if time.perf_counter() > begin + PATIENCE_SECONDS:
+                    raise AssertionError(f"user {user} does not arrive\n{self._deployment.run.said()}")
+                time.sleep(PAUSE_SECONDS)
+            latencies.append(time.perf_counter() - begin)
+        writer.join()
+        return latencies
+
+    def _write(self, committed: Queue[tuple[int, float]]) -> None:
+        with connect(self._deployment.database, autocommit=False) as connection:
+            begin = time.perf_counter()
+            for number, user in enumerate(self._users):
+                time.sleep(max(0.0, begin + number * PACE_SECONDS - time.perf_counter()))
+                execute(connection, UPDATE, (self._token, user))
+                committed.put((user, time.perf_counter()))
+                connection.commit()
+
+
+def reader(sink: str) -> Callable[[int], str]:
+    """A function that reads a user's name from its document; over the lightest client, to disturb little."""
+    connection = http.client.HTTPConnection(urlsplit(sink).netloc, timeout=PATIENCE_SECONDS)
+
+    def read(user: int) -> str:
+        connection.request("GET", f"/{PREFIX}users/_doc/{user}?_source_includes=name")
+        answer = connection.getresponse()
+        data = answer.read()
+        if answer.status != 200:
+            raise AssertionError(f"user {user} has no document: {data!r}")
+        name: str = json.loads(data)["_source"]["name"]
+        return name
+
+    return read
+
+
+def _parts(deployment: Deployment, user: int) -> list[tuple[str, Sequence[float]]]:
+    """What cannot be saved, each alone and Headrace stopped."""
+    project = open_project(deployment.config, os.environ)
+    spec = project.specs["users"]
+    pool = urllib3.connectionpool.connection_from_url(deployment.sink, maxsize=1)
+    version = pool.request("GET", f"/{PREFIX}users/_doc/{user}").json()["_version"]
+    with connect(deployment.database) as connection, ReadSession(deployment.database) as session:
+        assembler = Assembler(session, spec, read_catalog(session, spec.tables()))
+        update = partial(execute, connection, UPDATE, ("bare", user))
+        assemble = partial(_assemble, assembler, user)
+        action = {"_index": f"{PREFIX}users", "_id": str(user), "version": version}
+        line = json.dumps({"index": {**action, "version_type": "external_gte"}}).encode()
+        body = b"".join((line, b"\n", assemble(), b"\n"))
+        bulk = partial(
+            pool.request, "POST", "/_bulk", body=body, headers={"content-type": "application/json"}
+        )
+        return [
+            ("  an UPDATE with its commit", report.timed(update, 50)),
+            ("  assembling one document", report.timed(assemble, 50)),
+            ("  a _bulk of one document", report.timed(bulk, 50)),
+            ("  a GET of one document", report.timed(partial(reader(deployment.sink), user), 50)),
+        ]
+
+
+def _assemble(assembler: Assembler, user: int) -> bytes:
+    [operation] = assembler.assemble([(str(user),)], 0)
+    assert operation.body is not None
+    return operation.body
+
+
+if __name__ == "__main__":
+    main()

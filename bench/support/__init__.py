@@ -1,0 +1,1 @@
+"""What the benchmarks share: servers with a shop, tables and results, memory."""

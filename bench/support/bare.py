@@ -1,0 +1,196 @@
+"""How fast are both servers without Headrace? COPY of the same queries, `_bulk` of the same bytes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Protocol
+
+import urllib3
+
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import range_parameters, range_statement
+from headrace.catalog import Catalog
+from headrace.cli.inspection import inspect
+from headrace.cli.project import Project, open_project
+from headrace.model import CtidRange
+from headrace.postgres.connection import connect
+from headrace.postgres.quoting import literal
+from headrace.postgres.session import PINNED, ReadSession
+from headrace.sinks.opensearch import Client, Generation, Generations, mapping
+from headrace.snapshot import plan_ranges
+from support.deployment import Deployment
+
+CONNECTIONS = 2
+"""To either server, as many as Headrace has."""
+
+BULK_BYTES = 5_000_000
+RANGE_BYTES = 8 << 20
+VERSION = 1
+_PREFIX = "bare_"
+_HEADER, _FIELD = 19, 6
+"""Of COPY's binary format: bytes before the first row, and before the text of a row of one column."""
+
+
+class Worker(Protocol):
+    """Does one piece of work after another on a connection of its own."""
+
+    def __call__(self, one: Any, /) -> int:
+        """Do one piece; a number that says how much it was."""
+
+    def close(self) -> None:
+        """Close the connection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One filling of all indexes; seconds, and bytes of bulk requests."""
+
+    documents: int
+    bytes: int
+    copy: float
+    bulk: float
+
+    @property
+    def rate(self) -> float:
+        """Documents for each second."""
+        return self.documents / (self.copy + self.bulk)
+
+
+class BarePath:
+    """Fills fresh indexes with the mappings and settings of the deployment's own."""
+
+    def __init__(self, deployment: Deployment) -> None:
+        self._database = deployment.database
+        self._sink = deployment.sink
+        project = open_project(deployment.config, os.environ)
+        here = project.resolve()
+        with connect(here.database) as connection:
+            inspection = inspect(project, here, connection, policy="ignore")
+        self._project: Project = inspection.project
+        self._catalog: Catalog = inspection.catalog
+        self._client = Client(here.sink)
+        self._generations = Generations(self._client, _PREFIX)
+
+    def fill(self, most_ranges: int | None = None) -> Pass:
+        """Copy, then bulk, then delete; with `most_ranges` of each index only the first of its ranges."""
+        made = {name: self._create(name) for name in self._project.specs}
+        try:
+            statements = [one for name in made for one in self._statements(made[name], most_ranges)]
+            bodies: list[bytes] = []
+            begin = perf_counter()
+            documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
+            copied = perf_counter()
+            sent = _with_each(bodies, lambda: Sending(self._sink))
+            end = perf_counter()
+            return Pass(documents, sum(sent), copied - begin, end - copied)
+        finally:
+            for generation in made.values():
+                self._generations.drop(generation)
+
+    def _create(self, name: str) -> Generation:
+        spec, options = self._project.specs[name], self._project.index_options()
+        return self._generations.create(name, "0", mapping(spec, options))
+
+    def _statements(self, generation: Generation, most: int | None) -> Iterator[str]:
+        """For each range, a statement of one column: both lines of a bulk request, ready to send."""
+        spec = self._project.specs[generation.name]
+        with ReadSession(self._database) as session:
+            ranges = plan_ranges(session, self._catalog[spec.table], RANGE_BYTES)
+        plan = plan_document(spec, self._catalog)
+        fence = {"version": VERSION, "version_type": "external_gte"}
+        action = json.dumps({"index": {"_index": generation.target, **fence, "_id": ""}})
+        before, after = action[:-4], action[-2:] + "\n"
+        start, middle, end = (literal(text) for text in (before, after, "\n"))
+        for part in ranges[:most]:
+            rows = _with_literals(range_statement(plan, part), part)
+            line = f"{start} || to_json(id)::text || {middle} || body || {end}"
+            yield f"SELECT {line} FROM ({rows}) AS document (id, body)"
+
+
+def _with_literals(statement: str, part: CtidRange) -> str:
+    """COPY takes no parameters."""
+    values = range_parameters(part)
+    return re.sub(r"\$(\d+)(?=::int8)", lambda match: literal(values[int(match[1]) - 1]), statement)
+
+
+class Copying:
+    """One connection that appends whole bulk bodies to `bodies`."""
+
+    def __init__(self, url: str, bodies: list[bytes]) -> None:
+        self._connection = connect(url)
+        for name, value in PINNED.items():
+            self._connection.execute(f"SET {name} = {literal(value)}")
+        self._bodies = bodies
+
+    def __call__(self, statement: str) -> int:
+        """Run one statement; how many documents it gave."""
+        lines: list[bytes] = []
+        size = documents = 0
+        with (
+            self._connection.cursor() as cursor,
+            cursor.copy(f"COPY ({statement}) TO STDOUT (FORMAT binary)") as copy,
+        ):
+            for number, block in enumerate(copy):
+                row = bytes(block)[_HEADER if number == 0 else 0 :]
+                if len(row) <= _FIELD:
+                    continue  # the trailer
+                lines.append(row[_FIELD:])
+                documents, size = documents + 1, size + len(row)
+                if size >= BULK_BYTES:
+                    self._bodies.append(b"".join(lines))
+                    lines, size = [], 0
+        if lines:
+            self._bodies.append(b"".join(lines))
+        return documents
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+class Sending:
+    """One connection that sends bulk bodies."""
+
+    def __init__(self, url: str) -> None:
+        self._pool = urllib3.connectionpool.connection_from_url(url, maxsize=1, timeout=120)
+
+    def __call__(self, body: bytes) -> int:
+        """Send one body; how many bytes it had."""
+        target = "/_bulk?require_alias=true&filter_path=errors,items.*.error"
+        answer = self._pool.request(
+            "POST", target, body=body, headers={"content-type": "application/x-ndjson"}
+        )
+        assert answer.status == 200, answer.data[:300]
+        assert answer.data.startswith(b'{"errors":false'), answer.data[:300]
+        return len(body)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._pool.close()
+
+
+def _with_each(work: Sequence[Any], make: Callable[[], Worker]) -> list[int]:
+    """Do all of `work` on `CONNECTIONS` threads, each with a worker of its own."""
+    own = threading.local()
+    workers: list[Worker] = []
+
+    def prepare() -> None:
+        own.worker = make()
+        workers.append(own.worker)
+
+    def do(one: Any) -> int:
+        done: int = own.worker(one)
+        return done
+
+    with ThreadPoolExecutor(CONNECTIONS, initializer=prepare) as threads:
+        done = list(threads.map(do, work))
+    for worker in workers:
+        worker.close()
+    return done

@@ -1,0 +1,62 @@
+"""How does a benchmark say what it found? Tables for people, RESULT lines for scripts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+from rich.console import Console
+from rich.table import Table
+
+QUANTILES = (50, 90, 99)
+
+
+def quantile(values: Sequence[float], percent: float) -> float:
+    """The smallest value that at least `percent` of all values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * int(percent) // 100) - 1)]
+
+
+def times(times_of: Sequence[tuple[str, Sequence[float]]]) -> None:
+    """Print quantiles in milliseconds of several samples in seconds."""
+    rows = [
+        (what, *(f"{1000 * quantile(sample, q):.1f}" for q in QUANTILES), f"{1000 * max(sample):.1f}")
+        for what, sample in times_of
+    ]
+    table(("milliseconds", *(f"p{q}" for q in QUANTILES), "max"), rows)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table; all columns but the first hold numbers."""
+    made = Table(box=None, pad_edge=False)
+    for place, heading in enumerate(headings):
+        made.add_column(heading, justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        made.add_row(*row)
+    Console(width=110).print(made)
+
+
+def result(name: str, ratio: float, bar: float) -> bool:
+    """Print the line for one bar; whether it is held. A ratio is always better when higher."""
+    held = ratio >= bar
+    print(f"RESULT {name} ratio={ratio:.3f} bar={bar} {'pass' if held else 'fail'}", flush=True)
+    return held
+
+
+def machine() -> None:
+    """Print what the numbers depend on."""
+    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
+    print(f"{os.cpu_count()} cores, load average {load}, Python {sys.version.split()[0]}", flush=True)
+
+
+def timed(action: Callable[[], object], count: int) -> list[float]:
+    """The seconds that each of `count` calls took, behind three that nobody counts."""
+    taken = []
+    for number in range(count + 3):
+        begin = perf_counter()
+        action()
+        if number >= 3:
+            taken.append(perf_counter() - begin)
+    return taken

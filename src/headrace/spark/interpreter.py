@@ -1,0 +1,38 @@
+"""With which Python do the workers of our own local session start?
+
+Spark puts three archives before everything else that a worker imports from: pyspark.zip, py4j's and Spark's
+own core jar. Modules in them are compiled anew in each process (1.2 s of processor time for 0.2 s, measured
+once outside of Spark on a busy machine), and every call lists the archives again. Our session runs where
+PySpark is installed as a package, so its workers need none of that.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import site
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyspark
+
+
+def worker_python(folder: Path, environ: Mapping[str, str]) -> str:
+    """The interpreter for PYSPARK_PYTHON: this one, behind a script in `folder` that drops the archives.
+
+    It is this one itself where it does not find PySpark alone, or where `folder` forbids programs.
+    """
+    search_path = environ.get("PYTHONPATH", "")
+    known = {*site.getsitepackages(), site.getusersitepackages(), *search_path.split(os.pathsep)}
+    if str(Path(pyspark.__file__).parents[1]) not in known:
+        return sys.executable
+    script = folder / "python"
+    script.write_text(wrapper_script(sys.executable, search_path))
+    script.chmod(0o755)
+    return str(script) if os.access(script, os.X_OK) else sys.executable
+
+
+def wrapper_script(python: str, search_path: str) -> str:
+    """A shell script that runs `python` with our own PYTHONPATH instead of the one that it is given."""
+    return f'#!/bin/sh\nPYTHONPATH={shlex.quote(search_path)} exec {shlex.quote(python)} "$@"\n'
