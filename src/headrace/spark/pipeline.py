@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -73,7 +76,7 @@ class DocumentsQuery:
         """Whether the query runs."""
         return bool(self._query.isActive)
 
-    def stop(self, patience: float = 15.0) -> None:
+    def stop(self, patience: float = 10.0) -> None:
         """End the query behind its current batch; one that takes longer is cut off, and repeated later.
 
         Args:
@@ -86,7 +89,9 @@ class DocumentsQuery:
             if time.monotonic() > deadline:
                 break
             waited.wait(_POLL_SECONDS)
-        self._query.stop()
+        # Tasks that wait for a server do not notice: their session ends them.
+        with contextlib.suppress(Py4JJavaError, PySparkException):
+            self._query.stop()
 
     def _batch(self) -> int:
         progress = self._query.lastProgress
