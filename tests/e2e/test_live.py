@@ -376,6 +376,17 @@ def test_truncating_a_child_table(live: Headrace, shop: Shop) -> None:
     live.converges()
 
 
+def test_what_is_new_beside_a_truncate_arrives(live: Headrace, shop: Shop) -> None:
+    """As a nightly load does it: empty the table and fill it again, in one transaction, with new keys."""
+    touched = shop.change(
+        "INSERT INTO products (id, sku, name, price) VALUES (7020, 'S7020', 'Before', 1)",
+        "TRUNCATE product_tags, reviews",
+        "INSERT INTO products (id, sku, name, price) VALUES (7021, 'S7021', 'Behind', 1)",
+    )
+    assert {"7020", "7021"} <= touched["products"]
+    live.converges()
+
+
 def test_the_oracle_sees_an_edited_a_lost_and_a_foreign_document(live: Headrace, shop: Shop) -> None:
     """Behind the pipeline's back: one value, one deletion, one orphan; each must turn the comparison red."""
     live.converges()

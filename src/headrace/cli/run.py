@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -21,10 +21,11 @@ from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project
 from headrace.cli.seeding import Cursor, Seeding
 from headrace.cli.stopping import Stopping
-from headrace.cli.watching import Watch
+from headrace.cli.watching import Watch, impatient_client
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import advance_slot, advisory_lock, create_slot, drop_slot, read_slot
 from headrace.postgres.steps import execute_plan
@@ -87,10 +88,11 @@ class Run:
             held.enter_context(contextlib.closing(self._client))
             with self._stopping.interrupting():
                 connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
+                # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
+                held.enter_context(advisory_lock(connection, self._project.slot))
                 inspection = inspect(self._project, self._here, connection)
                 inspection.raise_errors()
                 self._client.wait_until_ready(_SINK_SECONDS)
-            held.enter_context(advisory_lock(connection, self._project.slot))
             self._start(connection, inspection)
 
     def _start(self, connection: Connection, inspection: Inspection) -> None:
@@ -98,16 +100,18 @@ class Run:
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
                 state = self._known_state(connection, inspection, seeding)
-                self._set_up(connection, inspection)
+                published = self._set_up(connection, inspection)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
                 with terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 self._stopping.install()
                 if state is None:
-                    state = self._first_seeding(spark, connection, inspection, seeding)
+                    state = self._new_state(inspection, published)
+                    state = self._first_seeding(spark, seeding, state)
                 else:
-                    state = self._further_seeding(spark, seeding, state)
+                    state = self._further_seeding(spark, seeding, state, published)
+                seeding.publish(state)
             self._follow(spark, inspection, seeding, state)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
@@ -130,20 +134,21 @@ class Run:
         self._meta.delete()
         return None
 
-    def _set_up(self, connection: Connection, inspection: Inspection) -> None:
+    def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
+        """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
         for warning in inspection.setup.warnings:
             terminal.warn(warning)
         self._board.warned(inspection.setup.warnings)
         execute_plan(inspection.setup, connection, lambda step: terminal.say(f"set-up: {step.why}"))
+        tables = self._project.tables()
+        found = read_memberships(connection, self._project.publication)
+        return {str(table): member for table, member in found.items() if table in tables}
 
-    def _first_seeding(
-        self, spark: LocalSpark, connection: Connection, inspection: Inspection, seeding: Seeding
-    ) -> PipelineState:
+    def _first_seeding(self, spark: LocalSpark, seeding: Seeding, state: PipelineState) -> PipelineState:
         """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
-        state = self._new_state(inspection)
         self._meta.save(state)
         with (
-            self._undone_on_failure(connection, seeding) as made,
+            self._undone_on_failure(seeding) as made,
             create_slot(self._here.database, self._project.slot) as slot,
         ):
             terminal.done(f"slot {slot.name} at {format_lsn(slot.consistent_point)}")
@@ -159,18 +164,26 @@ class Run:
             return seeding.fill(spark, self._meta, state, cursor)
 
     @contextlib.contextmanager
-    def _undone_on_failure(self, connection: Connection, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
+    def _undone_on_failure(self, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
+        """Take back what was made; what cannot be, the next start takes back, as the state tells it to."""
         made: dict[str, IndexState] = {}
         try:
             yield made
         except BaseException:
             with contextlib.suppress(HeadraceError):
-                drop_slot(connection, self._project.slot)
-                seeding.discard(made)
-                self._meta.delete()
+                self._undo(seeding, made)
             raise
 
-    def _new_state(self, inspection: Inspection) -> PipelineState:
+    def _undo(self, seeding: Seeding, made: Mapping[str, IndexState]) -> None:
+        state = self._meta.load()
+        if state is not None and state.phase == "following":
+            return  # it is seeded: the next start goes on from here
+        with connect(self._here.database) as connection:
+            drop_slot(connection, self._project.slot)
+        seeding.discard(made)
+        self._meta.delete()
+
+    def _new_state(self, inspection: Inspection, published: Mapping[str, int]) -> PipelineState:
         server = inspection.server
         return PipelineState(
             system_identifier=str(server.system_identifier),
@@ -181,6 +194,7 @@ class Run:
             phase="creating",
             consistent_point=0,
             applied=0,
+            published=published,
         )
 
     def _further_seeding(
@@ -188,19 +202,20 @@ class Run:
         spark: LocalSpark,
         seeding: Seeding,
         state: PipelineState,
+        published: Mapping[str, int],
     ) -> PipelineState:
         """Seed what is new or changed since the last run, as of what has been applied."""
         gone = {name: one for name, one in state.indexes.items() if name not in self._project.specs}
         kept = {name: one for name, one in state.indexes.items() if name not in gone}
-        todo = seeding.unseeded(state)
+        todo = seeding.unseeded(state, published)
         for name, one in kept.items():
             if name not in todo:
                 self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
-        if not todo and not gone:
+        if not todo and not gone and published == state.published:
             return state
         seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
         made = {name: seeding.make(name) for name in todo}
-        state = dataclasses.replace(state, indexes={**kept, **made})
+        state = dataclasses.replace(state, indexes={**kept, **made}, published=published)
         self._meta.save(state)
         if not todo:
             return state
@@ -265,9 +280,10 @@ class Run:
         """Confirm what was applied after the source's last confirmation, so that nothing repeats."""
         self._board.happened(Event.STOPPED)
         try:
-            state = self._meta.load()
-            with connect(self._here.database) as connection:
-                if state is not None:
+            with contextlib.closing(impatient_client(self._here)) as client:
+                state = MetaIndex(client, self._project.slot, self._project.prefix).load()
+            if state is not None:
+                with connect(self._here.database) as connection:
                     confirm(connection, self._project.slot, state.applied)
         except HeadraceError as error:
             terminal.warn(f"the last position is not confirmed; the next start repeats a little ({error})")

@@ -61,10 +61,22 @@ class Seeding:
         self._generations = Generations(client, self._project.prefix)
         self._hashes = self._project.hashes(self._project.specs)
 
-    def unseeded(self, state: PipelineState | None) -> list[str]:
-        """The indexes that do not serve what their schema asks for: new, changed, or lost in the cluster."""
-        known = {} if state is None else state.indexes
-        return [name for name in self._project.specs if not self._is_served(name, known.get(name))]
+    def unseeded(self, state: PipelineState, published: Mapping[str, int]) -> list[str]:
+        """The indexes that do not serve what their schema asks for: new, changed, or lost in the cluster.
+
+        Also those with a table that has not been in the publication all the time: see
+        `PipelineState.published`, compared with what is `published` now.
+        """
+        left = {table for table, member in state.published.items() if published.get(table, member) != member}
+        stale = [name for name, spec in self._project.specs.items() if left & set(map(str, spec.tables()))]
+        for name in stale:
+            if name in state.indexes:
+                terminal.warn(f"{name}: a table had left the publication, its changes are lost; seeding anew")
+        return [
+            name
+            for name in self._project.specs
+            if name in stale or not self._is_served(name, state.indexes.get(name))
+        ]
 
     def _is_served(self, name: str, known: IndexState | None) -> bool:
         """Whether the seeded generation serves its readers; one that a kill kept from that does it now."""
@@ -98,7 +110,12 @@ class Seeding:
         return Work(plan, Connections(self._here.database, self._here.sink))
 
     def make(self, name: str) -> IndexState:
-        """A new, empty generation of the index `name`."""
+        """A new, empty generation of the index `name`.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, also where the name that readers will use belongs to someone else.
+        """
+        self._generations.published(name)
         spec = self._project.specs[name]
         body = mapping(spec, self._project.index_options())
         schema = json.dumps(normalised(spec), sort_keys=True)
@@ -107,10 +124,10 @@ class Seeding:
         return IndexState(made.index, made.uuid, made.hash)
 
     def fill(self, spark: LocalSpark, meta: MetaIndex, state: PipelineState, cursor: Cursor) -> PipelineState:
-        """Seed every index of `state` that is not, publish it, and note that durably.
+        """Seed every index of `state` that is not, and note that durably; `publish` comes next.
 
         Raises:
-            HeadraceError: what stopped the seeding; nothing is published then.
+            HeadraceError: what stopped the seeding.
         """
         todo = {name: one for name, one in state.indexes.items() if one.seeded_at is None}
         ranges = self._ranges(list(todo), cursor)
@@ -122,20 +139,18 @@ class Seeding:
         seeded = {name: dataclasses.replace(one, seeded_at=cursor.version) for name, one in todo.items()}
         state = dataclasses.replace(state, phase="following", indexes={**state.indexes, **seeded})
         meta.save(state)
-        for name, one in todo.items():
-            self._publish(name, one)
-            count = written.get(name, 0)
+        for name in todo:
             total = sum(part.index == name for part in ranges)
-            self._board.index(
-                name,
-                phase=IndexPhase.LIVE,
-                generation=one.generation,
-                documents=count,
-                ranges_done=total,
-                ranges_total=total,
-            )
+            count = written.get(name, 0)
+            self._board.index(name, documents=count, ranges_done=total, ranges_total=total)
             terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
         return state
+
+    def publish(self, state: PipelineState) -> None:
+        """Let readers see every index of `state`; where it fails, the next start does it."""
+        for name, one in state.indexes.items():
+            self._publish(name, one)
+            self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
 
     def _ranges(self, names: list[str], cursor: Cursor) -> list[SeedRange]:
         catalog = self._inspection.catalog

@@ -19,6 +19,12 @@ _SECONDS = 1.0
 _PATIENCE_SECONDS = 3.0
 
 
+def impatient_client(here: Here) -> Client:
+    """For a look at a cluster that may hang, while someone waits."""
+    endpoint = dataclasses.replace(here.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS)
+    return Client(endpoint, read_attempts=1)
+
+
 class Watch:
     """Looks at both ends while the query runs; what it cannot reach makes the run degraded."""
 
@@ -26,10 +32,7 @@ class Watch:
         self._here = here
         self._project = project
         self._board = board
-        endpoint = dataclasses.replace(
-            here.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS
-        )
-        self._client = Client(endpoint)
+        self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
         self._next = 0.0

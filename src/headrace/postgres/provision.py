@@ -6,6 +6,7 @@ For programs that use the source by itself; a deployment of documents plans its 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import psycopg
@@ -17,7 +18,10 @@ from headrace.postgres.publication import OWN_COMMENT, read_publication
 from headrace.postgres.quoting import identifier, literal, table
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.session import database_error
-from headrace.postgres.slot import create_slot, read_slot, slot_problem
+from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_problem
+
+_READER_ENDS_WITHIN = 75.0
+_POLL_SECONDS = 0.1
 
 
 def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[TableName], create: bool) -> Lsn:
@@ -25,7 +29,7 @@ def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[Table
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
-            created; SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONNECTION.
+            created; SLOT_IN_USE; SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONNECTION.
     """
     with connect(url) as connection:
         server = inspect_server(connection, url)
@@ -33,7 +37,7 @@ def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[Table
             raise problem
         if read_publication(connection, publication) is None:
             _create_publication(connection, url, publication, tables, create=create)
-        facts = read_slot(connection, slot)
+        facts = _unread_slot(connection, slot)
     if facts is not None:
         unfit = slot_problem(facts, server.database)
         if unfit is not None:
@@ -47,6 +51,23 @@ def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[Table
         )
     with create_slot(url, slot) as made:
         return made.consistent_point
+
+
+def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
+    """The slot, once nobody reads it: the last word of a reader that is just ending may still move it.
+
+    The server itself takes up to `wal_sender_timeout` (60 s) to notice that a reader's machine is gone.
+    """
+    deadline = time.monotonic() + _READER_ENDS_WITHIN
+    while (facts := read_slot(connection, slot)) is not None and facts.active_pid is not None:
+        if time.monotonic() > deadline:
+            raise HeadraceError(
+                Kind.SLOT_IN_USE,
+                f"the replication slot {slot!r} is read by someone else (server process {facts.active_pid})",
+                "Stop that reader, or name a slot of its own for each.",
+            )
+        time.sleep(_POLL_SECONDS)
+    return facts
 
 
 def _create_publication(

@@ -33,6 +33,25 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = $1
 """
 
+_MEMBERSHIPS = """
+SELECT n.nspname::text, c.relname::text, r.oid::bigint AS member
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+UNION ALL
+SELECT n.nspname::text, c.relname::text, p.oid::bigint
+FROM pg_publication p, pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1 AND p.puballtables AND c.relkind IN ('r', 'p')
+"""
+_MEMBERSHIPS_BY_SCHEMA = """
+UNION ALL
+SELECT n.nspname::text, c.relname::text, s.oid::bigint
+FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1
+"""
+
 IdentityKind = Literal["default", "nothing", "full", "index"]
 
 
@@ -166,6 +185,21 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         members=frozenset(TableName(*member) for member in members),
         record=parse_record(comment),
     )
+
+
+def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
+    """What the server calls each table's membership in the publication: another one if it ever left it.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    by_schema = _MEMBERSHIPS_BY_SCHEMA if _knows_lists(connection) else ""
+    listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
+    try:
+        rows = execute(connection, listed, (name,))
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    return {TableName(schema, table): member for schema, table, member in rows}
 
 
 def publication_problems(

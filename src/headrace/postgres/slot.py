@@ -6,7 +6,7 @@ import re
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -242,8 +242,9 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
     try:
         yield
     finally:
-        if not connection.closed and not connection.broken:
-            _run(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *keys, slot=slot)
+        if not connection.closed:
+            with suppress(HeadraceError):  # a session that was lost has let go of it
+                _run(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *keys, slot=slot)
 
 
 def _holder(connection: Connection, keys: tuple[int, int]) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.model import Key
 from headrace.postgres.session import ReadSession
 from headrace.resolution.plan import ResolutionPlan, Route
-from headrace.resolution.values import has_truncate, lead_values, tables_of
+from headrace.resolution.values import has_truncate, lead_values, tables_of, without_truncates
 
 
 @dataclass(slots=True)
@@ -19,7 +19,7 @@ class Touched:
 
     Attributes:
         keys: the root's key values, each once; some may have no row, some no change.
-        everything: a truncate: every document may have changed, `keys` says nothing.
+        everything: a truncate: every document that exists may have changed, beside `keys`, which may be new.
     """
 
     keys: list[Key] = field(default_factory=list)
@@ -45,12 +45,14 @@ class Resolver:
         """
         table = pa.Table.from_batches([changes]) if isinstance(changes, pa.RecordBatch) else changes
         everything, values = self._collect(table)
-        keys: dict[str, dict[Key, None]] = defaultdict(dict)
-        for route, found in values.items():
-            if route.index not in everything:
-                keys[route.index].update(dict.fromkeys(self._follow(route, list(found))))
-        touched = {index: Touched(list(found)) for index, found in keys.items() if found}
-        return touched | {index: Touched(everything=True) for index in everything}
+        keys: dict[str, dict[Key, None]] = {index: {} for index in everything}
+        for route, lead in values.items():
+            keys.setdefault(route.index, {}).update(dict.fromkeys(self._follow(route, list(lead))))
+        return {
+            index: Touched(list(found), index in everything)
+            for index, found in keys.items()
+            if found or index in everything
+        }
 
     def _collect(self, changes: pa.Table) -> tuple[set[str], dict[Route, dict[Key, None]]]:
         """The indexes that a truncate touches, and the values to lead along each route."""
@@ -60,7 +62,7 @@ class Resolver:
             routes = self._plan.routes.get(table, ())
             if routes and has_truncate(rows):
                 everything |= {route.index for route in routes}
-                continue
+                rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
             for columns in dict.fromkeys(route.columns for route in routes):
                 found = dict.fromkeys(lead_values(rows, table, columns))
                 for route in routes:

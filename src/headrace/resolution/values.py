@@ -33,6 +33,11 @@ def has_truncate(rows: pa.Table) -> bool:
     return bool(pc.any(pc.equal(rows["op"], Op.TRUNCATE.value)).as_py())
 
 
+def without_truncates(rows: pa.Table) -> pa.Table:
+    """The rows that carry values."""
+    return rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))
+
+
 def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...]) -> list[Key]:
     """The distinct values of `columns` in the rows' old and new sides, those with a null left out.
 

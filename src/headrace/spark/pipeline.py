@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -10,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -90,7 +93,9 @@ class DocumentsQuery:
             if time.monotonic() > deadline:
                 break
             waited.wait(_POLL_SECONDS)
-        self._query.stop()
+        # Tasks that wait for a server do not notice: their session ends them.
+        with contextlib.suppress(Py4JJavaError, PySparkException):
+            self._query.stop()
 
     def _batch(self) -> int:
         progress = self._query.lastProgress

@@ -7,6 +7,7 @@ The settings and what they save are measured: a small batch takes 83 ms instead 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import sys
@@ -24,6 +25,8 @@ from headrace.spark.interpreter import worker_python
 
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 _MEMORY_NEEDED = 64 << 20
+_PREFIX = "headrace-spark-"
+_LOCK = "lock"
 
 _SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -35,7 +38,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "2",
-    "spark.sql.streaming.stopTimeout": "10s",
+    "spark.sql.streaming.stopTimeout": "5s",
     # Each file operation of the default checkpoint forks a process.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -88,13 +91,12 @@ def local_spark(
     Raises:
         HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start.
     """
-    folder = Path(tempfile.mkdtemp(prefix="headrace-"))
-    scratch = _scratch(folder)
-    log = folder / "spark.log"
-    python = worker_python(folder, os.environ) if master.startswith("local") else sys.executable
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-    os.environ["JAVA_HOME"] = str(spark_java_home())
-    try:
+    _sweep()
+    with _own_folder(None) as folder, _scratch(folder) as scratch:
+        log = folder / "spark.log"
+        python = worker_python(folder, os.environ) if master.startswith("local") else sys.executable
+        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
+        os.environ["JAVA_HOME"] = str(spark_java_home())
         with contextlib.nullcontext() if terminal else _output_to(log):
             session = _start(master, memory, log_level, folder)
         try:
@@ -102,9 +104,34 @@ def local_spark(
         finally:
             session.stop()
             _end_jvm()
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _own_folder(parent: Path | None) -> Iterator[Path]:
+    """A folder in `parent` (None: the system's own) until the end; it is locked while this process lives."""
+    with contextlib.ExitStack() as held:
+        while True:
+            folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+            lock = held.enter_context((folder / _LOCK).open("xb"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (folder / _LOCK).exists():  # else another start has swept it before it was locked
+                break
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sweep() -> None:
+    """Remove the folders of runs that were killed; the system has opened their locks."""
+    for parent in (_MEMORY_FOLDER, Path(tempfile.gettempdir())):
+        for left in parent.glob(f"{_PREFIX}*"):
+            try:
+                with (left / _LOCK).open("r+b") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(left, ignore_errors=True)
+            except OSError:
+                continue  # that run lives, or is another user's
 
 
 def _start(master: str, memory: str, log_level: str, folder: Path) -> SparkSession:
@@ -133,15 +160,15 @@ def _with_retries(master: str) -> str:
     return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
 
 
-def _scratch(fallback: Path) -> Path:
-    try:
-        if shutil.disk_usage(_MEMORY_FOLDER).free >= _MEMORY_NEEDED:
-            return Path(tempfile.mkdtemp(prefix="headrace-", dir=_MEMORY_FOLDER))
-    except OSError:
-        pass  # no such folder here, or not for us: the disk serves too
-    scratch = fallback / "scratch"
-    scratch.mkdir()
-    return scratch
+@contextlib.contextmanager
+def _scratch(fallback: Path) -> Iterator[Path]:
+    with contextlib.ExitStack() as kept:
+        try:
+            roomy = shutil.disk_usage(_MEMORY_FOLDER).free >= _MEMORY_NEEDED
+            scratch = kept.enter_context(_own_folder(_MEMORY_FOLDER)) if roomy else fallback
+        except OSError:
+            scratch = fallback  # no such folder here, or not for us: the disk serves too
+        yield scratch
 
 
 @contextlib.contextmanager

@@ -77,18 +77,24 @@ class CdcReader(DataSourceStreamReader):
     def __init__(self, options: CdcOptions) -> None:
         self._options = options
         self._stream: ChangeStream | None = None
+        self._initial: Offset | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where the slot stands; it is created first where it is missing."""
-        options = self._options
-        confirmed = ensure_slot(
-            options.url.get_secret_value(),
-            slot=options.slot_name,
-            publication=options.publication_name,
-            tables=options.tables,
-            create=options.create_slot,
-        )
-        return Offset(confirmed).to_json()
+        """Where the slot stood before this reader used it; it is created first where it is missing.
+
+        Spark asks for it twice, the second time when the first batch has been planned.
+        """
+        if self._initial is None:
+            options = self._options
+            confirmed = ensure_slot(
+                options.url.get_secret_value(),
+                slot=options.slot_name,
+                publication=options.publication_name,
+                tables=options.tables,
+                create=options.create_slot,
+            )
+            self._initial = Offset(confirmed)
+        return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
@@ -149,18 +155,19 @@ class CdcReader(DataSourceStreamReader):
                 ),
                 start,
             )
-            self._close_when_told_to()
+            signal.signal(signal.SIGTERM, _end)
             self._stream.open()
         return self._stream
 
-    def _close_when_told_to(self) -> None:
-        """Spark ends this process with SIGTERM and calls no `stop`: give the slot back at once."""
 
-        def close(_number: int, _frame: FrameType | None) -> None:
-            self.stop()
-            sys.exit(0)
+def _end(_number: int, _frame: FrameType | None) -> None:
+    """Spark ends this process with SIGTERM and calls no `stop`: unwind, which gives the slot back at once.
 
-        signal.signal(signal.SIGTERM, close)
+    Only that: the signal may have come inside `stop` itself, as the end of the socket comes at the same
+    time, and whoever took a lock here would wait for himself for ever.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def _split(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:

@@ -105,6 +105,11 @@ class DrivenRun:
         self._collect()
         assert self.members() == []
 
+    def kill_first(self) -> None:
+        """Kill -9 the process that was started, and none of those that it started."""
+        assert self._process is not None
+        self._process.kill()
+
     def terminate(self) -> None:
         """SIGTERM; it must end within 30 s, with exit code 0, and leave no process behind."""
         assert self._process is not None

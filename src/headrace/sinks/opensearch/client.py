@@ -67,12 +67,17 @@ class Client:
 
     A request that could not be sent goes to the next node. One that was sent and got no answer is an
     error, except that reads are repeated.
+
+    Args:
+        endpoint: the cluster.
+        read_attempts: how often a read is tried in all.
     """
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS) -> None:
         self.endpoint = endpoint.normalised()
         self._pool = _pool(self.endpoint)
         self._first = 0
+        self._read_attempts = read_attempts
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
@@ -110,7 +115,7 @@ class Client:
         for attempt in Retrying(
             retry=retry_if_exception(_transient),
             wait=wait_random_exponential(multiplier=0.1, max=2),
-            stop=stop_after_attempt(_READ_ATTEMPTS),
+            stop=stop_after_attempt(self._read_attempts),
             reraise=True,
         ):
             with attempt:

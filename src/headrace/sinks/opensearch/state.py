@@ -49,6 +49,8 @@ class PipelineState:
         consistent_point: where the slot began.
         applied: every change up to here is durable in the documents.
         indexes: by logical name.
+        published: the membership of each table in the publication, as the server names it; another one
+            than here means that changes in between are not in the log.
         identities_before: by table, the SQL that gives it its old replica identity back.
     """
 
@@ -61,6 +63,7 @@ class PipelineState:
     consistent_point: Lsn
     applied: Lsn
     indexes: Mapping[str, IndexState] = field(default_factory=lambda: MappingProxyType({}))
+    published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     counters: Counters = Counters()
 
@@ -80,6 +83,7 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "indexes": {name: _index_to_json(one) for name, one in self.indexes.items()},
+            "published": dict(self.published),
             "identities_before": dict(self.identities_before),
             "counters": {name: getattr(self.counters, name) for name in Counters.__slots__},
         }
@@ -101,6 +105,7 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             indexes={name: _index_from_json(one) for name, one in found["indexes"].items()},
+            published=found.get("published", {}),
             identities_before=found["identities_before"],
             counters=Counters(**found["counters"]),
         )

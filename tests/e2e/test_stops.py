@@ -1,0 +1,87 @@
+"""Does it end as it should: in order where told to, without a trace where killed, whatever the servers do?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import urllib3
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.postgres import EmbeddedPostgres
+
+_ENDED_WITHIN = 30.0
+
+
+@pytest.fixture
+def pipeline(deploy: Deploy) -> Iterator[Headrace]:
+    with deploy(users=30) as one:
+        yield one
+
+
+def test_told_to_stop_after_the_database_was_restarted(
+    pipeline: Headrace, postgres: EmbeddedPostgres
+) -> None:
+    """The restart took the session away that keeps a second run out; its end must not become an error."""
+    pipeline.start()
+    pipeline.wait_ready()
+    postgres.stop()
+    postgres.start()
+    pipeline.shop.run("UPDATE users SET name = name || '!'")
+    pipeline.converges()
+    pipeline.terminate()
+
+
+def test_told_to_stop_while_the_cluster_hangs(pipeline: Headrace, opensearch: EmbeddedOpenSearch) -> None:
+    """In the middle of a batch: nothing of it is confirmed, and the next start repeats it."""
+    pipeline.start()
+    pipeline.wait_ready()
+    port = int(opensearch.url.rpartition(":")[2])
+    [server] = {
+        one.pid for one in psutil.net_connections("tcp") if one.laddr.port == port and one.status == "LISTEN"
+    }
+    psutil.Process(server).suspend()
+    try:
+        pipeline.shop.run("UPDATE users SET name = name || '?'")
+        pipeline.shop.ids("SELECT pg_sleep(2)::text")
+        pipeline.terminate()
+    finally:
+        psutil.Process(server).resume()
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.converges()
+    pipeline.terminate()
+
+
+def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:
+    pipeline.start(failpoint="range")
+    pipeline.wait_failpoint()
+    pipeline.terminate()
+    name = pipeline.prefix.rstrip("_")
+    assert pipeline.shop.ids(f"SELECT 1 FROM pg_replication_slots WHERE slot_name = '{name}'") == []
+    indexes = urllib3.request("GET", f"{pipeline.sink_url}/_cat/indices/{name}*?h=index&expand_wildcards=all")
+    assert indexes.data.split() in ([], [f"{name}_headrace_meta".encode()])
+
+
+def test_a_killed_driver_takes_its_tree_along_and_the_next_start_its_folders(pipeline: Headrace) -> None:
+    pipeline.start()
+    pipeline.wait_ready()
+    folders = {folder for one in pipeline.members() for folder in _open_folders(one)}
+    assert folders
+    pipeline.kill_first()
+    assert psutil.wait_procs(pipeline.members(), timeout=_ENDED_WITHIN)[1] == []
+    pipeline.close()
+    pipeline.start()
+    pipeline.wait_ready()
+    assert [folder for folder in folders if folder.exists()] == []
+    pipeline.terminate()
+
+
+def _open_folders(process: psutil.Process) -> set[Path]:
+    """The folders for Spark that a process has files open in."""
+    files = [Path(one.path) for one in process.open_files()]
+    return {parent for file in files for parent in file.parents if parent.name.startswith("headrace-spark-")}

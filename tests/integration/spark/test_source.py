@@ -1,0 +1,275 @@
+"""Does `postgres_cdc` by itself, in a plain session and with a durable checkpoint, give what it promises?"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
+
+import headrace
+from headrace.config.java import spark_java_home
+from headrace.postgres.connection import connect, execute
+from headrace.spark.options import read_options
+from headrace.spark.source import CdcReader
+
+_WITHIN = 30.0
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session that knows nothing of Headrace: nothing is registered."""
+    kept = dict(os.environ)
+    source = str(Path(headrace.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(spark_java_home())
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    yield session
+    session.stop()
+    os.environ.clear()
+    os.environ.update(kept)
+
+
+class Source:
+    """A database with a table, and queries that follow it into a list."""
+
+    def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
+        self.url = url
+        self.checkpoint = folder / "checkpoint"
+        self.slot = f"spark_{next(_numbers)}"
+        self.batches: dict[int, list[list[Row]]] = {}
+        self.query: StreamingQuery | None = None
+        self._spark = spark
+        self.run("CREATE TABLE item (id int PRIMARY KEY, name text)")
+
+    def run(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        with connect(self.url, autocommit=False) as connection:
+            for statement in statements:
+                execute(connection, statement)
+
+    def load(self, **options: str) -> DataFrame:
+        reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
+        given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item", **options}
+        return reader.options(**given).load()
+
+    def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
+        """Follow into `batches`; `after` is called with the number of each batch that was noted there."""
+
+        def note(rows: DataFrame, number: int) -> None:
+            if found := rows.collect():
+                self.batches.setdefault(number, []).append(found)
+                after(number)
+
+        writer = self.load(**options).writeStream.foreachBatch(note)
+        self.query = writer.option("checkpointLocation", self.checkpoint.as_uri()).start()
+        self.until(lambda: self.slot_is_active() or not self.query.isActive)
+        return self.query
+
+    def stop(self) -> None:
+        if self.query is not None:
+            self.query.stop()
+            self.until(lambda: not self.slot_is_active())
+
+    def rows(self) -> list[Row]:
+        """All rows in order, as a sink has them that knows a batch's number when it is repeated."""
+        assert all(one == rows[0] for rows in self.batches.values() for one in rows), "not repeated exactly"
+        return [row for number in sorted(self.batches) for row in self.batches[number][0]]
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        end = time.monotonic() + _WITHIN
+        while not condition():
+            assert time.monotonic() < end, (self.rows(), self.query and self.query.exception())
+            time.sleep(0.05)
+
+    def slot_is_active(self) -> bool:
+        with connect(self.url) as connection:
+            # A slot that is still being made is active too, but has no position.
+            sql = (
+                "SELECT active AND confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots "
+                "WHERE slot_name = $1"
+            )
+            return execute(connection, sql, (self.slot,)) == [(True,)]
+
+    def close(self) -> None:
+        self.stop()
+        with connect(self.url) as connection:
+            sql = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1"
+            execute(connection, sql, (self.slot,))
+
+
+@pytest.fixture
+def source(spark: SparkSession, database: str, tmp_path: Path) -> Iterator[Source]:
+    one = Source(spark, database, tmp_path)
+    yield one
+    one.close()
+
+
+def test_every_kind_of_change_is_a_row(source: Source) -> None:
+    """Found by its name, with nothing registered; slot and publication are created by the first start."""
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one'), (2, NULL)")
+    source.run("UPDATE item SET name = 'eins' WHERE id = 1", "UPDATE item SET id = 3 WHERE id = 2")
+    source.run("DELETE FROM item WHERE id = 3")
+    source.run("TRUNCATE item")
+    source.until(lambda: len(source.rows()) >= 6)
+    found = source.rows()
+    assert [(row.op, row.before, row.after) for row in found] == [
+        ("c", None, {"id": "1", "name": "one"}),
+        ("c", None, {"id": "2", "name": None}),
+        ("u", None, {"id": "1", "name": "eins"}),
+        ("u", {"id": "2"}, {"id": "3", "name": None}),
+        ("d", {"id": "3"}, None),
+        ("t", None, None),
+    ]
+    assert {(row.schema, row.table) for row in found} == {("public", "item")}
+    positions = [(row._commit_lsn, row._commit_seq) for row in found]
+    assert positions == sorted(set(positions))
+    assert len({row._xid for row in found}) == 4
+    assert all(row._commit_timestamp is not None for row in found)
+
+
+def test_a_restart_goes_on_where_the_checkpoint_stands(source: Source) -> None:
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.stop()
+    source.run("INSERT INTO item VALUES (2, 'two')")
+    source.start()
+    source.run("INSERT INTO item VALUES (3, 'three')")
+    source.until(lambda: len(source.rows()) >= 3)
+    source.stop()
+    assert [row.after["id"] for row in source.rows()] == ["1", "2", "3"]
+
+
+def test_a_batch_that_failed_is_repeated_exactly(source: Source) -> None:
+    """More has been written meanwhile, but the batch's end stands in the checkpoint."""
+
+    def fail(_number: int) -> None:
+        raise ValueError("the sink fails behind its write")
+
+    source.start(after=fail)
+    source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 50) i")
+    source.until(lambda: not source.query.isActive)
+    source.run("INSERT INTO item SELECT i, 'y' FROM generate_series(51, 60) i")
+    [(number, [first])] = source.batches.items()
+    source.start()
+    source.until(lambda: len(source.rows()) >= 60)
+    assert source.batches[number][:2] == [first, first]
+    later = [
+        row.after["id"] for one in sorted(source.batches) if one != number for row in source.batches[one][0]
+    ]
+    assert [row.after["id"] for row in first] + later == [str(i) for i in range(1, 61)]
+
+
+def test_a_checkpoint_that_the_slot_has_left_behind_is_refused(source: Source, tmp_path: Path) -> None:
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.stop()
+    old = tmp_path / "old"
+    shutil.copytree(source.checkpoint, old)
+    source.start()
+    source.run("INSERT INTO item VALUES (2, 'two')")
+    source.until(lambda: len(source.rows()) == 2)
+    source.run("INSERT INTO item VALUES (3, 'three')")
+    source.until(lambda: len(source.rows()) == 3)
+    source.stop()
+    source.checkpoint = old
+    source.start()
+    source.until(lambda: not source.query.isActive)
+    said = str(source.query.exception())
+    assert "[HEADRACE_CONTINUITY]" in said
+    assert "start with a new checkpoint" in said.lower()
+
+
+def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) -> None:
+    source.start(maxRowsPerTrigger="10")
+    source.stop()
+    for first in range(0, 40, 4):
+        source.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series({first}, {first + 3}) i")
+    source.start(maxRowsPerTrigger="10")
+    source.until(lambda: len(source.rows()) >= 40)
+    sizes = [len(one[0]) for one in source.batches.values()]
+    assert sizes == [8, 8, 8, 8, 8]
+
+
+def test_progress_ends_every_partition(source: Source) -> None:
+    source.start(progress="true", rowsPerPartition="2")
+    source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 5) i")
+    source.until(lambda: any(row.after for row in source.rows()))
+    [batch] = [one[0] for one in source.batches.values() if any(row.after for row in one[0])]
+    assert [row.op for row in batch] == ["c", "c", "progress", "c", "c", "progress", "c", "progress"]
+    ends = {(row._commit_lsn, row._commit_seq) for row in batch if row.op == "progress"}
+    assert len(ends) == 1
+    assert min(ends)[0] > max(row._commit_lsn for row in batch if row.op == "c")
+
+
+def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(
+    source: Source, capsys: pytest.CaptureFixture[str]
+) -> None:
+    password = source.url.partition("://")[2].partition(":")[2].partition("@")[0]
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.load().explain(extended=True)
+    source.query.explain(extended=True)
+    assert len(password) > 8
+    assert password not in capsys.readouterr().out
+    files = [one for one in source.checkpoint.rglob("*") if one.is_file()]
+    assert files
+    assert [one for one in files if password.encode() in one.read_bytes()] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean slotName?"),
+        ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger of postgres_cdc"),
+        ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger of postgres_cdc"),
+        ({"tables": "a.b.c"}, "is no table name"),
+    ],
+)
+def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], said: str) -> None:
+    with pytest.raises(Exception, match="HEADRACE_USAGE") as caught:
+        source.load(**options)
+    assert said in str(caught.value)
+
+
+def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
+    source.run(f"CREATE PUBLICATION {source.slot} FOR TABLE item")
+    source.start(createSlot="false")
+    source.until(lambda: not source.query.isActive)
+    said = str(source.query.exception())
+    assert "[HEADRACE_SLOT_UNKNOWN]" in said
+    assert source.url not in said
+
+
+def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
+    """It comes together with the end of the socket, so it may come while the reader is being stopped."""
+    options = {"url": source.url, "slotName": source.slot, "publicationName": source.slot, "tables": "item"}
+    kept = signal.getsignal(signal.SIGTERM)
+    reader = CdcReader(read_options(options))
+    try:
+        start = reader.initialOffset()
+        reader.latestOffset(start, ReadAllAvailable())
+        assert reader._stream is not None
+        with reader._stream._closing._cond, pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+        reader.stop()
+    assert not source.slot_is_active()
