@@ -6,8 +6,7 @@ Connections are opened once in a worker process and kept for its later tasks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +24,9 @@ from headrace.snapshot import check_filenode
 from headrace.spark.plan import Work
 
 _KEYS_AT_ONCE = 1000
+
+Portion = Mapping[str, Sequence[Key]]
+"""Keys by index, as many as one write takes."""
 
 
 class Worker:
@@ -61,8 +63,8 @@ class Worker:
         rows = changes.filter(pc.invert(is_progress))
         result = WriteResult()
         if rows.num_rows:
-            for index, keys in self._touched(rows, version):
-                result += self._write(index, keys, version)
+            for portion in self._touched(rows, version):
+                result += self._write(portion, version)
         else:
             self._warm_up()
         return position, result
@@ -87,21 +89,21 @@ class Worker:
                 result = self._writer.write(assembler.assemble_range(part, version))
                 check_filenode(session, part)
         reach("range")
-        return self._accepted(index, result)
+        return self._accepted(result)
 
-    def _touched(self, rows: pa.Table, version: Lsn) -> list[tuple[str, Sequence[Key]]]:
-        """The chunks of keys to assemble; a whole index is enumerated from the sink."""
+    def _touched(self, rows: pa.Table, version: Lsn) -> list[Portion]:
+        """The keys to assemble, in portions of one write each; a whole index is enumerated from the sink."""
         for attempt in patiently():
             with attempt, self._reading() as session:
                 session.await_replay(version)
                 touched = Resolver(session, self._work.plan.resolution).resolve(rows)
-        work: list[tuple[str, Sequence[Key]]] = []
+        wanted: list[tuple[str, Key]] = []
         for index, what in touched.items():
             keys: Iterable[Key] = what.keys
             if what.everything:
                 keys = {*what.keys, *self._keys_in(index)}
-            work += [(index, chunk) for chunk in _chunks(keys, _KEYS_AT_ONCE)]
-        return work
+            wanted += [(index, key) for key in keys]
+        return [_portion(wanted[at : at + _KEYS_AT_ONCE]) for at in range(0, len(wanted), _KEYS_AT_ONCE)]
 
     def _keys_in(self, index: str) -> Iterator[Key]:
         """The keys of every document that the index holds: a delete-by-query would fence nothing."""
@@ -112,22 +114,30 @@ class Worker:
                 found = list(ids(self._client, target))
         return (key_of_id(one, width) for one in found)
 
-    def _write(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
-        """Assemble and write; after a bulk without an answer both are done anew (decision 12)."""
+    def _write(self, portion: Portion, version: Lsn) -> WriteResult:
+        """Assemble and write; after a bulk without an answer both are done anew (decision 12).
+
+        All indexes go into the same bulk requests: a small batch costs one.
+        """
         for attempt in patiently():
             with attempt, self._reading() as session:
-                assembler = self._assembler(session, index)
-                result = self._writer.write(assembler.assemble(keys, version))
+                operations = (
+                    operation
+                    for index, keys in portion.items()
+                    for operation in self._assembler(session, index).assemble(keys, version)
+                )
+                result = self._writer.write(operations)
         reach("bulk")
-        return self._accepted(index, result)
+        return self._accepted(result)
 
-    def _accepted(self, index: str, result: WriteResult) -> WriteResult:
-        if result.rejected and index not in self._work.plan.skip_rejected:
-            first = result.rejected[0]
+    def _accepted(self, result: WriteResult) -> WriteResult:
+        refused = [one for one in result.rejected if one.index not in self._work.plan.skip_rejected]
+        if refused:
+            first = refused[0]
             raise HeadraceError(
                 Kind.SINK_REJECTED,
-                f"{len(result.rejected)} documents of index {index} are refused, the first is "
-                f"{first.id!r}: {first.reason}",
+                f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}: "
+                f"{first.reason}",
                 'Correct the row or the schema, or set on_error = "skip" for this index.',
             )
         return result
@@ -156,7 +166,8 @@ class Worker:
         return self._assemblers[index]
 
 
-def _chunks(keys: Iterable[Key], size: int) -> Iterator[Sequence[Key]]:
-    remaining = iter(keys)
-    while chunk := tuple(islice(remaining, size)):
-        yield chunk
+def _portion(wanted: Sequence[tuple[str, Key]]) -> Portion:
+    portion: dict[str, list[Key]] = {}
+    for index, key in wanted:
+        portion.setdefault(index, []).append(key)
+    return portion
