@@ -11,12 +11,13 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -107,9 +108,10 @@ def seed(
     spark.dataSource.register(SeedSource)
     packed = base64.b64encode(pickle.dumps(list(ranges))).decode("ascii")
     job = spark.read.format(SeedSource.name()).options(**work.to_options()).option(_RANGES_OPTION, packed)
-    with _Progress(spark, on_progress):
+    group = f"headrace-seed-{uuid.uuid4().hex}"
+    with _Progress(spark, group, on_progress):
         try:
-            rows = job.load().collect()
+            rows = _collected(spark, job.load(), group)
         except PySparkException as error:
             raise headrace_error(error) from error
     for row in rows:
@@ -117,18 +119,38 @@ def seed(
     return counts
 
 
+def _collected(spark: SparkSession, job: DataFrame, group: str) -> list[Row]:
+    """The rows of `job`; whoever is interrupted meanwhile ends it.
+
+    In a thread of its own, because each thread has one line to the JVM: the one that is interrupted has to
+    cancel and to stop over its own, on which no half-read answer may lie.
+    """
+    context = spark.sparkContext
+
+    def collect() -> list[Row]:
+        context.setJobGroup(group, "seed", interruptOnCancel=True)
+        return job.collect()
+
+    with ThreadPoolExecutor(1, "headrace seed") as thread:
+        rows = thread.submit(collect)
+        try:
+            return rows.result()
+        except BaseException:
+            context.cancelJobGroup(group)
+            raise
+
+
 class _Progress:
     """Watches the job that runs inside and reports its finished tasks."""
 
-    def __init__(self, spark: SparkSession, on_progress: Callable[[int], None]) -> None:
+    def __init__(self, spark: SparkSession, group: str, on_progress: Callable[[int], None]) -> None:
         self._context = spark.sparkContext
-        self._group = f"headrace-seed-{uuid.uuid4().hex}"
+        self._group = group
         self._on_progress = on_progress
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headrace progress", daemon=True)
 
     def __enter__(self) -> None:
-        self._context.setJobGroup(self._group, "seed", interruptOnCancel=True)
         self._thread.start()
 
     def __exit__(
