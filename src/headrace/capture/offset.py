@@ -32,8 +32,12 @@ class Offset:
 
     @property
     def version(self) -> Lsn:
-        """The version of documents that are read when everything up to here is visible (bytes)."""
-        return self.lsn if self.transaction is None else self.transaction
+        """The version of documents that are read when everything up to here is visible (bytes).
+
+        Inside a transaction that is the first position behind the beginning of its commit record: a
+        standby that has replayed up to there has replayed the record.
+        """
+        return self.lsn if self.transaction is None else self.transaction + 1
 
     @property
     def order(self) -> tuple[Lsn, int]:

@@ -20,7 +20,7 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connection_error, place, with_defaults
 from headrace.postgres.quoting import identifier, literal, replication_literal
 from headrace.postgres.refusal import no_room, refusal
-from headrace.postgres.session import PINNED
+from headrace.postgres.session import NO_TIMEOUT, PINNED
 
 _SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
 _CANCEL_SECONDS = 5.0
@@ -46,6 +46,7 @@ class ReplicationConnection:
         try:
             for name, value in _SETTINGS.items():
                 self.execute(f"SET {identifier(name)} = {literal(value)}")
+            self.execute(NO_TIMEOUT)
         except HeadraceError:
             self.close()
             raise

@@ -26,6 +26,7 @@ PINNED = {
     "search_path": "pg_catalog",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
     "row_security": "off",
     "default_transaction_read_only": "on",
     "standard_conforming_strings": "on",
@@ -52,6 +53,7 @@ class ReadSession:
         try:
             for name, value in PINNED.items():
                 self._connection.execute(f"SET {identifier(name)} = {literal(value)}")
+            self._connection.execute(NO_TIMEOUT)
             if snapshot is not None:
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")

@@ -80,4 +80,4 @@ def test_an_offset_of_another_kind_is_refused_with_a_remedy(stored: dict[str, An
 
 def test_the_version_of_documents_is_the_last_position_that_is_visible() -> None:
     assert Offset(140).version == 140
-    assert Offset(100, 200, 5).version == 200
+    assert Offset(100, 200, 5).version == 201
