@@ -35,6 +35,9 @@ PINNED = {
 }
 """The settings of every reading session (decision 9); compiling a document's expression takes seconds."""
 
+NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+"""For what only PostgreSQL 17 and later know."""
+
 
 class ReadSession:
     """A read-only session on one connection; not for use by two threads at once.
