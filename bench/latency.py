@@ -32,7 +32,7 @@ from support.deployment import PREFIX, Deployment, shop
 
 BARS_MS = {"p50": 120.0, "p99": 500.0}
 PACE_SECONDS = 0.2
-WARM_UP = 25
+WARM_UP = 150
 PAUSE_SECONDS = 0.004
 PATIENCE_SECONDS = 60.0
 UPDATE = "UPDATE public.users SET name = $1 WHERE id = $2"
