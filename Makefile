@@ -31,7 +31,7 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" --durations=15 --cov --cov-report=term:skip-covered $(ARGS)
 
 test-all: lint
 	$(BIN)/python -m pytest tests --cov --cov-report=term:skip-covered $(ARGS)

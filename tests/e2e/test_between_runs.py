@@ -43,6 +43,7 @@ def test_a_table_that_left_the_publication_is_seeded_anew(stopped: Headrace, sho
     assert _generation(stopped, "products") != replaced
 
 
+@pytest.mark.long
 def test_also_where_someone_else_has_published_it_again(stopped: Headrace, shop: Shop) -> None:
     publication = stopped.prefix.rstrip("_")
     shop.run(f"ALTER PUBLICATION {publication} DROP TABLE tags")

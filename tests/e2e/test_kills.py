@@ -36,7 +36,15 @@ def test_killed_while_seeding(seeded: Headrace) -> None:
     assert seeded.differences() == []
 
 
-@pytest.mark.parametrize("failpoint", ["planned", "bulk", "applied", "confirmed"])
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        pytest.param("planned", marks=pytest.mark.long),
+        "bulk",
+        "applied",
+        pytest.param("confirmed", marks=pytest.mark.long),
+    ],
+)
 def test_killed_while_a_large_transaction_is_applied(seeded: Headrace, failpoint: str) -> None:
     """Also a move and a deletion, whose old parents only the log knows."""
     orders = seeded.shop.ids("SELECT id FROM orders WHERE status = 'paid' ORDER BY id DESC LIMIT 2")

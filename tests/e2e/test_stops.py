@@ -36,6 +36,7 @@ def test_told_to_stop_after_the_database_was_restarted(
     pipeline.terminate()
 
 
+@pytest.mark.long
 def test_told_to_stop_while_the_cluster_hangs(pipeline: Headrace, opensearch: EmbeddedOpenSearch) -> None:
     """In the middle of a batch: nothing of it is confirmed, and the next start repeats it."""
     pipeline.start()
@@ -67,6 +68,7 @@ def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:
     assert indexes.data.split() in ([], [f"{name}_headrace_meta".encode()])
 
 
+@pytest.mark.long
 def test_a_killed_driver_takes_its_tree_along_and_the_next_start_its_folders(pipeline: Headrace) -> None:
     pipeline.start()
     pipeline.wait_ready()

@@ -59,6 +59,7 @@ def test_writers_from_before_the_first_start_until_after_the_seeding(busy: Headr
     busy.converges()
 
 
+@pytest.mark.long
 def test_kills_at_any_moment_under_writers(busy: Headrace) -> None:
     """In the live stream, and again while it starts; the writers go on through all of it."""
     with _writers(busy.shop.url, seeds=(31, 32)) as done:
