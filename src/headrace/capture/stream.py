@@ -49,6 +49,7 @@ class StreamSettings:
         url: the database; never printed.
         tables: the tables whose changes are kept, all of the publication where empty.
         needed: the columns that old rows must carry, by table.
+        warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
         buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
             chunk more.
         chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
@@ -63,6 +64,7 @@ class StreamSettings:
     tables: frozenset[TableName] = frozenset()
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
+    warm_up: bool = False
     chunk_bytes: int = 4 << 20
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
@@ -84,7 +86,7 @@ class ChangeStream:
         self._released = False
         self._received: Lsn = start.lsn
         self._reported: tuple[Lsn, float] = (0, 0.0)
-        self._idle_since = float("-inf")  # the first quiet moment is due: it warms up what comes behind
+        self._idle_since = float("-inf") if settings.warm_up else time.monotonic()
         self._system: str | None = None
         self._heard: float | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)

@@ -151,6 +151,7 @@ class CdcReader(DataSourceStreamReader):
                     publication=options.publication_name,
                     tables=frozenset(options.tables),
                     needed=options.needed,
+                    warm_up=options.progress,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                 ),
                 start,
