@@ -72,10 +72,11 @@ def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:
 def test_a_killed_driver_takes_its_tree_along_and_the_next_start_its_folders(pipeline: Headrace) -> None:
     pipeline.start()
     pipeline.wait_ready()
-    folders = {folder for one in pipeline.members() for folder in _open_folders(one)}
+    members = [psutil.Process(one) for one in pipeline.members()]
+    folders = {folder for one in members for folder in _open_folders(one)}
     assert folders
     pipeline.kill_first()
-    assert psutil.wait_procs(pipeline.members(), timeout=_ENDED_WITHIN)[1] == []
+    assert psutil.wait_procs(members, timeout=_ENDED_WITHIN)[1] == []
     pipeline.close()
     pipeline.start()
     pipeline.wait_ready()
