@@ -102,13 +102,13 @@ def test_a_full_buffer_of_small_transactions_is_bounded_too(source: Source, star
 
 
 def test_the_server_keeps_a_reader_whose_buffer_is_full(source: Source, start: Offset) -> None:
-    source.sql("ALTER SYSTEM SET wal_sender_timeout = '2s'", "SELECT pg_reload_conf()")
+    source.sql("ALTER SYSTEM SET wal_sender_timeout = '4s'", "SELECT pg_reload_conf()")
     try:
         insert(source, 1, ROWS)
         stream = source.stream(start, **SMALL)
         eventually(lambda: not stream._buffer.wait_for_room(0))
         pid = source.walsender()
-        time.sleep(5)
+        time.sleep(9)
         assert source.walsender() == pid
     finally:
         source.sql("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
