@@ -27,7 +27,14 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import advance_slot, advisory_lock, create_slot, drop_slot, read_slot
+from headrace.postgres.slot import (
+    ExportedSlot,
+    advance_slot,
+    advisory_lock,
+    create_slot,
+    drop_slot,
+    read_slot,
+)
 from headrace.postgres.steps import execute_plan
 from headrace.sinks.opensearch import Client, IndexState, MetaIndex, PipelineState
 from headrace.spark.pipeline import DocumentsQuery, Following
@@ -147,10 +154,7 @@ class Run:
     def _first_seeding(self, spark: LocalSpark, seeding: Seeding, state: PipelineState) -> PipelineState:
         """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
         self._meta.save(state)
-        with (
-            self._undone_on_failure(seeding) as made,
-            create_slot(self._here.database, self._project.slot) as slot,
-        ):
+        with self._slot() as slot, self._undone_on_failure(seeding) as made:
             terminal.done(f"slot {slot.name} at {format_lsn(slot.consistent_point)}")
             state = dataclasses.replace(
                 state, phase="seeding", consistent_point=slot.consistent_point, applied=slot.consistent_point
@@ -162,6 +166,16 @@ class Run:
             self._board.happened(Event.SEEDING)
             cursor = Cursor(slot.consistent_point, slot.snapshot_name)
             return seeding.fill(spark, self._meta, state, cursor)
+
+    def _slot(self) -> ExportedSlot:
+        """The new slot. A refusal made nothing: a slot of that name is someone else's and must stay."""
+        try:
+            return create_slot(self._here.database, self._project.slot)
+        except HeadraceError as error:
+            if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
+                with contextlib.suppress(HeadraceError):
+                    self._meta.delete()
+            raise
 
     @contextlib.contextmanager
     def _undone_on_failure(self, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
