@@ -55,6 +55,7 @@ def test_also_where_someone_else_has_published_it_again(stopped: Headrace, shop:
     stopped.terminate()
 
 
+@pytest.mark.long
 def test_an_alias_and_a_generation_that_were_deleted_come_back(stopped: Headrace) -> None:
     urllib3.request(
         "DELETE", f"{stopped.sink_url}/{_generation(stopped, 'users')}/_alias/{stopped.prefix}users"

@@ -23,6 +23,7 @@ def pipeline(deploy: Deploy) -> Iterator[Headrace]:
         yield one
 
 
+@pytest.mark.long
 def test_told_to_stop_after_the_database_was_restarted(
     pipeline: Headrace, postgres: EmbeddedPostgres
 ) -> None:

@@ -208,6 +208,7 @@ def test_a_range_inside_a_transaction_is_the_same_for_whoever_reads_it(source: S
     assert rest[-1] == ROWS
 
 
+@pytest.mark.long
 def test_a_range_larger_than_the_buffer_is_replayed(source: Source, start: Offset) -> None:
     insert(source, 1, ROWS)
     one = source.stream(start)
