@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.spec.language import SCALARS
 from headrace.spec.tree import (
     AggregateField,
     ColumnField,
@@ -31,24 +32,6 @@ DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuu
 Not the years before Christ and not `infinity`, which OpenSearch has no notion of.
 """
 
-_LEAVES = {
-    "text": "text",
-    "identifier": "text",
-    "keyword": "keyword",
-    "enum": "keyword",
-    "uuid": "keyword",
-    "boolean": "boolean",
-    "short": "short",
-    "integer": "integer",
-    "long": "long",
-    "float": "float",
-    "double": "double",
-    "decimal": "double",
-    "date": "date",
-    "timestamp": "date",
-    "binary": "binary",
-    "json": "object",
-}
 _LONGEST_TERM = 8191
 """Lucene refuses a document with a term over 32,766 bytes; this many characters always fit."""
 _SUBFIELD_TERM = 256
@@ -117,7 +100,7 @@ class _Build:
 
     def _map(self, field: MapField, where: str) -> Properties:
         if field.values is not None:
-            leaf = _plain(_LEAVES.get(field.values, field.values))
+            leaf = _plain(SCALARS.get(field.values, field.values))
             self.templates.append({where: {"path_match": f"{where}.*", "mapping": leaf}})
         elif not field.dynamic:
             return {"type": "flat_object"}
@@ -162,7 +145,7 @@ def _aggregate(field: AggregateField) -> Properties:
     if field.op == "avg":
         return _plain("double")
     value_type = field.value_type or "keyword"
-    return _plain(_LEAVES.get(value_type, value_type))
+    return _plain(SCALARS.get(value_type, value_type))
 
 
 def _leaves(properties: Properties) -> Iterator[str]:
