@@ -24,7 +24,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA
+from headrace.model import CHANGES_SCHEMA, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.provision import ensure_slot
 from headrace.spark.options import CdcOptions, read_options
@@ -116,6 +116,7 @@ class CdcReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes in (start, end], split into tasks; also for a range that another process logged."""
         begin, behind = Offset.from_json(start), Offset.from_json(end)
+        _check_order(begin, behind)
         batches = self._opened(begin).changes(begin, behind) if begin != behind else []
         partitions = [
             ChangePartition(self._with_progress(part, behind))
@@ -169,6 +170,17 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
+
+
+def _check_order(begin: Offset, end: Offset) -> None:
+    """A checkpoint does not keep where its first batch began: repeated, that begins where the slot is."""
+    if begin.order > end.order:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the checkpoint's first batch ends at {format_lsn(end.lsn)}, and the slot has been confirmed up "
+            f"to {format_lsn(begin.lsn)} without it: its changes are lost",
+            "Start with a new checkpoint, and seed again what the query had read.",
+        )
 
 
 def _split(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
