@@ -7,32 +7,62 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.capture.changes import Ends
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-
-End = tuple[Offset, int, int, int, bool]
-"""Where a batch may end inside a chunk: offset, xid, bytes and rows before it, whether behind a commit."""
+from headrace.pgoutput.batch import Numbers
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A place where a batch may end: behind a commit, or (`whole` false) inside a large transaction.
-
-    `bytes` and `rows` count from the beginning of the buffer's life.
-    """
+class _Mark:
+    """A place, and the bytes and rows before it since the beginning of the buffer's life."""
 
     offset: Offset
-    xid: int
-    bytes: int
-    rows: int
-    whole: bool
+    bytes: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A stretch of the log: its changes, where a batch may end in it, and what lay before it.
+
+    Attributes:
+        held: the memory that its changes take (bytes).
+    """
+
+    batch: pa.RecordBatch
+    held: int
+    before: _Mark
+    ends: Ends
+
+    def ends_upto(self, offset: Offset) -> int:
+        """How many of its ends are not behind `offset`."""
+        inside = self.ends.inside
+        whole = len(self.ends) - (inside is not None)
+        count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
+        return count + (inside is not None and inside.order <= offset.order)
+
+    def mark(self, index: int) -> _Mark:
+        """One of its ends."""
+        ends, before = self.ends, self.before
+        size, rows = before.bytes + int(ends.bytes[index]), before.rows + int(ends.rows[index])
+        return _Mark(ends.offset(index), size, rows)
+
+    def fitting(self, first: int, base: _Mark, limit: Limit) -> int:
+        """How many ends, from `first` on, are within `limit` of `base`."""
+        room = base.bytes + limit.bytes - self.before.bytes
+        count = int(np.searchsorted(self.ends.bytes[first:], room, side="right"))
+        if limit.rows is not None:
+            room = base.rows + limit.rows - self.before.rows
+            count = min(count, int(np.searchsorted(self.ends.rows[first:], room, side="right")))
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,39 +74,51 @@ class Limit:
 
 
 class ChangeBuffer:
-    """A queue of sealed chunks and the marks in them; every method is safe from any thread."""
+    """A queue of chunks and the ends in them; every method is safe from any thread."""
 
     def __init__(self, start: Offset, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._changed = threading.Condition()
-        self._chunks: deque[tuple[pa.RecordBatch, int]] = deque()
-        self._marks: deque[Mark] = deque()
-        self._base = Mark(start, 0, 0, 0, whole=True)
+        self._chunks: deque[_Chunk] = deque()
+        self._base = _Mark(start)
         self._filled = self._base
         self._keepalive: Lsn = start.lsn
         self._error: Exception | None = None
         self._held = 0
         self._released = start
         self._wanted: Offset | None = None
+        self._waiting = 0
 
-    def put(self, batch: pa.RecordBatch, size: int, ends: Sequence[End]) -> None:
-        """Add a chunk of `size` bytes in the log; `ends`, in order, has one behind its last row.
+    def put(self, batch: pa.RecordBatch, size: int, ends: Ends) -> None:
+        """Add a chunk of `size` bytes in the log; `ends` has one behind its last row, if it has rows.
 
         Without that one a full buffer could wait for its reader, and the reader for the end of a batch.
         """
         with self._changed:
             before = self._filled
-            if batch.num_rows:
-                held = batch.nbytes
-                self._chunks.append((batch, held))
-                self._held += held
-            for offset, xid, size_there, rows, whole in ends:
-                self._marks.append(Mark(offset, xid, before.bytes + size_there, before.rows + rows, whole))
-            last = self._marks[-1] if self._marks else before
-            self._filled = Mark(
-                last.offset, last.xid, before.bytes + size, before.rows + batch.num_rows, last.whole
-            )
+            held = batch.nbytes + ends.lsn.nbytes * 4
+            self._chunks.append(_Chunk(batch, held, before, ends))
+            self._held += held
+            last = ends.offset(-1) if len(ends) else before.offset
+            self._filled = _Mark(last, before.bytes + size, before.rows + batch.num_rows)
             self._changed.notify_all()
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks wait."""
+        return len(self._chunks)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what comes next."""
+        return self._waiting > 0
+
+    def _wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(ready, timeout)
+        finally:
+            self._waiting -= 1
 
     def idle_at(self, lsn: Lsn) -> None:
         """The server has nothing for us before `lsn`."""
@@ -114,7 +156,7 @@ class ChangeBuffer:
                 found = self.cut(start, limit)
                 return self._error is not None or found is not None
 
-            self._changed.wait_for(look, timeout)
+            self._wait_for(look, timeout)
             if self._error is not None:
                 raise self._error
             return found
@@ -125,9 +167,7 @@ class ChangeBuffer:
             self._wanted = offset
             self._changed.notify_all()
             try:
-                arrived = self._changed.wait_for(
-                    lambda: self._error is not None or self._arrived(offset), timeout
-                )
+                arrived = self._wait_for(lambda: self._error is not None or self._arrived(offset), timeout)
             finally:
                 self._wanted = None
             if self._error is not None:
@@ -139,9 +179,6 @@ class ChangeBuffer:
             return True
         return self._filled.offset.order >= offset.order
 
-    def _next_mark(self, after: Offset) -> Mark | None:
-        return next((mark for mark in self._marks if mark.offset.order > after.order), None)
-
     def cut(self, start: Offset, limit: Limit) -> Offset | None:
         """Where the batch behind `start` ends, None where it cannot end yet.
 
@@ -150,30 +187,28 @@ class ChangeBuffer:
         """
         with self._changed:
             base = self._at(start)
-            chosen: Mark | None = None
+            chosen: Offset | None = None
             overflow = self._held >= self._limit
-            for mark in self._marks:
-                if mark.offset.order <= start.order:
-                    continue
-                fits = mark.bytes - base.bytes <= limit.bytes and (
-                    limit.rows is None or mark.rows - base.rows <= limit.rows
-                )
-                overflow = overflow or not fits
-                if not fits and chosen is not None:
-                    break
-                if mark.whole or chosen is None or not chosen.whole:
-                    chosen = mark
-                if not fits:
+            for chunk in self._chunks:
+                first = chunk.ends_upto(start)
+                left = len(chunk.ends) - first
+                fitting = chunk.fitting(first, base, limit)
+                chosen = _last_of(chunk, first, first + fitting, chosen)
+                if fitting < left:
+                    overflow = True
+                    chosen = chosen or chunk.ends.offset(first)
                     break
             # A place inside a transaction is taken only where the batch, or the buffer, is full.
-            return chosen.offset if chosen is not None and (chosen.whole or overflow) else None
+            return chosen if chosen is not None and (chosen.transaction is None or overflow) else None
 
-    def _at(self, offset: Offset) -> Mark:
+    def _at(self, offset: Offset) -> _Mark:
         found = self._base
-        for mark in self._marks:
-            if mark.offset.order > offset.order:
+        for chunk in self._chunks:
+            count = chunk.ends_upto(offset)
+            if count:
+                found = max(found, chunk.mark(count - 1), key=lambda mark: mark.offset.order)
+            if count < len(chunk.ends):
                 break
-            found = mark
         return found
 
     @property
@@ -185,13 +220,14 @@ class ChangeBuffer:
     def is_empty_after(self, offset: Offset) -> bool:
         """Whether nothing at all, not even an unfinished transaction, lies behind `offset`."""
         with self._changed:
-            return self._next_mark(offset) is None and self._filled.rows == self._at(offset).rows
+            nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
+            return nothing and self._filled.rows == self._at(offset).rows
 
-    def xids(self, start: Offset, end: Offset) -> list[int]:
-        """The transactions that end, or are cut, in (start, end]."""
+    def xids(self, start: Offset, end: Offset) -> Numbers:
+        """The transactions that end, or are cut, in (start, end]; some may come twice."""
         with self._changed:
-            inside = (m for m in self._marks if start.order < m.offset.order <= end.order)
-            return sorted({mark.xid for mark in inside})
+            parts = [chunk.ends.xid[chunk.ends_upto(start) : chunk.ends_upto(end)] for chunk in self._chunks]
+        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def read(self, start: Offset, end: Offset) -> list[pa.RecordBatch]:
         """The changes in (start, end], in order.
@@ -206,21 +242,36 @@ class ChangeBuffer:
                     f"changes behind {format_lsn(start.lsn)} were asked for, those up to "
                     f"{format_lsn(self._released.lsn)} are confirmed and gone",
                 )
-            chunks = [batch for batch, _ in self._chunks]
+            chunks = [chunk.batch for chunk in self._chunks]
         return [part for batch in chunks for part in _between(batch, start, end)]
 
     def release(self, offset: Offset) -> bool:
-        """Forget everything up to `offset`; whether there was a commit to forget."""
+        """Forget everything up to `offset`; whether there was an end to forget."""
         with self._changed:
-            known = len(self._marks)
+            base = self._at(offset)
+            grown = base.offset.order > self._base.offset.order
+            self._base = base
             self._released = max(self._released, offset, key=lambda known: known.order)
-            while self._marks and self._marks[0].offset.order <= offset.order:
-                self._base = self._marks.popleft()
-            while self._chunks and _last_is_covered(self._chunks[0][0], offset):
-                _, size = self._chunks.popleft()
-                self._held -= size
+            while self._chunks and self._is_done(self._chunks[0], offset):
+                self._held -= self._chunks.popleft().held
             self._changed.notify_all()
-            return len(self._marks) < known
+            return grown
+
+    @staticmethod
+    def _is_done(chunk: _Chunk, offset: Offset) -> bool:
+        return chunk.ends_upto(offset) == len(chunk.ends) and _last_is_covered(chunk.batch, offset)
+
+
+def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> Offset | None:
+    """The best of the ends in [first, behind) and `chosen`: the last commit, else the last place."""
+    if first >= behind:
+        return chosen
+    last = chunk.ends.offset(behind - 1)
+    if last.transaction is None:
+        return last
+    if behind - 1 > first:
+        return chunk.ends.offset(behind - 2)
+    return last if chosen is None or chosen.transaction is not None else chosen
 
 
 def _positions(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:

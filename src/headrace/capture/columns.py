@@ -1,125 +1,131 @@
-"""How do changes become Arrow columns?
+"""How do changes become Arrow columns? The `changes` envelope of many rows at once.
 
-A builder collects the changes of as many transactions as arrive together; sealing makes one record batch
-of them.
+Names and values of all rows lie behind each other in the maps: each is one `take`, whatever the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import accumulate
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.capture.changes import ChangeRows
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model import CHANGES_SCHEMA, Op
+from headrace.pgoutput import Relation
+from headrace.pgoutput.batch import Numbers
+from headrace.pgoutput.columnar import (
+    BINARY,
+    DELETE,
+    INSERT,
+    NO_TUPLE,
+    NULL,
+    OLD_KEY,
+    TRUNCATE,
+    UNCHANGED,
+    UPDATE,
+    Mask,
+    Tuples,
+)
+from headrace.pgoutput.cursor import broken
 
-Cells = tuple[Sequence[str], Sequence[bytes | None]]
-"""One side of a row: column names, and PostgreSQL's text for each."""
+_OPS = {INSERT: Op.INSERT, UPDATE: Op.UPDATE, DELETE: Op.DELETE, TRUNCATE: Op.TRUNCATE}
+_OP_NAMES = pa.array([op.value for op in _OPS.values()], pa.string())
+_OP_INDEX = np.zeros(256, np.int64)
+_OP_INDEX[list(_OPS)] = np.arange(len(_OPS))
 
 
-class _Side:
-    """The maps of one side (before or after) of all rows."""
+def changes_batch(rows: ChangeRows) -> pa.RecordBatch:
+    """All changes as one batch in `CHANGES_SCHEMA`.
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self.values: list[bytes | None] = []
-        self.sizes: list[int] = []
-        self.missing: list[bool] = []
-
-    def append(self, cells: Cells | None) -> None:
-        self.missing.append(cells is None)
-        if cells is None:
-            self.sizes.append(0)
-            return
-        names, values = cells
-        self.sizes.append(len(names))
-        self.names.extend(names)
-        self.values.extend(values)
-
-    def array(self) -> pa.Array:
-        offsets = pa.array([0, *accumulate(self.sizes)], pa.int32())
-        values = pa.array(self.values, pa.binary()).cast(pa.string())
-        return pa.MapArray.from_arrays(
-            offsets, pa.array(self.names, pa.string()), values, mask=pa.array(self.missing, pa.bool_())
+    Raises:
+        HeadraceError: DATABASE where a value is no UTF-8 (an SQL_ASCII database); PROTOCOL where one is not
+            in text form.
+    """
+    if (rows.cells.kind == BINARY).any():
+        raise broken("a binary value stands in a stream of text")
+    columns = _Columns(rows.relations)
+    try:
+        return pa.RecordBatch.from_arrays(
+            [
+                _names([relation.table.schema for relation in rows.relations], rows.relation),
+                _names([relation.table.name for relation in rows.relations], rows.relation),
+                _OP_NAMES.take(pa.array(_OP_INDEX[rows.op])),
+                columns.before(rows),
+                columns.after(rows),
+                pa.array(rows.commit_lsn, pa.int64()),
+                pa.array(rows.sequence, pa.int64()),
+                pa.array(rows.commit_time, pa.timestamp("us", tz="UTC")),
+                pa.array(rows.xid, pa.int64()),
+            ],
+            schema=CHANGES_SCHEMA,
         )
+    except pa.ArrowInvalid as error:
+        raise HeadraceError(
+            Kind.DATABASE,
+            f"a value in the log is not UTF-8: {error}",
+            "Headrace needs a database whose encoding PostgreSQL can convert to UTF-8.",
+        ) from error
 
 
-class ChunkBuilder:
-    """Collects changes; used by one thread."""
+def _names(names: list[str], wanted: Numbers) -> pa.StringArray:
+    return pa.array(names, pa.string()).take(pa.array(wanted))
 
-    def __init__(self) -> None:
-        self._clear()
 
-    def _clear(self) -> None:
-        self.bytes = 0
-        self._schema: list[str] = []
-        self._table: list[str] = []
-        self._op: list[str] = []
-        self._before = _Side()
-        self._after = _Side()
-        self._lsn: list[int] = []
-        self._seq: list[int] = []
-        self._time: list[int] = []
-        self._xid: list[int] = []
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """The values of one side of all rows: the cell of each, its row, its column's number."""
 
-    def __len__(self) -> int:
-        return len(self._op)
+    cell: Numbers
+    row: Numbers
+    column: Numbers
 
-    def append(
-        self,
-        table: TableName,
-        op: Op,
-        before: Cells | None,
-        after: Cells | None,
-        *,
-        commit_lsn: int,
-        sequence: int,
-        commit_time: int,
-        xid: int,
-        size: int,
-    ) -> None:
-        """Add one change; `size` is its message's length in bytes."""
-        self._schema.append(table.schema)
-        self._table.append(table.name)
-        self._op.append(op.value)
-        self._before.append(before)
-        self._after.append(after)
-        self._lsn.append(commit_lsn)
-        self._seq.append(sequence)
-        self._time.append(commit_time)
-        self._xid.append(xid)
-        self.bytes += size + 64
 
-    def seal(self) -> pa.RecordBatch:
-        """All changes so far as one batch in `CHANGES_SCHEMA`; the builder is empty afterwards.
+class _Columns:
+    """The columns of all relations behind each other, so that one number names any of them."""
 
-        Raises:
-            HeadraceError: DATABASE where a value is no UTF-8 (an SQL_ASCII database).
-        """
-        try:
-            batch = pa.RecordBatch.from_arrays(
-                [
-                    pa.array(self._schema, pa.string()),
-                    pa.array(self._table, pa.string()),
-                    pa.array(self._op, pa.string()),
-                    self._before.array(),
-                    self._after.array(),
-                    pa.array(self._lsn, pa.int64()),
-                    pa.array(self._seq, pa.int64()),
-                    pa.array(self._time, pa.timestamp("us", tz="UTC")),
-                    pa.array(self._xid, pa.int64()),
-                ],
-                schema=CHANGES_SCHEMA,
-            )
-        except pa.ArrowInvalid as error:
-            raise HeadraceError(
-                Kind.DATABASE,
-                f"a value in the log is not UTF-8: {error}",
-                "Headrace needs a database whose encoding PostgreSQL can convert to UTF-8.",
-            ) from error
-        self._clear()
-        return batch
+    def __init__(self, relations: tuple[Relation, ...]) -> None:
+        widths = np.array([len(relation.columns) for relation in relations], np.int64)
+        self._first = np.cumsum(widths) - widths
+        self._names = pa.array([name for relation in relations for name in relation.names], pa.string())
+        self._key = np.array([c.key for relation in relations for c in relation.columns], np.bool_)
+
+    def before(self, rows: ChangeRows) -> pa.MapArray:
+        """The old tuples; of a key tuple its key columns only."""
+        side = self._side(rows, rows.old)
+        is_known = rows.cells.kind[side.cell] != UNCHANGED
+        keep = is_known & ((rows.old_kind[side.row] != OLD_KEY) | self._key[side.column])
+        return self._map(rows, side, keep, rows.old_kind == NO_TUPLE)
+
+    def after(self, rows: ChangeRows) -> pa.MapArray:
+        """The new tuples; an unchanged value comes from the old one, or is left out where unknown."""
+        side = self._side(rows, rows.new)
+        keep = rows.cells.kind[side.cell] != UNCHANGED
+        if not keep.all():
+            gaps = np.flatnonzero(~keep & (rows.old_kind[side.row] != NO_TUPLE))
+            owner = side.row[gaps]
+            old = rows.old.first[owner] + (side.cell[gaps] - rows.new.first[owner])
+            kind = rows.cells.kind[old]
+            is_known = (kind != UNCHANGED) & (self._key[side.column[gaps]] | (kind != NULL))
+            side.cell[gaps[is_known]] = old[is_known]
+            keep[gaps[is_known]] = True
+        return self._map(rows, side, keep, (rows.op == DELETE) | (rows.op == TRUNCATE))
+
+    def _side(self, rows: ChangeRows, tuples: Tuples) -> _Side:
+        row = np.repeat(np.arange(len(rows)), tuples.count)
+        within = np.arange(len(row)) - (np.cumsum(tuples.count) - tuples.count)[row]
+        return _Side(tuples.first[row] + within, row, self._first[rows.relation][row] + within)
+
+    def _map(self, rows: ChangeRows, side: _Side, keep: Mask, missing: Mask) -> pa.MapArray:
+        cell, row, column = side.cell, side.row, side.column
+        if not keep.all():
+            cell, row, column = cell[keep], row[keep], column[keep]
+        offsets = np.zeros(len(rows) + 1, np.int32)
+        np.cumsum(np.bincount(row, minlength=len(rows)), out=offsets[1:])
+        names = self._names.take(pa.array(column))
+        values = rows.cells.take(rows.data, cell).cast(pa.string())
+        return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=pa.array(missing))
 
 
 def progress_batch(lsn: int, version: int) -> pa.RecordBatch:

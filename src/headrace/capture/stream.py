@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from headrace.capture.buffer import ChangeBuffer, End, Limit
+from headrace.capture.buffer import ChangeBuffer, Limit
+from headrace.capture.columns import changes_batch
 from headrace.capture.offset import Offset
 from headrace.capture.translation import Translation
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
-from headrace.pgoutput import Keepalive, decode_frame, decode_message, encode_status
+from headrace.pgoutput import Keepalive, MessageBatch, encode_status, split_frames
+from headrace.pgoutput.batch import Numbers
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.postgres.session import ReadSession
@@ -39,6 +41,7 @@ _POSITIONS = """
            CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
 """
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
+_SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ class ChangeStream:
         self._settings = settings
         self._buffer = ChangeBuffer(start, settings.buffer_bytes)
         self._translation = Translation(start, settings.tables, settings.needed)
-        self._ends: list[End] = []
+        self._frames = _Frames()
         self._confirmed: Lsn = start.lsn
         self._released = False
         self._received: Lsn = start.lsn
@@ -141,7 +144,7 @@ class ChangeStream:
         self._idle_since = time.monotonic()
         return Offset(reached)
 
-    def _is_visible(self, xids: list[int], deadline: float) -> bool:
+    def _is_visible(self, xids: Numbers, deadline: float) -> bool:
         try:
             if self._session is None or self._session.closed:
                 self._session = ReadSession(self._settings.url)
@@ -197,13 +200,13 @@ class ChangeStream:
             self._closing.wait(pause)
 
     def _read_one_connection(self) -> None:
-        self._publish()  # what the last connection left, while its transaction is still known
         resume = self._translation.position
         try:
             with replication_connection(self._settings.url, "headrace capture") as connection:
                 self._check_continuity(connection, max(resume.lsn, self._confirmed))
                 connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
                 self._translation.restart(resume)
+                self._frames = _Frames()
                 self._reported, self._heard = (0, 0.0), time.monotonic()
                 while not self._closing.is_set():
                     self._read_some(connection)
@@ -242,23 +245,24 @@ class ChangeStream:
             )
 
     def _read_some(self, connection: ReplicationConnection) -> None:
-        frame = connection.get_copy_data(0)
-        if frame is None:
+        """Collect what arrives; hand it over when there is enough of it, or when somebody waits for it."""
+        frames, settings = self._frames, self._settings
+        try:
+            frames.collect(connection, settings.chunk_bytes)
+        except HeadraceError:
+            self._publish()  # what came before the end
+            raise
+        if frames.bytes >= settings.chunk_bytes or (frames.bytes and self._is_due()):
             self._hand_over(connection)
-            frame = connection.get_copy_data(_POLL_SECONDS)
-        if frame is None:
-            return
-        decoded = decode_frame(frame)
-        if isinstance(decoded, Keepalive):
-            self._keepalive(decoded)
-            self._report(connection, force=decoded.reply_requested)
-            if decoded.reply_requested:
-                self._let_the_server_stop()
-            return
-        self._received = max(self._received, decoded.start)
-        self._take(decoded.payload)
-        if self._translation.chunk.bytes >= self._settings.chunk_bytes:
-            self._hand_over(connection)
+        elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
+            self._report(connection)
+
+    def _is_due(self) -> bool:
+        """Larger chunks cost less, and nobody waits: the more there is to do already, the more patience."""
+        if self._buffer.is_awaited:
+            return True
+        patience = min(_SHORTEST_AGE * (1 + self._buffer.chunks), _LONGEST_AGE)
+        return self._frames.age >= patience
 
     def _let_the_server_stop(self) -> None:
         """Hang up when the server shuts down.
@@ -274,39 +278,35 @@ class ChangeStream:
 
     def _hand_over(self, connection: ReplicationConnection) -> None:
         """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""
-        self._publish()
-        self._report(connection)
+        asked = self._publish()
+        self._report(connection, force=asked)
+        if asked:
+            self._let_the_server_stop()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
 
-    def _take(self, payload: bytes) -> None:
-        xid = self._translation.take(decode_message(payload), len(payload))
-        if xid is not None:
-            self._end(xid, whole=True)
-
-    def _end(self, xid: int, *, whole: bool) -> None:
-        chunk = self._translation.chunk
-        self._ends.append((self._translation.position, xid, chunk.bytes, len(chunk), whole))
-
-    def _keepalive(self, keepalive: Keepalive) -> None:
-        self._received = max(self._received, keepalive.wal_end)
-        if self._translation.xid is None:
-            self._publish()
-            self._buffer.idle_at(keepalive.wal_end)
-
-    def _publish(self) -> None:
-        """Hand what was read to the buffer; a transaction may be cut behind the last change."""
+    def _publish(self) -> bool:
+        """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
+        batch, start, keepalives = split_frames(self._frames.take())
+        self._received = max(self._received, start)
+        last: Keepalive | None = None
+        for before, keepalive in keepalives:
+            self._received = max(self._received, keepalive.wal_end)
+            last = keepalive if before == len(batch) else None
+        if len(batch):
+            self._translate(batch)
         translation = self._translation
-        chunk = translation.chunk
-        if translation.cut is not None and len(chunk):
-            self._end(translation.cut, whole=False)
-        if self._ends or len(chunk):
-            size = chunk.bytes
-            self._buffer.put(chunk.seal(), size, self._ends)
-            self._ends = []
-            self._heard = time.monotonic()
         if translation.xid is None and translation.position.transaction is None:
             self._buffer.idle_at(translation.position.lsn)
+            if last is not None:
+                self._buffer.idle_at(last.wal_end)
+        return any(keepalive.reply_requested for _, keepalive in keepalives)
+
+    def _translate(self, batch: MessageBatch) -> None:
+        rows, ends = self._translation.take(batch)
+        if len(rows) or len(ends):
+            self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
+            self._heard = time.monotonic()
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
@@ -320,3 +320,29 @@ class ChangeStream:
             self._reported = (confirmed, now)
             if self._released:
                 reach("confirmed")
+
+
+class _Frames:
+    """What has arrived and is not decoded yet."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._frames: list[bytes | memoryview] = []
+        self._since = 0.0
+
+    def collect(self, connection: ReplicationConnection, limit: int) -> None:
+        """Take what has arrived, up to about `limit` bytes in all."""
+        arrived = connection.receive(self._frames, limit - self.bytes)
+        if arrived and not self.bytes:
+            self._since = time.monotonic()
+        self.bytes += arrived
+
+    @property
+    def age(self) -> float:
+        """How long the first has waited (seconds)."""
+        return time.monotonic() - self._since
+
+    def take(self) -> list[bytes | memoryview]:
+        """All of it."""
+        taken, self._frames, self.bytes = self._frames, [], 0
+        return taken

@@ -1,44 +1,111 @@
 """What do the messages of the log say about rows? From plugin messages to changes with positions.
 
-Positions count every message as the server decodes it, before any filter (decision 6): (commit record,
-sequence) is the same whoever reads.
+A batch of messages is translated at once; between two batches this remembers the relations, the
+transaction that is unfinished, and how far it has come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass, field, replace
 
-from headrace.capture.columns import Cells, ChunkBuilder
+import numpy as np
+
+from headrace.capture.changes import ChangeRows, Ends
 from headrace.capture.offset import Offset
+from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Op, TableName
-from headrace.pgoutput import (
-    UNCHANGED,
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Message,
-    Relation,
-    Truncate,
-    Update,
+from headrace.model import Lsn, TableName
+from headrace.pgoutput import Relation, Truncate, decode_message
+from headrace.pgoutput.batch import MessageBatch, Numbers
+from headrace.pgoutput.columnar import (
+    DELETE,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    Letters,
+    Mask,
+    Numerals,
+    Tuples,
+    decode_rows,
+    letter_set,
 )
 from headrace.pgoutput.cursor import broken
-from headrace.pgoutput.messages import Row
+
+_CHANGE_BYTES = 64
+"""What a change weighs besides its message."""
+
+_IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE)))
+_UNKNOWN, _FOREIGN = -2, -1
+_RELATION_ENDS = 5  # a row's letter and its relation's oid
 
 
 @dataclass(slots=True)
-class _Transaction:
-    begin: Begin
-    sequence: int = 0
-    kept: bool = False
+class _Relations:
+    """The relations that a connection has described; each description has a number."""
+
+    wanted: frozenset[TableName]
+    needed: Mapping[TableName, frozenset[str]]
+    known: list[Relation] = field(default_factory=list)
+    number_of: dict[int, int] = field(default_factory=dict)
+
+    def describe(self, relation: Relation) -> None:
+        needed = self.needed.get(relation.table, frozenset())
+        carried = {column.name for column in relation.columns if column.key}
+        missing = sorted(needed - carried)
+        if missing:
+            raise HeadraceError(
+                Kind.REPLICA_IDENTITY,
+                f"the log of table {relation.table} does not carry the old value of {', '.join(missing)}",
+                "Run `headrace setup` to restore its replica identity, then start again.",
+            )
+        if self.wanted and relation.table not in self.wanted:
+            self.number_of[relation.oid] = _FOREIGN
+            return
+        known = self.number_of.get(relation.oid, _UNKNOWN)
+        if known < 0 or self.known[known] != relation:
+            self.number_of[relation.oid] = len(self.known)
+            self.known.append(relation)
+
+    def number(self, oid: int) -> int:
+        """The number of the table's description; `_FOREIGN` where its changes are not wanted."""
+        found = self.number_of.get(oid)
+        if found is None:
+            raise broken(f"a change of relation {oid} came before its description")
+        return found
+
+    def numbers(self, oids: Numbers) -> Numbers:
+        """`number` of many."""
+        distinct, places = np.unique(oids, return_inverse=True)
+        return np.array([self.number(int(oid)) for oid in distinct], np.int64)[places]
+
+    def forget(self) -> None:
+        self.known.clear()
+        self.number_of.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The changes that are kept: the index of their message, their place, their relation's number."""
+
+    message: Numbers
+    place: Numbers
+    relation: Numbers
+
+    @classmethod
+    def joined(cls, parts: list[_Chosen]) -> _Chosen:
+        if len(parts) == 1:
+            return parts[0]
+        columns = [
+            np.concatenate(column)
+            for column in zip(*((p.message, p.place, p.relation) for p in parts), strict=True)
+        ]
+        return cls(*columns)
 
 
 @dataclass(slots=True)
 class Translation:
-    """The state of reading one log, and the changes that it has put into `chunk`.
+    """The state of reading one log.
 
     Attributes:
         resume: changes up to here are known already and skipped.
@@ -50,142 +117,162 @@ class Translation:
     resume: Offset
     tables: frozenset[TableName] = frozenset()
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
-    chunk: ChunkBuilder = field(default_factory=ChunkBuilder)
     position: Offset = field(init=False)
-    _relations: dict[int, Relation] = field(default_factory=dict)
-    _transaction: _Transaction | None = None
+    _relations: _Relations = field(init=False)
+    _transaction: OpenTransaction | None = None
 
     def __post_init__(self) -> None:
         self.position = self.resume
+        self._relations = _Relations(self.tables, self.needed)
 
     @property
     def xid(self) -> int | None:
         """The transaction that is being read, or None between two."""
-        return None if self._transaction is None else self._transaction.begin.xid
-
-    @property
-    def cut(self) -> int | None:
-        """The xid of the transaction inside which `position` stands and from which `chunk` has rows."""
-        transaction = self._transaction
-        return transaction.begin.xid if transaction is not None and transaction.kept else None
+        return None if self._transaction is None else self._transaction.xid
 
     def restart(self, resume: Offset) -> None:
         """Forget the connection's state: a new one sends relations and whole transactions again."""
         self.resume = self.position = resume
-        self._relations.clear()
+        self._relations.forget()
         self._transaction = None
 
-    def take(self, message: Message, size: int) -> int | None:
-        """Take the next message, `size` bytes long; a Commit returns its transaction's xid.
+    def take(self, batch: MessageBatch) -> tuple[ChangeRows, Ends]:
+        """The changes that the next messages hold, and where a batch may end among them.
 
-        The Commit of a transaction without any change for us returns None, so that it ends no batch:
-        PostgreSQL 14 sends every empty transaction, and `tables` can empty others.
+        The commit of a transaction without any change for us is no such end: PostgreSQL 14 sends every
+        empty transaction, and `tables` can empty others.
 
         Raises:
-            HeadraceError: PROTOCOL for an impossible order, REPLICA_IDENTITY where a table's old rows do
-                not carry what is needed.
+            HeadraceError: PROTOCOL for broken bytes or an impossible order, REPLICA_IDENTITY where a
+                table's old rows do not carry what is needed.
         """
-        match message:
-            case Begin():
-                if self._transaction is not None:
-                    raise broken("a transaction begins inside another")
-                self._transaction = _Transaction(message)
-            case Commit():
-                return self._commit(message)
-            case Relation():
-                self._relation(message)
-            case Insert() | Update() | Delete() | Truncate():
-                self._row(message, size)
-            case _:
-                pass
-        return None
+        if (batch.begin >= batch.end).any():
+            raise broken("a message is empty")
+        letters = batch.data[batch.begin]
+        found = find_transactions(batch, letters, self._transaction)
+        known = self._is_known(found)
+        chosen = self._choose(batch, letters, found, known)
+        rows = self._rows(batch, letters, found, chosen)
+        before, kept = self.position.lsn, self._kept(found, chosen)
+        self._advance(found, known, kept)
+        return rows, self._ends(rows, found, chosen, kept, before)
 
-    def _commit(self, commit: Commit) -> int | None:
-        transaction = self._open()
-        self._transaction = None
-        if commit.end_lsn <= self.position.lsn:
-            return None
-        self.position = Offset(commit.end_lsn)
-        resumed = self.resume.transaction == transaction.begin.commit_lsn
-        return transaction.begin.xid if transaction.kept or resumed else None
+    def _is_known(self, found: Transactions) -> Mask:
+        """Which changes `resume` covers."""
+        resume, commit_lsn = self.resume, found.commit_lsn[found.owner]
+        if resume.transaction is None:
+            return commit_lsn < resume.lsn
+        inside = (commit_lsn == resume.transaction) & (found.sequence <= resume.sequence)
+        known: Mask = inside | (commit_lsn < resume.transaction)
+        return known
 
-    def _open(self) -> _Transaction:
-        if self._transaction is None:
-            raise broken("a change stands outside a transaction")
-        return self._transaction
+    def _choose(self, batch: MessageBatch, letters: Letters, found: Transactions, known: Mask) -> _Chosen:
+        """The changes that are new and wanted; a relation holds from its description on."""
+        numerals = Numerals(batch.data)
+        is_row = ~known & (letters[found.changes] != TRUNCATE)
+        new_truncates = set(found.changes[~known & (letters[found.changes] == TRUNCATE)].tolist())
+        parts: list[_Chosen] = []
+        behind = 0
 
-    def _relation(self, relation: Relation) -> None:
-        needed = self.needed.get(relation.table, frozenset())
-        carried = {column.name for column in relation.columns if column.key}
-        missing = sorted(needed - carried)
-        if missing:
-            raise HeadraceError(
-                Kind.REPLICA_IDENTITY,
-                f"the log of table {relation.table} does not carry the old value of {', '.join(missing)}",
-                "Run `headrace setup` to restore its replica identity, then start again.",
+        def rows_before(message: int) -> None:
+            nonlocal behind
+            upto = int(np.searchsorted(found.changes, message))
+            places = behind + np.flatnonzero(is_row[behind:upto])
+            behind = upto
+            messages = found.changes[places]
+            if (batch.end[messages] - batch.begin[messages] < _RELATION_ENDS).any():
+                raise broken("a row ends before its relation")
+            parts.append(
+                _Chosen(messages, places, self._relations.numbers(numerals.uint32(batch.begin[messages] + 1)))
             )
-        self._relations[relation.oid] = relation
 
-    def _row(self, message: Insert | Update | Delete | Truncate, size: int) -> None:
-        transaction = self._open()
-        transaction.sequence += 1
-        commit_lsn, sequence = transaction.begin.commit_lsn, transaction.sequence
-        if self.resume.covers(commit_lsn, sequence):
-            return
-        oids = message.relations if isinstance(message, Truncate) else (message.relation,)
-        for oid in oids:
-            relation = self._relations.get(oid)
-            if relation is None:
-                raise broken(f"a change of relation {oid} came before its description")
-            if not self.tables or relation.table in self.tables:
-                op, before, after = _sides(message, relation)
-                transaction.kept = True
-                self.chunk.append(
-                    relation.table,
-                    op,
-                    before,
-                    after,
-                    commit_lsn=commit_lsn,
-                    sequence=sequence,
-                    commit_time=transaction.begin.commit_time,
-                    xid=transaction.begin.xid,
-                    size=size,
-                )
-        self.position = Offset(self.position.lsn, commit_lsn, sequence)
+        for index in np.flatnonzero(~_IS_COMMON[letters]).tolist():
+            message = decode_message(batch.payload(index))
+            if isinstance(message, Relation):
+                rows_before(index)
+                self._relations.describe(message)
+            elif isinstance(message, Truncate) and index in new_truncates:
+                rows_before(index)
+                numbers = np.array([self._relations.number(oid) for oid in message.relations], np.int64)
+                place = np.full(len(numbers), np.searchsorted(found.changes, index))
+                parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
+        rows_before(len(letters))
+        every = _Chosen.joined(parts)
+        wanted = every.relation >= 0
+        return _Chosen(every.message[wanted], every.place[wanted], every.relation[wanted])
+
+    def _rows(
+        self, batch: MessageBatch, letters: Letters, found: Transactions, chosen: _Chosen
+    ) -> ChangeRows:
+        op = letters[chosen.message]
+        tupled = np.flatnonzero(op != TRUNCATE)
+        messages = chosen.message[tupled]
+        relations = tuple(self._relations.known)
+        widths = [len(relation.columns) for relation in relations]
+        part = MessageBatch(batch.data, batch.begin[messages], batch.end[messages])
+        decoded = decode_rows(part, chosen.relation[tupled], widths)
+        owner = found.owner[chosen.place]
+        old_kind = np.zeros(len(op), np.uint8)
+        old_kind[tupled] = decoded.old_kind
+        return ChangeRows(
+            relations=relations,
+            relation=chosen.relation,
+            op=op,
+            commit_lsn=found.commit_lsn[owner],
+            sequence=found.sequence[chosen.place],
+            commit_time=found.commit_time[owner],
+            xid=found.xid[owner],
+            old_kind=old_kind,
+            old=_spread(decoded.old, tupled, len(op)),
+            new=_spread(decoded.new, tupled, len(op)),
+            cells=decoded.cells,
+            data=batch.data,
+            weight=batch.end[chosen.message] - batch.begin[chosen.message] + _CHANGE_BYTES,
+        )
+
+    def _kept(self, found: Transactions, chosen: _Chosen) -> Mask:
+        """Whether each transaction has a change that is kept."""
+        kept = np.bincount(found.owner[chosen.place], minlength=len(found.xid)) > 0
+        if self._transaction is not None and self._transaction.kept:
+            kept[0] = True
+        return kept
+
+    def _advance(self, found: Transactions, known: Mask, kept: Mask) -> None:
+        """Remember what is unfinished, and how far we are."""
+        reached = int(found.end_lsn.max(initial=0))
+        if reached > self.position.lsn:
+            self.position = Offset(reached)
+        unfinished = found.unfinished
+        if unfinished is not None:
+            unfinished = replace(unfinished, kept=bool(kept[-1]))
+            if (~known & (found.owner == len(found.xid) - 1)).any():
+                self.position = Offset(self.position.lsn, unfinished.commit_lsn, unfinished.sequence)
+        self._transaction = unfinished
+
+    def _ends(self, rows: ChangeRows, found: Transactions, chosen: _Chosen, kept: Mask, before: Lsn) -> Ends:
+        """Behind each commit that is new and not empty for us, and behind the last change if that is none."""
+        done = len(found.end_lsn)
+        resumed = found.commit_lsn[:done] == (self.resume.transaction or 0)
+        reached = np.maximum.accumulate(np.concatenate(([before], found.end_lsn)))[:-1]
+        is_new = found.end_lsn > reached
+        if (kept[:done] & ~is_new).any():
+            raise broken("a transaction ends before an earlier one")
+        ending = np.flatnonzero((kept[:done] | resumed) & is_new)
+        weight = np.concatenate(([0], np.cumsum(rows.weight)))
+        upto = np.searchsorted(chosen.message, found.commit_messages[ending])
+        lsn, xid = found.end_lsn[ending], found.xid[ending]
+        inside = None
+        if self._transaction is not None and self._transaction.kept and len(rows):
+            inside = self.position
+            lsn, xid = np.append(lsn, inside.lsn), np.append(xid, self._transaction.xid)
+            upto = np.append(upto, len(rows))
+        return Ends(lsn, xid, weight[upto], upto, inside)
 
 
-def _sides(
-    message: Insert | Update | Delete | Truncate, relation: Relation
-) -> tuple[Op, Cells | None, Cells | None]:
-    match message:
-        case Insert():
-            return Op.INSERT, None, _cells(message.new, relation)
-        case Update():
-            before = None
-            if message.old is not None:
-                before = _cells(message.old, relation, key_only=message.old_is_key)
-            return Op.UPDATE, before, _cells(message.new, relation, message.old)
-        case Delete():
-            return Op.DELETE, _cells(message.old, relation, key_only=message.old_is_key), None
-        case Truncate():
-            return Op.TRUNCATE, None, None
-
-
-def _cells(row: Row, relation: Relation, old: Row | None = None, *, key_only: bool = False) -> Cells:
-    """Names and values of a row; an unchanged value comes from `old`, or is left out where unknown."""
-    if len(row) != len(relation.columns):
-        raise broken(f"a row of {relation.table} has {len(row)} of {len(relation.columns)} columns")
-    if not key_only and UNCHANGED not in row:
-        return relation.names, cast("tuple[bytes | None, ...]", row)
-    names: list[str] = []
-    values: list[bytes | None] = []
-    for position, (column, value) in enumerate(zip(relation.columns, row, strict=True)):
-        if key_only and not column.key:
-            continue
-        known = value
-        if known is UNCHANGED and old is not None and (column.key or old[position] is not None):
-            known = old[position]
-        if known is not UNCHANGED:
-            names.append(column.name)
-            values.append(known)
-    return names, values
+def _spread(tuples: Tuples, places: Numbers, size: int) -> Tuples:
+    """The same tuples where there are changes without any between them."""
+    if len(places) == size:
+        return tuples
+    first, count = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    first[places], count[places] = tuples.first, tuples.count
+    return Tuples(first, count)

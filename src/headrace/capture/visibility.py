@@ -8,26 +8,31 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
 
+import numpy as np
+
+from headrace.pgoutput.batch import Numbers
 from headrace.postgres.session import ReadSession
 
-_VISIBLE = """
-WITH now AS (
-    SELECT pg_current_snapshot() AS snapshot,
-           pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS top
-), full_xids AS (
-    SELECT top + ((x - (top & 4294967295) + 6442450944) & 4294967295) - 2147483648 AS xid, snapshot
-    FROM now, unnest($1::bigint[]) AS x
-)
-SELECT pg_is_in_recovery() OR coalesce(bool_and(pg_visible_in_snapshot(xid::text::xid8, snapshot)), true)
-FROM full_xids
-"""
-"""The log's 32-bit ids are completed to 64 bits: the full id nearest to the snapshot's upper end."""
+_SNAPSHOT = "SELECT pg_is_in_recovery(), pg_current_snapshot()::text"
+_HALF = 1 << 31
+
+
+def are_visible(xids: Numbers, snapshot: str) -> bool:
+    """Whether the snapshot `xmin:xmax:xip,…` sees every committed transaction in `xids` (32-bit ids).
+
+    The log's ids are completed to 64 bits: the full id nearest to the snapshot's upper end.
+    """
+    lowest, top, running = snapshot.split(":")
+    highest = int(top)
+    full = highest + ((xids - highest + _HALF) & (2 * _HALF - 1)) - _HALF
+    recent = full[full >= int(lowest)]
+    in_flight = [int(xid) for xid in running.split(",") if xid]
+    return bool((recent < highest).all()) and not np.isin(recent, in_flight).any()
 
 
 def await_visible(
-    session: ReadSession, xids: Sequence[int], *, timeout: float = math.inf, poll: float = 0.002
+    session: ReadSession, xids: Numbers, *, timeout: float = math.inf, poll: float = 0.002
 ) -> bool:
     """Whether every transaction in `xids` (32-bit ids) is visible to new snapshots, within `timeout` s.
 
@@ -35,9 +40,9 @@ def await_visible(
     (`ReadSession.await_replay`).
     """
     deadline = time.monotonic() + timeout
-    while xids:
-        [(visible,)] = session.query(_VISIBLE, (list(xids),))
-        if visible:
+    while len(xids):
+        [(in_recovery, snapshot)] = session.query(_SNAPSHOT)
+        if in_recovery or are_visible(xids, snapshot):
             return True
         if time.monotonic() >= deadline:
             return False

@@ -1,7 +1,8 @@
 """What do the log's bytes mean? Pure: bytes to messages to columns."""
 
+from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.decoder import decode_message
-from headrace.pgoutput.frames import Keepalive, WalData, decode_frame, encode_status
+from headrace.pgoutput.frames import Keepalive, encode_status, split_frames
 from headrace.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -28,6 +29,7 @@ __all__ = [
     "Keepalive",
     "LogicalMessage",
     "Message",
+    "MessageBatch",
     "Origin",
     "Relation",
     "RelationColumn",
@@ -35,8 +37,7 @@ __all__ = [
     "Type",
     "Unchanged",
     "Update",
-    "WalData",
-    "decode_frame",
     "decode_message",
     "encode_status",
+    "split_frames",
 ]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pgoutput.messages import UNCHANGED, Row, Value
+from headrace.pgoutput.messages import UNCHANGED, Binary, Row, Value
 
-_TEXT, _NULL, _UNCHANGED = b"tnu"
+_TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
 def broken(what: str) -> HeadraceError:
@@ -93,12 +93,13 @@ class Cursor:
         for _ in range(count):
             kind = data[position] if position < size else None
             position += 1
-            if kind == _TEXT:
+            if kind in {_TEXT, _BINARY}:
                 begin = position + 4
                 position = begin + int.from_bytes(data[position:begin])
                 if not begin <= position <= size:
                     raise broken(f"a message of {size} bytes ends too early")
-                values.append(data[begin:position])
+                value = data[begin:position]
+                values.append(value if kind == _TEXT else Binary(value))
             elif kind == _NULL:
                 values.append(None)
             elif kind == _UNCHANGED:

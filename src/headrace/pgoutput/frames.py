@@ -6,25 +6,21 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol" (XLogData, ke
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from headrace.model import Lsn
+from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.cursor import Cursor, broken
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 UTC in microseconds since 1970-01-01, where the server's clock starts."""
 
 _WAL_DATA = struct.Struct(">cQQq")
+_WAL_LETTER = ord("w")
 _STATUS = struct.Struct(">cQQQqB")
-
-
-@dataclass(frozen=True, slots=True)
-class WalData:
-    """A frame that carries one plugin message."""
-
-    start: Lsn
-    wal_end: Lsn
-    payload: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,26 +31,49 @@ class Keepalive:
     reply_requested: bool
 
 
-def decode_frame(data: bytes) -> WalData | Keepalive:
-    """The frame in one CopyData message.
+def decode_keepalive(data: bytes) -> Keepalive:
+    """The keepalive in one CopyData message.
 
     Raises:
         HeadraceError: PROTOCOL.
     """
-    if data[:1] == b"w" and len(data) >= _WAL_DATA.size:
-        _, start, wal_end, _ = _WAL_DATA.unpack_from(data)
-        return WalData(start, wal_end, data[_WAL_DATA.size :])
     cursor = Cursor(data)
     letter = cursor.letter()
-    if letter == "k":
-        wal_end = cursor.uint64()
-        cursor.int64()
-        reply = cursor.uint8() != 0
-        cursor.finish()
-        return Keepalive(wal_end, reply)
-    if letter == "w":
-        raise broken(f"a frame of {len(data)} bytes ends too early")
-    raise broken(f"unknown frame {letter!r}")
+    if letter != "k":
+        raise broken(f"unknown frame {letter!r}")
+    wal_end = cursor.uint64()
+    cursor.int64()
+    reply = cursor.uint8() != 0
+    cursor.finish()
+    return Keepalive(wal_end, reply)
+
+
+def split_frames(
+    frames: Sequence[bytes | memoryview],
+) -> tuple[MessageBatch, Lsn, list[tuple[int, Keepalive]]]:
+    """Many frames in the order of the stream.
+
+    Returns:
+        their plugin messages; where the last of them starts in the log (0 without any); and each keepalive
+        with the number of messages before it.
+
+    Raises:
+        HeadraceError: PROTOCOL.
+    """
+    batch = MessageBatch.join(frames)
+    if (batch.end - batch.begin < 1).any():
+        raise broken("a frame is empty")
+    is_data = batch.data[batch.begin] == _WAL_LETTER
+    keepalives: list[tuple[int, Keepalive]] = []
+    if not is_data.all():
+        before = np.cumsum(is_data)
+        others = np.flatnonzero(~is_data).tolist()
+        keepalives = [(int(before[index]), decode_keepalive(bytes(frames[index]))) for index in others]
+    begin, end = batch.begin[is_data] + _WAL_DATA.size, batch.end[is_data]
+    if (begin >= end).any():
+        raise broken("a frame ends too early")
+    start = int.from_bytes(batch.data[begin[-1] - 24 : begin[-1] - 16].tobytes()) if len(begin) else 0
+    return MessageBatch(batch.data, begin, end), start, keepalives
 
 
 def encode_status(*, received: Lsn, durable: Lsn, now_us: int, reply: bool = False) -> bytes:

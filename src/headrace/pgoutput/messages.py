@@ -20,8 +20,15 @@ class Unchanged(enum.Enum):
 
 UNCHANGED: Final = Unchanged.UNCHANGED
 
-Value = bytes | None | Unchanged
-"""A column's value: PostgreSQL's text in UTF-8, NULL, or unchanged."""
+
+class Binary(bytes):
+    """A value in its type's binary form; only a stream with the option `binary` has them."""
+
+    __slots__ = ()
+
+
+Value = bytes | Binary | None | Unchanged
+"""A column's value: PostgreSQL's text in UTF-8, its binary form, NULL, or unchanged."""
 
 Row = tuple[Value, ...]
 

@@ -124,24 +124,44 @@ class ReplicationConnection:
             raise self._refused(result)
         self._streaming = True
 
-    def get_copy_data(self, timeout: float = 0.0) -> bytes | None:
-        """The next message of the stream, or None if none came within `timeout` seconds.
+    def receive(self, into: list[bytes | memoryview], size: int) -> int:
+        """Append what has arrived of the stream, about `size` bytes at most, without waiting.
+
+        Returns:
+            how many bytes that is; 0 where nothing has arrived.
 
         Raises:
             HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where
-                the server says why.
+                the server says why. What came before is appended already.
         """
-        deadline = time.monotonic() + timeout
+        connection, append, taken = self._pgconn, into.append, 0
+        next_message = connection.get_copy_data
         try:
-            while True:
-                size, data = self._pgconn.get_copy_data(1)
-                if size > 0:
-                    return bytes(data)
-                if size < 0:
-                    raise self._ended()
-                if not self._wait(deadline - time.monotonic()):
-                    return None
-                self._pgconn.consume_input()
+            while taken < size:
+                length, data = next_message(1)
+                if length > 0:
+                    append(data)
+                    taken += length
+                elif length < 0:
+                    if not taken:
+                        raise self._ended()
+                    break
+                elif self._wait(0):
+                    connection.consume_input()
+                else:
+                    break
+        except psycopg.OperationalError as error:
+            raise self._lost(error) from error
+        return taken
+
+    def wait(self, timeout: float) -> bool:
+        """Whether something has arrived, within `timeout` seconds.
+
+        Raises:
+            HeadraceError: CONNECTION.
+        """
+        try:
+            return self._wait(timeout)
         except psycopg.OperationalError as error:
             raise self._lost(error) from error
 

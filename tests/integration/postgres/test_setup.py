@@ -324,14 +324,15 @@ def test_without_the_right_the_statement_is_named(
 
 def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
     """The rows that the stream carries, as raw insert messages."""
-    found = []
+    found: list[bytes] = []
     with replication_connection(url) as stream:
         stream.start(slot, 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            data = stream.get_copy_data(0.1)
-            if data is not None and data[:1] == b"w" and data[25:26] == b"I":
-                found.append(data[25:])
+            frames: list[bytes | memoryview] = []
+            if not stream.receive(frames, 1 << 20):
+                stream.wait(0.1)
+            found += [data[25:] for data in map(bytes, frames) if data[:1] == b"w" and data[25:26] == b"I"]
     return found
 
 

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.capture import Offset
-from headrace.capture.buffer import ChangeBuffer, End, Limit
-from headrace.capture.columns import ChunkBuilder
+from headrace.capture.buffer import ChangeBuffer, Limit
+from headrace.capture.changes import Ends
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName
+from reference.columns import ChunkBuilder
 
 TABLE = TableName("public", "t")
 START = Offset(50)
@@ -35,9 +36,10 @@ class Log:
         self.buffer = buffer
         self.rows: list[Row] = []
         self.ends: dict[int, Offset] = {}
+        self.places: list[Offset] = []
         self._position = START.lsn
         self._chunk = ChunkBuilder()
-        self._ends: list[End] = []
+        self._ends: list[tuple[Offset, int, int, int]] = []
 
     def transaction(self, sizes: list[int], chunk_after: set[int]) -> None:
         commit, whole = self._position, self._position + 40
@@ -55,19 +57,20 @@ class Log:
             )
             self.rows.append(Row(commit, sequence, size + 64))
             if sequence in chunk_after:
-                self._end(Offset(self._position, commit, sequence), commit, whole=False)
+                self._end(Offset(self._position, commit, sequence), commit)
                 self.publish()
         self._position = whole
         self.ends[commit] = Offset(whole)
-        self._end(Offset(whole), commit, whole=True)
+        self._end(Offset(whole), commit)
 
-    def _end(self, offset: Offset, xid: int, *, whole: bool) -> None:
-        self._ends.append((offset, xid, self._chunk.bytes, len(self._chunk), whole))
+    def _end(self, offset: Offset, xid: int) -> None:
+        self.places.append(offset)
+        self._ends.append((offset, xid, self._chunk.bytes, len(self._chunk)))
 
     def publish(self) -> None:
         if self._ends or len(self._chunk):
             size = self._chunk.bytes
-            self.buffer.put(self._chunk.seal(), size, self._ends)
+            self.buffer.put(self._chunk.seal(), size, Ends.of(*self._ends))
             self._ends = []
 
     def between(self, start: Offset, end: Offset) -> list[Row]:
@@ -135,15 +138,11 @@ def check_end(written: Log, at: Offset, end: Offset, limit: Limit) -> None:
         assert {row.commit for row in batch} == {end.transaction}
         assert not fits(written.between(at, written.ends[end.transaction]), limit)
     if not fits(batch, limit):
-        places = [mark for mark in places_of(written) if at.order < mark.order]
+        places = [mark for mark in written.places if at.order < mark.order]
         assert end == min(places, key=lambda place: place.order)
     elif end.transaction is None:
         later = [mark for mark in written.ends.values() if mark.order > end.order]
         assert not later or not fits(written.between(at, later[0]), limit)
-
-
-def places_of(written: Log) -> list[Offset]:
-    return [mark.offset for mark in written.buffer._marks]
 
 
 @settings(max_examples=100, deadline=None)
@@ -195,18 +194,18 @@ def test_any_range_between_two_places_is_read_exactly(
 
 def test_an_unfinished_transaction_is_not_cut_while_there_is_room() -> None:
     buffer = ChangeBuffer(START, UNBOUNDED)
-    buffer.put(chunk(50, 1, 2), 100, [(Offset(50, 50, 2), 9, 100, 2, False)])
+    buffer.put(chunk(50, 1, 2), 100, Ends.of((Offset(50, 50, 2), 9, 100, 2)))
     assert buffer.cut(START, Limit(1000)) is None
     assert not buffer.is_empty_after(START)
     assert buffer.cut(START, Limit(99)) == Offset(50, 50, 2)
-    buffer.put(chunk(50, 3), 50, [(Offset(90), 9, 50, 1, True)])
+    buffer.put(chunk(50, 3), 50, Ends.of((Offset(90), 9, 50, 1)))
     assert buffer.cut(START, Limit(1000)) == Offset(90)
-    assert buffer.xids(START, Offset(90)) == [9]
+    assert set(buffer.xids(START, Offset(90)).tolist()) == {9}
 
 
 def test_an_unfinished_transaction_is_cut_where_the_buffer_is_full() -> None:
     buffer = ChangeBuffer(START, 10)
-    buffer.put(chunk(50, 1), 100, [(Offset(50, 50, 1), 9, 100, 1, False)])
+    buffer.put(chunk(50, 1), 100, Ends.of((Offset(50, 50, 1), 9, 100, 1)))
     assert not buffer.wait_for_room(0)
     assert buffer.cut(START, Limit(10**6)) == Offset(50, 50, 1)
     buffer.release(Offset(50, 50, 1))
@@ -216,12 +215,12 @@ def test_an_unfinished_transaction_is_cut_where_the_buffer_is_full() -> None:
 def test_a_range_that_was_asked_for_gets_room_in_a_full_buffer() -> None:
     """After a restart a range may be larger than the buffer is now; its reader must not wait for itself."""
     buffer = ChangeBuffer(START, 10)
-    buffer.put(chunk(50, 1), 100, [(Offset(50, 50, 1), 9, 100, 1, False)])
+    buffer.put(chunk(50, 1), 100, Ends.of((Offset(50, 50, 1), 9, 100, 1)))
     arrived: list[bool] = []
     asking = threading.Thread(target=lambda: arrived.append(buffer.wait_until(Offset(90), 10)))
     asking.start()
     assert buffer.wait_for_room(10)
-    buffer.put(chunk(50, 2), 100, [(Offset(90), 9, 100, 1, True)])
+    buffer.put(chunk(50, 2), 100, Ends.of((Offset(90), 9, 100, 1)))
     asking.join()
     assert arrived == [True]
     assert not buffer.wait_for_room(0)
@@ -261,7 +260,7 @@ def test_what_the_reader_died_of_reaches_everyone_who_waits() -> None:
 
 def test_what_was_released_cannot_be_read_again() -> None:
     buffer = ChangeBuffer(START, UNBOUNDED)
-    buffer.put(chunk(50, 1), 100, [(Offset(90), 9, 100, 1, True)])
+    buffer.put(chunk(50, 1), 100, Ends.of((Offset(90), 9, 100, 1)))
     buffer.release(Offset(90))
     assert buffer.wait_until(Offset(90), 0)
     with pytest.raises(HeadraceError, match="confirmed and gone") as raised:

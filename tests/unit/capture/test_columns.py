@@ -4,41 +4,59 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
-from headrace.capture.columns import Cells, ChunkBuilder, progress_batch
+from headrace.capture import Offset
+from headrace.capture.columns import changes_batch, progress_batch
+from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Op, TableName, decode_changes
+from headrace.pgoutput import Begin, Commit, Delete, Insert, Relation, RelationColumn, Truncate, Update
+from headrace.pgoutput.messages import Message
+from reference.encoding import batch_of
 
 TABLE = TableName("public", "t")
 
 
-def builder(*rows: tuple[Op, Cells | None, Cells | None]) -> ChunkBuilder:
-    chunk = ChunkBuilder()
-    for number, (op, before, after) in enumerate(rows, 1):
-        chunk.append(
-            TABLE, op, before, after, commit_lsn=64, sequence=number, commit_time=1_000_001, xid=9, size=10
-        )
-    return chunk
+def columns(*names: str) -> Relation:
+    return Relation(
+        1, TABLE, "d", tuple(RelationColumn(name, key=False, type_oid=25, type_modifier=-1) for name in names)
+    )
+
+
+def batch(*messages: Message) -> pa.RecordBatch:
+    whole = [Begin(64, 1_000_001, 9), *messages, Commit(64, 96, 1_000_001)]
+    rows, _ = Translation(Offset(0)).take(batch_of(whole))
+    return changes_batch(rows)
 
 
 def test_null_absent_and_empty_stay_apart() -> None:
-    batch = builder(
-        (Op.INSERT, None, (("a", "b"), (None, b""))),
-        (Op.UPDATE, ((), ()), (("a",), (b"1",))),
-        (Op.DELETE, (("a",), (b"1",)), None),
-        (Op.TRUNCATE, None, None),
-    ).seal()
-    assert batch.schema == CHANGES_SCHEMA
-    batch.validate(full=True)
-    changes = list(decode_changes(batch))
-    assert [change.op for change in changes] == [Op.INSERT, Op.UPDATE, Op.DELETE, Op.TRUNCATE]
-    assert [change.before for change in changes] == [None, {}, {"a": "1"}, None]
-    assert [change.after for change in changes] == [{"a": None, "b": ""}, {"a": "1"}, None, None]
+    found = batch(
+        columns("a", "b"),
+        Insert(1, (None, b"")),
+        Update(1, (None, None), old_is_key=True, new=(b"1", None)),
+        columns(),
+        Delete(1, (), old_is_key=False),
+        Insert(1, ()),
+        Truncate((1,), cascade=False, restart_identity=False),
+    )
+    assert found.schema == CHANGES_SCHEMA
+    found.validate(full=True)
+    changes = list(decode_changes(found))
+    assert [change.op for change in changes] == [Op.INSERT, Op.UPDATE, Op.DELETE, Op.INSERT, Op.TRUNCATE]
+    assert [change.before for change in changes] == [None, {}, {}, None, None]
+    assert [change.after for change in changes] == [
+        {"a": None, "b": ""},
+        {"a": "1", "b": None},
+        None,
+        {},
+        None,
+    ]
 
 
 def test_a_row_says_where_and_when_it_was_committed() -> None:
-    [row] = builder((Op.INSERT, None, (("Größe",), ("größer".encode(),)))).seal().to_pylist()
+    [row] = batch(columns("Größe"), Insert(1, ("größer".encode(),))).to_pylist()
     assert row == {
         "schema": "public",
         "table": "t",
@@ -52,19 +70,15 @@ def test_a_row_says_where_and_when_it_was_committed() -> None:
     }
 
 
-def test_sealing_empties_the_builder() -> None:
-    chunk = builder((Op.INSERT, None, (("a",), (b"1",))))
-    assert (len(chunk), chunk.bytes > 10) == (1, True)
-    assert chunk.seal().num_rows == 1
-    assert (len(chunk), chunk.bytes) == (0, 0)
-    empty = chunk.seal()
+def test_no_changes_are_an_empty_batch() -> None:
+    empty = batch()
     assert empty.num_rows == 0
     assert empty.schema == CHANGES_SCHEMA
 
 
 def test_a_value_that_is_not_utf8_is_refused() -> None:
     with pytest.raises(HeadraceError, match="not UTF-8") as raised:
-        builder((Op.INSERT, None, (("a",), (b"\xff",)))).seal()
+        batch(columns("a"), Insert(1, (b"\xff",)))
     assert raised.value.kind is Kind.DATABASE
 
 

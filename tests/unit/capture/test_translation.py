@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from headrace.capture import Offset
+from headrace.capture.columns import changes_batch
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName, decode_changes
@@ -17,6 +21,7 @@ from headrace.pgoutput import (
     Insert,
     LogicalMessage,
     Message,
+    MessageBatch,
     Origin,
     Relation,
     RelationColumn,
@@ -24,6 +29,8 @@ from headrace.pgoutput import (
     Type,
     Update,
 )
+from headrace.pgoutput.messages import Binary
+from reference.encoding import batch_of
 
 USERS, LINES = TableName("public", "users"), TableName("Shop", "Lines")
 
@@ -49,152 +56,205 @@ def transaction(commit: int, *messages: Message, xid: int = 7) -> list[Message]:
     return [Begin(commit, 1_000, xid), *messages, Commit(commit, commit + 40, 1_000)]
 
 
-def feed(translation: Translation, *messages: Message) -> list[int | None]:
-    return [translation.take(message, 10) for message in messages]
+class Reader:
+    """A translation and everything that came out of it."""
+
+    def __init__(self, translation: Translation, *, together: bool) -> None:
+        self.translation = translation
+        self.changes: list[Change] = []
+        self.ends: list[tuple[Offset, int]] = []
+        self._together = together
+
+    def feed(self, *messages: Message) -> None:
+        """Take the messages, in one batch or each in its own."""
+        for part in [list(messages)] if self._together else [[message] for message in messages]:
+            rows, ends = self.translation.take(batch_of(part))
+            self.changes += decode_changes(changes_batch(rows))
+            self.ends += [(ends.offset(index), int(ends.xid[index])) for index in range(len(ends))]
+
+    @property
+    def position(self) -> Offset:
+        return self.translation.position
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return [(change.commit_lsn, change.commit_seq) for change in self.changes]
+
+    @property
+    def commits(self) -> list[int]:
+        """The transactions behind which a batch may end."""
+        return [xid for offset, xid in self.ends if offset.transaction is None]
 
 
-def changes(translation: Translation) -> list[Change]:
-    return list(decode_changes(translation.chunk.seal()))
+@pytest.fixture(params=[True, False], ids=["together", "one by one"])
+def read(request: pytest.FixtureRequest) -> Callable[..., Reader]:
+    """A reader from an offset on; `tables` and `needed` as for the translation."""
+
+    def make(resume: Offset = Offset(0), **given: Any) -> Reader:  # noqa: B008
+        return Reader(Translation(resume, **given), together=request.param)
+
+    return make
 
 
-def places(translation: Translation) -> list[tuple[int, int]]:
-    return [(change.commit_lsn, change.commit_seq) for change in changes(translation)]
+Read = Callable[..., Reader]
 
 
-def test_a_transaction_moves_the_position_to_its_end() -> None:
-    translation = Translation(Offset(100))
+def test_a_transaction_moves_the_position_to_its_end(read: Read) -> None:
+    reader = read(Offset(100))
     begin, relation, row, commit = transaction(200, users(), insert())
-    assert feed(translation, begin, relation, row) == [None, None, None]
-    assert (translation.position, translation.xid, translation.cut) == (Offset(100, 200, 1), 7, 7)
-    assert feed(translation, commit) == [7]
-    assert (translation.position, translation.xid, translation.cut) == (Offset(240), None, None)
-    [change] = changes(translation)
-    assert change == Change(USERS, Op.INSERT, None, {"id": "1", "name": "n", "bio": "b"}, 200, 1)
+    reader.feed(begin, relation, row)
+    assert (reader.position, reader.translation.xid) == (Offset(100, 200, 1), 7)
+    assert reader.ends[-1:] == [(Offset(100, 200, 1), 7)]
+    reader.feed(commit)
+    assert (reader.position, reader.translation.xid) == (Offset(240), None)
+    assert reader.ends[-1:] == [(Offset(240), 7)]
+    assert reader.changes == [Change(USERS, Op.INSERT, None, {"id": "1", "name": "n", "bio": "b"}, 200, 1)]
 
 
-def test_every_change_counts_and_other_messages_do_not() -> None:
-    translation = Translation(Offset(0))
+def test_every_change_counts_and_other_messages_do_not(read: Read) -> None:
     others: list[Message] = [
         Origin(1, "x"),
         Type(9, "public", "mood"),
         LogicalMessage(transactional=True, lsn=1, prefix="p", content=b""),
     ]
-    feed(translation, *transaction(200, users(), insert(), *others, insert(), Delete(1, (b"1",) * 3, True)))  # noqa: FBT003
-    assert places(translation) == [(200, 1), (200, 2), (200, 3)]
+    reader = read()
+    delete = Delete(1, (b"1",) * 3, old_is_key=True)
+    reader.feed(*transaction(200, users(), insert(), *others, insert(), delete))
+    assert reader.places == [(200, 1), (200, 2), (200, 3)]
 
 
-def test_a_resume_inside_a_transaction_skips_what_is_known() -> None:
-    translation = Translation(Offset(100, 200, 2))
+def test_a_resume_inside_a_transaction_skips_what_is_known(read: Read) -> None:
+    reader = read(Offset(100, 200, 2))
     begin, relation, *rows, commit = transaction(200, users(), insert(), insert(), insert())
-    feed(translation, begin, relation, *rows[:2])
-    assert (translation.position, translation.cut) == (Offset(100, 200, 2), None)
-    assert feed(translation, rows[2], commit) == [None, 7]
-    feed(translation, *transaction(300, insert()))
-    assert places(translation) == [(200, 3), (300, 1)]
+    reader.feed(begin, relation, *rows[:2])
+    assert (reader.position, reader.ends) == (Offset(100, 200, 2), [])
+    reader.feed(rows[2], commit)
+    assert reader.commits == [7]
+    reader.feed(*transaction(300, insert()))
+    assert reader.places == [(200, 3), (300, 1)]
 
 
-def test_a_resume_at_the_last_change_still_ends_the_transaction() -> None:
-    translation = Translation(Offset(100, 200, 1))
-    assert feed(translation, *transaction(200, users(), insert()))[-1] == 7
-    assert translation.position == Offset(240)
-    assert changes(translation) == []
+def test_a_resume_at_the_last_change_still_ends_the_transaction(read: Read) -> None:
+    reader = read(Offset(100, 200, 1))
+    reader.feed(*transaction(200, users(), insert()))
+    assert reader.ends == [(Offset(240), 7)]
+    assert reader.position == Offset(240)
+    assert reader.changes == []
 
 
-def test_a_transaction_that_is_known_whole_is_skipped_and_moves_nothing() -> None:
-    translation = Translation(Offset(500))
-    assert feed(translation, *transaction(200, users(), insert())) == [None] * 4
-    assert translation.position == Offset(500)
-    assert changes(translation) == []
+def test_a_transaction_that_is_known_whole_is_skipped_and_moves_nothing(read: Read) -> None:
+    reader = read(Offset(500))
+    reader.feed(*transaction(200, users(), insert()))
+    assert (reader.ends, reader.position, reader.changes) == ([], Offset(500), [])
 
 
-def test_a_new_connection_sends_the_transaction_again_and_nothing_comes_twice() -> None:
-    translation = Translation(Offset(100))
+def test_a_new_connection_sends_the_transaction_again_and_nothing_comes_twice(read: Read) -> None:
+    reader = read(Offset(100))
     messages = transaction(200, users(), insert(), insert(), insert())
-    feed(translation, *messages[:4])
-    translation.restart(translation.position)
-    feed(translation, *messages[:3])
-    assert translation.position == Offset(100, 200, 2)
-    translation.restart(translation.position)
-    feed(translation, *messages)
-    assert places(translation) == [(200, 1), (200, 2), (200, 3)]
+    reader.feed(*messages[:4])
+    reader.translation.restart(reader.position)
+    reader.feed(*messages[:3])
+    assert reader.position == Offset(100, 200, 2)
+    reader.translation.restart(reader.position)
+    reader.feed(*messages)
+    assert reader.places == [(200, 1), (200, 2), (200, 3)]
 
 
-def test_a_new_connection_must_describe_relations_again() -> None:
-    translation = Translation(Offset(100))
-    feed(translation, *transaction(200, users(), insert()))
-    translation.restart(translation.position)
+def test_a_new_connection_must_describe_relations_again(read: Read) -> None:
+    reader = read(Offset(100))
+    reader.feed(*transaction(200, users(), insert()))
+    reader.translation.restart(reader.position)
     with pytest.raises(HeadraceError, match="before its description") as raised:
-        feed(translation, *transaction(300, insert()))
+        reader.feed(*transaction(300, insert()))
     assert raised.value.kind is Kind.PROTOCOL
 
 
-def test_other_tables_are_left_out_but_counted() -> None:
-    translation = Translation(Offset(0), tables=frozenset({LINES}))
-    feed(translation, *transaction(200, users(), insert(), lines(), insert(2, b"1", b"2", b"3"), insert()))
-    assert [(c.table, c.commit_seq) for c in changes(translation)] == [(LINES, 2)]
+def test_a_description_holds_for_the_rows_behind_it(read: Read) -> None:
+    wider = Relation(1, USERS, "d", (*users().columns, column("age")))
+    reader = read()
+    reader.feed(
+        *transaction(200, users(), insert(), wider, insert(1, b"2", b"n", b"b", b"9"), users(), insert())
+    )
+    assert [list(change.after or {}) for change in reader.changes] == [
+        ["id", "name", "bio"],
+        ["id", "name", "bio", "age"],
+        ["id", "name", "bio"],
+    ]
 
 
-def test_a_transaction_without_our_changes_ends_no_batch() -> None:
-    translation = Translation(Offset(0), tables=frozenset({LINES}))
-    assert feed(translation, *transaction(200, users(), insert()))[-1] is None
-    assert feed(translation, *transaction(300))[-1] is None
-    assert translation.position == Offset(340)
+def test_other_tables_are_left_out_but_counted(read: Read) -> None:
+    reader = read(tables=frozenset({LINES}))
+    reader.feed(*transaction(200, users(), insert(), lines(), insert(2, b"1", b"2", b"3"), insert()))
+    assert [(c.table, c.commit_seq) for c in reader.changes] == [(LINES, 2)]
 
 
-def test_an_unchanged_value_comes_from_the_old_row_of_a_full_identity() -> None:
-    translation = Translation(Offset(0))
+def test_a_transaction_without_our_changes_ends_no_batch(read: Read) -> None:
+    reader = read(tables=frozenset({LINES}))
+    reader.feed(*transaction(200, users(), insert()))
+    reader.feed(*transaction(300))
+    assert reader.ends == []
+    assert reader.position == Offset(340)
+
+
+def test_an_unchanged_value_comes_from_the_old_row_of_a_full_identity(read: Read) -> None:
+    reader = read()
     update = Update(1, (b"1", b"old", b"long"), old_is_key=False, new=(b"1", None, UNCHANGED))
-    feed(translation, *transaction(200, users(full=True), update))
-    [change] = changes(translation)
+    reader.feed(*transaction(200, users(full=True), update))
+    [change] = reader.changes
     assert change.before == {"id": "1", "name": "old", "bio": "long"}
     assert change.after == {"id": "1", "name": None, "bio": "long"}
 
 
-def test_a_null_before_an_unchanged_value_is_no_contradiction_under_full() -> None:
-    translation = Translation(Offset(0))
+def test_a_null_before_an_unchanged_value_is_no_contradiction_under_full(read: Read) -> None:
+    reader = read()
     update = Update(1, (b"1", b"old", None), old_is_key=False, new=(b"1", b"new", UNCHANGED))
-    feed(translation, *transaction(200, users(full=True), update))
-    [change] = changes(translation)
+    reader.feed(*transaction(200, users(full=True), update))
+    [change] = reader.changes
     assert change.after == {"id": "1", "name": "new", "bio": None}
 
 
 @pytest.mark.parametrize("old", [None, (b"0", None, None)])
-def test_an_unchanged_value_that_nothing_carries_is_absent(old: tuple[bytes | None, ...] | None) -> None:
-    translation = Translation(Offset(0))
+def test_an_unchanged_value_that_nothing_carries_is_absent(
+    read: Read, old: tuple[bytes | None, ...] | None
+) -> None:
+    reader = read()
     update = Update(1, old, old_is_key=old is not None, new=(b"1", b"new", UNCHANGED))
-    feed(translation, *transaction(200, users(), update))
-    [change] = changes(translation)
+    reader.feed(*transaction(200, users(), update))
+    [change] = reader.changes
     assert change.before == (None if old is None else {"id": "0"})
     assert change.after == {"id": "1", "name": "new"}
 
 
-def test_a_key_tuple_shows_its_key_columns_only() -> None:
-    translation = Translation(Offset(0))
-    delete = Delete(2, (b"x", b"y", None), old_is_key=True)
-    feed(translation, *transaction(200, lines(), delete))
-    [change] = changes(translation)
+def test_a_key_tuple_shows_its_key_columns_only(read: Read) -> None:
+    reader = read()
+    reader.feed(*transaction(200, lines(), Delete(2, (b"x", b"y", None), old_is_key=True)))
+    [change] = reader.changes
     assert (change.before, change.after) == ({"b": "x", "a": "y"}, None)
 
 
-def test_a_truncate_is_one_change_for_each_of_our_tables() -> None:
+def test_a_truncate_is_one_change_for_each_of_our_tables(read: Read) -> None:
     truncate = Truncate((1, 2), cascade=True, restart_identity=False)
-    both = Translation(Offset(0))
-    feed(both, *transaction(200, users(), lines(), truncate))
-    assert [(c.table, c.op, c.commit_seq) for c in changes(both)] == [
-        (USERS, Op.TRUNCATE, 1),
-        (LINES, Op.TRUNCATE, 1),
+    both = read()
+    both.feed(*transaction(200, users(), lines(), insert(), truncate, insert()))
+    assert [(c.table, c.op, c.commit_seq) for c in both.changes] == [
+        (USERS, Op.INSERT, 1),
+        (USERS, Op.TRUNCATE, 2),
+        (LINES, Op.TRUNCATE, 2),
+        (USERS, Op.INSERT, 3),
     ]
-    one = Translation(Offset(0), tables=frozenset({LINES}))
-    feed(one, *transaction(200, users(), lines(), truncate))
-    assert [c.table for c in changes(one)] == [LINES]
+    one = read(tables=frozenset({LINES}))
+    one.feed(*transaction(200, users(), lines(), truncate))
+    assert [c.table for c in one.changes] == [LINES]
 
 
-def test_an_identity_that_carries_too_little_stops_before_its_rows() -> None:
+def test_an_identity_that_carries_too_little_stops_before_its_rows(read: Read) -> None:
     needed = {USERS: frozenset({"id", "name"})}
     with pytest.raises(HeadraceError, match=r"table users .* value of name") as raised:
-        feed(Translation(Offset(0), needed=needed), *transaction(200, users(), insert()))
+        read(needed=needed).feed(*transaction(200, users(), insert()))
     assert raised.value.kind is Kind.REPLICA_IDENTITY
-    assert feed(Translation(Offset(0), needed=needed), *transaction(200, users(full=True), insert()))[-1] == 7
+    reader = read(needed=needed)
+    reader.feed(*transaction(200, users(full=True), insert()))
+    assert reader.commits == [7]
 
 
 @pytest.mark.parametrize(
@@ -202,17 +262,24 @@ def test_an_identity_that_carries_too_little_stops_before_its_rows() -> None:
     [
         ([Begin(1, 0, 1), Begin(2, 0, 2)], "begins inside another"),
         ([Commit(1, 2, 0)], "outside a transaction"),
+        ([Begin(1, 0, 1), Commit(2, 3, 0)], "did not begin"),
         ([users(), insert()], "outside a transaction"),
         (transaction(9, insert(5)), "relation 5 came before"),
         (transaction(9, Truncate((5,), cascade=False, restart_identity=False)), "relation 5 came before"),
-        (transaction(9, users(), insert(1, b"1")), "1 of 3 columns"),
+        (transaction(9, users(), insert(1, b"1")), "number of columns"),
         (
             transaction(9, users(), Update(1, (b"1",), old_is_key=True, new=(b"1", b"2", UNCHANGED))),
-            "1 of 3 columns",
+            "number of columns",
         ),
+        (transaction(9, users(), insert(1, b"1", b"2", Binary(b"3"))), "binary"),
     ],
 )
-def test_an_impossible_order_is_refused(messages: list[Message], said: str) -> None:
+def test_an_impossible_order_is_refused(read: Read, messages: list[Message], said: str) -> None:
     with pytest.raises(HeadraceError, match=said) as raised:
-        feed(Translation(Offset(0)), *messages)
+        read().feed(*messages)
     assert raised.value.kind is Kind.PROTOCOL
+
+
+def test_an_empty_message_is_refused() -> None:
+    with pytest.raises(HeadraceError, match="empty"):
+        Translation(Offset(0)).take(MessageBatch.join([b""]))

@@ -195,7 +195,7 @@ def test_a_count_beyond_the_message_costs_no_memory(payload: bytes) -> None:
         (b"U" + u32(1) + b"X" + row(), "unknown row kind 'X'"),
         (b"U" + u32(1) + b"K" + row() + b"K" + row(), "expected 'N'"),
         (b"D" + u32(1) + b"N" + row(), "unknown row kind 'N'"),
-        (b"I" + u32(1) + b"N" + row(b"b\0\0\0\0"), "unknown value kind 'b'"),
+        (b"I" + u32(1) + b"N" + row(b"x\0\0\0\0"), "unknown value kind 'x'"),
         (b"O" + u64(1) + b"\xff\xff\0", "not UTF-8"),
         (b"O" + u64(1) + b"endless", "does not end"),
     ],

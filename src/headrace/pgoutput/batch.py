@@ -1,0 +1,51 @@
+"""How do many messages lie together in memory? One buffer, and where each message begins and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Numbers = npt.NDArray[np.int64]
+
+SLACK = 16
+"""Bytes behind the last message, so that a number can be looked at before its place is checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessageBatch:
+    """Plugin messages in the order of the log.
+
+    Attributes:
+        data: the buffer, `(size,)`; at least `SLACK` bytes follow the last message.
+        begin, end: where each message's payload lies in it, `(messages,)`, ascending.
+    """
+
+    data: Bytes
+    begin: Numbers
+    end: Numbers
+
+    def __len__(self) -> int:
+        return len(self.begin)
+
+    def payload(self, index: int) -> bytes:
+        """One message's bytes."""
+        return self.data[self.begin[index] : self.end[index]].tobytes()
+
+    def slice(self, first: int, behind: int) -> MessageBatch:
+        """The messages in [first, behind)."""
+        return MessageBatch(self.data, self.begin[first:behind], self.end[first:behind])
+
+    @classmethod
+    def join(cls, messages: Sequence[bytes | memoryview], *, header: int = 0) -> MessageBatch:
+        """A batch of `messages`, whose first `header` bytes each are not the plugin's."""
+        ends = np.fromiter(accumulate(map(len, messages)), np.int64, len(messages))
+        begin = np.empty_like(ends)
+        begin[:1] = 0
+        begin[1:] = ends[:-1]
+        joined = np.frombuffer(b"".join([*messages, bytes(SLACK)]), np.uint8)
+        return cls(joined, begin + header, ends)
