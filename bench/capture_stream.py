@@ -9,6 +9,4 @@ from __future__ import annotations
 from support.streaming import compare
 
 if __name__ == "__main__":
-    compare(
-        "capture_stream", __doc__ or "", changes=1_000_000, quick=200_000, per_transaction=100, bar=1.0
-    )
+    compare("capture_stream", __doc__ or "", changes=1_000_000, quick=200_000, per_transaction=100, bar=1.0)

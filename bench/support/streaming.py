@@ -12,7 +12,16 @@ from support.log import Log, follow, log_server, recvlogical
 ROUNDS = 3
 
 
-def compare(name: str, doc: str, *, changes: int, quick: int, per_transaction: int, bar: float) -> None:
+def compare(
+    name: str,
+    doc: str,
+    *,
+    changes: int,
+    quick: int,
+    per_transaction: int,
+    bar: float,
+    backlog_bytes: int | None = None,
+) -> None:
     """Run one benchmark: read the same changes by both readers, each from slots of its own."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--changes", type=int, default=None, help=f"how many ({changes:,})")
@@ -20,7 +29,7 @@ def compare(name: str, doc: str, *, changes: int, quick: int, per_transaction: i
     given = parser.parse_args()
     count = given.changes or (quick if given.quick else changes)
     with log_server() as log:
-        peers, ours = measure(log, count, per_transaction)
+        peers, ours = measure(log, count, per_transaction, backlog_bytes)
     report.machine()
     rows = [
         ("pg_recvlogical → /dev/null", *_rates(count, peers)),
@@ -30,7 +39,9 @@ def compare(name: str, doc: str, *, changes: int, quick: int, per_transaction: i
     sys.exit(not report.result(name, statistics.median(peers) / statistics.median(ours), bar))
 
 
-def measure(log: Log, count: int, per_transaction: int) -> tuple[list[float], list[float]]:
+def measure(
+    log: Log, count: int, per_transaction: int, backlog_bytes: int | None = None
+) -> tuple[list[float], list[float]]:
     """Seconds of each round of both; every round reads the same log."""
     slots = log.slots(2 * ROUNDS)
     end = log.write(count, per_transaction)
@@ -38,7 +49,7 @@ def measure(log: Log, count: int, per_transaction: int) -> tuple[list[float], li
     for peer, own in zip(slots[::2], slots[1::2], strict=True):
         report.machine()
         peers.append(recvlogical(log.url, peer, end))
-        ours.append(follow(log.url, own, log.start(own), end, count))
+        ours.append(follow(log, own, end, count, backlog_bytes=backlog_bytes))
         log.drop(peer)
         log.drop(own)
     return peers, ours

@@ -1,6 +1,7 @@
 """How do changes leave the log? Slot to messages to changes, in order, confirmed only when durable."""
 
 from headrace.capture.offset import Offset
-from headrace.capture.stream import ChangeStream, StreamSettings
+from headrace.capture.reading import StreamSettings
+from headrace.capture.stream import ChangeStream
 
 __all__ = ["ChangeStream", "Offset", "StreamSettings"]

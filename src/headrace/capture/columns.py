@@ -5,7 +5,7 @@ Names and values of all rows lie behind each other in the maps: each is one `tak
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -73,13 +73,41 @@ def _names(names: list[str], wanted: Numbers) -> pa.StringArray:
     return pa.array(names, pa.string()).take(pa.array(wanted))
 
 
-@dataclass(frozen=True, slots=True)
 class _Side:
-    """The values of one side of all rows: the cell of each, its row, its column's number."""
+    """The values of one side of all rows, behind each other: the cell of each, its row, its column's number.
 
-    cell: Numbers
-    row: Numbers
-    column: Numbers
+    `width` is how many values each row has where that is one number and all rows are of one relation.
+    """
+
+    def __init__(self, rows: ChangeRows, tuples: Tuples, first_column: Numbers) -> None:
+        self.count = tuples.count
+        self._first_column = first_column
+        self._relation = rows.relation
+        relation, count = rows.relation, tuples.count
+        alike = len(rows) > 0 and bool((relation == relation[0]).all() and (count == count[0]).all())
+        self.width = int(count[0]) if alike else None
+        self.cell: Numbers
+        if self.width is not None:
+            self.cell = (tuples.first[:, None] + np.arange(self.width)).ravel()
+        else:
+            self.cell = tuples.first[self.row] + self._within
+
+    @cached_property
+    def row(self) -> Numbers:
+        """The row of each value."""
+        return np.repeat(np.arange(len(self.count)), self.count)
+
+    @cached_property
+    def _within(self) -> Numbers:
+        before = np.cumsum(self.count) - self.count
+        within: Numbers = np.arange(len(self.row)) - before[self.row]
+        return within
+
+    @cached_property
+    def column(self) -> Numbers:
+        """The column's number of each value."""
+        column: Numbers = self._first_column[self._relation][self.row] + self._within
+        return column
 
 
 class _Columns:
@@ -88,19 +116,21 @@ class _Columns:
     def __init__(self, relations: tuple[Relation, ...]) -> None:
         widths = np.array([len(relation.columns) for relation in relations], np.int64)
         self._first = np.cumsum(widths) - widths
+        self._relations = relations
         self._names = pa.array([name for relation in relations for name in relation.names], pa.string())
         self._key = np.array([c.key for relation in relations for c in relation.columns], np.bool_)
 
     def before(self, rows: ChangeRows) -> pa.MapArray:
         """The old tuples; of a key tuple its key columns only."""
-        side = self._side(rows, rows.old)
-        is_known = rows.cells.kind[side.cell] != UNCHANGED
-        keep = is_known & ((rows.old_kind[side.row] != OLD_KEY) | self._key[side.column])
+        side = _Side(rows, rows.old, self._first)
+        keep = rows.cells.kind[side.cell] != UNCHANGED
+        if (rows.old_kind == OLD_KEY).any():
+            keep &= (rows.old_kind[side.row] != OLD_KEY) | self._key[side.column]
         return self._map(rows, side, keep, rows.old_kind == NO_TUPLE)
 
     def after(self, rows: ChangeRows) -> pa.MapArray:
         """The new tuples; an unchanged value comes from the old one, or is left out where unknown."""
-        side = self._side(rows, rows.new)
+        side = _Side(rows, rows.new, self._first)
         keep = rows.cells.kind[side.cell] != UNCHANGED
         if not keep.all():
             gaps = np.flatnonzero(~keep & (rows.old_kind[side.row] != NO_TUPLE))
@@ -112,20 +142,28 @@ class _Columns:
             keep[gaps[is_known]] = True
         return self._map(rows, side, keep, (rows.op == DELETE) | (rows.op == TRUNCATE))
 
-    def _side(self, rows: ChangeRows, tuples: Tuples) -> _Side:
-        row = np.repeat(np.arange(len(rows)), tuples.count)
-        within = np.arange(len(row)) - (np.cumsum(tuples.count) - tuples.count)[row]
-        return _Side(tuples.first[row] + within, row, self._first[rows.relation][row] + within)
-
     def _map(self, rows: ChangeRows, side: _Side, keep: Mask, missing: Mask) -> pa.MapArray:
-        cell, row, column = side.cell, side.row, side.column
-        if not keep.all():
-            cell, row, column = cell[keep], row[keep], column[keep]
         offsets = np.zeros(len(rows) + 1, np.int32)
-        np.cumsum(np.bincount(row, minlength=len(rows)), out=offsets[1:])
-        names = self._names.take(pa.array(column))
+        if keep.all():
+            cell = side.cell
+            np.cumsum(side.count, out=offsets[1:])
+            names = self._repeated(rows) if side.width else self._names.take(pa.array(side.column))
+        else:
+            cell = side.cell[keep]
+            np.cumsum(np.bincount(side.row[keep], minlength=len(rows)), out=offsets[1:])
+            names = self._names.take(pa.array(side.column[keep]))
         values = rows.cells.take(rows.data, cell).cast(pa.string())
         return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=pa.array(missing))
+
+    def _repeated(self, rows: ChangeRows) -> pa.StringArray:
+        """The names of the one relation's columns, once for each row."""
+        names = [name.encode() for name in self._relations[int(rows.relation[0])].names]
+        ends = np.cumsum([len(name) for name in names], dtype=np.int32)
+        offsets = np.zeros(len(rows) * len(names) + 1, np.int32)
+        every = np.arange(len(rows), dtype=np.int32) * ends[-1]
+        offsets[1:] = (every[:, None] + ends).ravel()
+        data = b"".join(names) * len(rows)
+        return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def progress_batch(lsn: int, version: int) -> pa.RecordBatch:

@@ -76,6 +76,8 @@ class _Relations:
 
     def numbers(self, oids: Numbers) -> Numbers:
         """`number` of many."""
+        if len(oids) and (oids == oids[0]).all():
+            return np.full(len(oids), self.number(int(oids[0])), np.int64)
         distinct, places = np.unique(oids, return_inverse=True)
         return np.array([self.number(int(oid)) for oid in distinct], np.int64)[places]
 

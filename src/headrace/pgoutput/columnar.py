@@ -37,6 +37,7 @@ def letter_set(letters: bytes) -> Mask:
 
 
 _IS_KIND = letter_set(b"tbnu")
+_HAS_LENGTH = letter_set(b"tb")
 _IS_OLD = letter_set(b"KO")
 _IS_ROW = letter_set(b"IUD")
 _TUPLE_AT = 5  # behind the message's letter and the relation's oid
@@ -162,14 +163,16 @@ class _Walk:
         size = np.empty((columns, len(rows)), np.int64)
         kind = np.empty((columns, len(rows)), np.uint8)
         for column in range(columns):
-            here = np.minimum(position, last)
+            here = position if position.max(initial=0) <= last else np.minimum(position, last)
             kinds = self.data[here]
-            valued = (kinds == TEXT) | (kinds == BINARY)
-            lengths = self.numerals.uint32(here + 1)
-            if not valued.all():
-                lengths[~valued] = 0
-            position += 1
-            position += valued * np.int64(4)
+            position = here + 1
+            if (kinds == TEXT).all():
+                lengths = self.numerals.uint32(position)
+                position += 4
+            else:
+                valued = _HAS_LENGTH[kinds]
+                lengths = np.where(valued, self.numerals.uint32(position), 0)
+                position += valued * np.int64(4)
             kind[column], begin[column], size[column] = kinds, position, lengths
             position += lengths
         if not _IS_KIND[kind].all():
@@ -273,6 +276,10 @@ def _collect(found: _Found) -> Rows:
     both = old_count + new_count
     first = np.cumsum(both) - both
     old, new = Tuples(first, old_count), Tuples(first + old_count, new_count)
+    if len(found.olds) + len(found.news) == 1:  # then they lie in order already
+        [some] = found.olds + found.news
+        cells = Cells(some.begin.T.ravel(), some.size.T.ravel(), some.kind.T.ravel())
+        return Rows(found.old_kind, old, new, cells)
     total = int(both.sum())
     begin, length = np.empty(total, np.int64), np.empty(total, np.int64)
     kind = np.empty(total, np.uint8)

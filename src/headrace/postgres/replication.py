@@ -22,7 +22,8 @@ from headrace.postgres.quoting import identifier, literal, replication_literal
 from headrace.postgres.refusal import no_room, refusal
 from headrace.postgres.session import NO_TIMEOUT, PINNED
 
-_SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
+SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
+"""What is set on every session that the log is read with."""
 _CANCEL_SECONDS = 5.0
 
 
@@ -44,7 +45,7 @@ class ReplicationConnection:
         self._connection = _connect(url, application_name)
         self._pgconn = self._connection.pgconn
         try:
-            for name, value in _SETTINGS.items():
+            for name, value in SETTINGS.items():
                 self.execute(f"SET {identifier(name)} = {literal(value)}")
             self.execute(NO_TIMEOUT)
         except HeadraceError:

@@ -330,7 +330,7 @@ def test_a_position_beyond_the_log_is_refused(source: Source, start: Offset) -> 
 def test_another_system_at_the_same_address_is_refused(source: Source, start: Offset) -> None:
     stream = source.stream(start)
     eventually(source.walsender)
-    stream._system = "1"
+    stream._reader._system = "1"
     source.kill_walsender()
     with pytest.raises(HeadraceError, match="another database system") as raised:
         next_batch(stream, start)
@@ -349,7 +349,7 @@ def test_closing_gives_the_slot_back_at_once(source: Source, start: Offset, *, b
     stream.close()
     eventually(lambda: source.walsender() is None)
     assert time.monotonic() - began < 2
-    assert not stream._thread.is_alive()
+    assert not stream._reader._thread.is_alive()
     stream.close()
 
 

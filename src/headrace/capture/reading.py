@@ -1,0 +1,319 @@
+"""How is a slot read for hours: connect, read, report, reconnect?
+
+One thread owns the connection. It decodes into the buffer and reports only confirmed positions. A large
+backlog is read through SQL, which is several times as fast; what is left, and all that comes later, through
+the replication stream (decision 4). Both go through the same translation, so positions are the same.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.capture.backlog import BacklogFeed
+from headrace.capture.buffer import ChangeBuffer
+from headrace.capture.columns import changes_batch
+from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.capture.offset import Offset
+from headrace.capture.translation import Translation
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import Lsn, TableName, format_lsn
+from headrace.model.failpoints import reach
+from headrace.pgoutput import Keepalive, MessageBatch, encode_status, split_frames
+from headrace.postgres.backlog import BacklogReader
+from headrace.postgres.claim import advance_claimed, claim_slot
+from headrace.postgres.replication import ReplicationConnection, replication_connection
+
+_LOG = logging.getLogger(__name__)
+
+_STATUS_SECONDS = 10.0
+_FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
+_POLL_SECONDS = 0.25
+_STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
+_SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What to follow, and how much may wait in memory.
+
+    Attributes:
+        url: the database; never printed.
+        tables: the tables whose changes are kept, all of the publication where empty.
+        needed: the columns that old rows must carry, by table.
+        warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
+        buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
+            chunk more.
+        chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
+            between two of them.
+        idle_seconds: how often, at most, a position without changes ends a batch in a quiet time.
+        idle_bytes: a position so far ahead ends one sooner.
+        backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
+            never.
+    """
+
+    url: str = field(repr=False)
+    slot: str
+    publication: str
+    tables: frozenset[TableName] = frozenset()
+    needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
+    buffer_bytes: int = 256 << 20
+    warm_up: bool = False
+    chunk_bytes: int = 4 << 20
+    idle_seconds: float = 10.0
+    idle_bytes: int = 16 << 20
+    backlog_bytes: int | None = 64 << 20
+
+
+class LogReader:
+    """The thread that reads one slot behind `start` into a buffer; made by `ChangeStream`.
+
+    `confirmed` is set by other threads: the position up to which the server may forget.
+    """
+
+    def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
+        self._settings = settings
+        self._buffer = buffer
+        self._translation = Translation(start, settings.tables, settings.needed)
+        self._frames = _Frames()
+        self.confirmed: Lsn = start.lsn
+        self.released = False
+        self.heard: float | None = None
+        self._received: Lsn = start.lsn
+        self._reported: tuple[Lsn, float] = (0, 0.0)
+        self._system: str | None = None
+        self._streams_only = settings.backlog_bytes is None
+        self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
+
+    def open(self) -> None:
+        """Begin to read."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading and give the slot back; returns when the connection is closed."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+
+    def wait_for_close(self, seconds: float) -> None:
+        """Wait, but no longer than until `close`."""
+        self._closing.wait(seconds)
+
+    def _follow(self) -> None:
+        try:
+            self._follow_for_ever()
+        except HeadraceError as error:
+            self._buffer.fail(error)
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            self._buffer.fail(HeadraceError(Kind.INTERNAL, f"reading the log failed: {error!r}"))
+
+    def _follow_for_ever(self) -> None:
+        """Connect again and again; the pause grows while nothing arrives."""
+        pause = _SHORTEST_PAUSE
+        while not self._closing.is_set():
+            received = self._received
+            try:
+                self._read_one_connection()
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                _LOG.warning("%s; connecting again", error)
+            pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
+            self._closing.wait(pause)
+
+    def _read_one_connection(self) -> None:
+        settings = self._settings
+        try:
+            with replication_connection(settings.url, "headrace capture") as connection:
+                claim_slot(connection, settings.slot)
+                positions = self._check_continuity(connection)
+                self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
+                while (end := self._backlog_end(positions)) is not None:
+                    self._read_backlog(connection, end)
+                    positions = self._check_continuity(connection)
+                self._stream(connection)
+        finally:
+            self.heard = None
+
+    def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
+        slot = self._settings.slot
+        positions = read_positions(connection, slot)
+        reached = max(self._translation.position.lsn, self.confirmed)
+        check_continuity(positions, slot, reached, self._system)
+        self._system = positions.system
+        return positions
+
+    # The stream.
+
+    def _stream(self, connection: ReplicationConnection) -> None:
+        resume = self._translation.position
+        connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
+        self._translation.restart(resume)
+        self._frames = _Frames()
+        while not self._closing.is_set():
+            self._read_some(connection)
+        self._report(connection, force=True)
+
+    def _read_some(self, connection: ReplicationConnection) -> None:
+        """Collect what arrives; hand it over when there is enough of it, or when somebody waits for it."""
+        frames, settings = self._frames, self._settings
+        try:
+            frames.collect(connection, settings.chunk_bytes)
+        except HeadraceError:
+            self._publish()  # what came before the end
+            raise
+        if frames.bytes >= settings.chunk_bytes or (frames.bytes and self._is_due()):
+            self._hand_over(connection)
+        elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
+            self._report(connection)
+
+    def _is_due(self) -> bool:
+        """Larger chunks cost less, and nobody waits: the more there is to do already, the more patience."""
+        if self._buffer.is_awaited:
+            return True
+        patience = min(_SHORTEST_AGE * (1 + self._buffer.chunks), _LONGEST_AGE)
+        return self._frames.age >= patience
+
+    def _let_the_server_stop(self) -> None:
+        """Hang up when the server shuts down.
+
+        It waits then until its readers have confirmed all of the log, which ours may not do for long, and
+        asks again after every answer; in any other time it asks only a reader that has been silent.
+        """
+        self._requests.append(time.monotonic())
+        often = len(self._requests) == _STOPPING_REQUESTS
+        if often and self._requests[-1] - self._requests[0] < _STOPPING_SECONDS:
+            self._requests.clear()
+            raise HeadraceError(Kind.CONNECTION, "the database server is shutting down")
+
+    def _hand_over(self, connection: ReplicationConnection) -> None:
+        """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""
+        asked = self._publish()
+        self._report(connection, force=asked)
+        if asked:
+            self._let_the_server_stop()
+        while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
+            self._report(connection, force=True)
+
+    def _publish(self) -> bool:
+        """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
+        batch, start, keepalives = split_frames(self._frames.take())
+        self._received = max(self._received, start)
+        last: Keepalive | None = None
+        for before, keepalive in keepalives:
+            self._received = max(self._received, keepalive.wal_end)
+            last = keepalive if before == len(batch) else None
+        if len(batch):
+            self._translate(batch)
+        translation = self._translation
+        if translation.xid is None and translation.position.transaction is None:
+            self._buffer.idle_at(translation.position.lsn)
+            if last is not None:
+                self._buffer.idle_at(last.wal_end)
+        return any(keepalive.reply_requested for _, keepalive in keepalives)
+
+    def _translate(self, batch: MessageBatch) -> None:
+        rows, ends = self._translation.take(batch)
+        if len(rows) or len(ends):
+            self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
+            self.heard = time.monotonic()
+
+    def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
+        """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
+        confirmed, now = self.confirmed, time.monotonic()
+        reported, at = self._reported
+        if force or confirmed > reported or now - at >= _STATUS_SECONDS:
+            status = encode_status(
+                received=max(self._received, confirmed), durable=confirmed, now_us=time.time_ns() // 1000
+            )
+            connection.put_copy_data(status)
+            self._reported = (confirmed, now)
+            if self.released:
+                reach("confirmed")
+
+    # The backlog.
+
+    def _backlog_end(self, now: LogPositions) -> Lsn | None:
+        """Up to where the log is read through SQL; None where the stream does it better.
+
+        A copy of the slot is decoded from the slot's restart position on: no gain where that lies further
+        back than the backlog is long.
+        """
+        least, position = self._settings.backlog_bytes, self._translation.position.lsn
+        if self._closing.is_set() or self._streams_only or least is None:
+            return None
+        if now.written is None or now.confirmed is None or now.restart is None:
+            return None
+        waiting = now.written - max(position, now.confirmed)
+        return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
+
+    def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
+        settings, position = self._settings, self._translation.position
+        try:
+            reader = BacklogReader(settings.url, settings.slot, (settings.publication,), "headrace backlog")
+        except HeadraceError as error:
+            if error.kind is Kind.CONNECTION:
+                raise
+            _LOG.info("the backlog is streamed: %s", error)
+            self._streams_only = True
+            return
+        self._translation.restart(position)
+        with reader, BacklogFeed(reader, position.lsn, end) as feed:
+            for item in feed:
+                if self._closing.is_set():
+                    return
+                if isinstance(item, MessageBatch):
+                    self._translate(item)
+                elif item is not None:
+                    self._buffer.idle_at(item)
+                self._make_room(connection)
+        self._advance(connection)
+
+    def _make_room(self, connection: ReplicationConnection) -> None:
+        """Confirm now and then, and wait while the buffer is full."""
+        while True:
+            if time.monotonic() - self._reported[1] >= _STATUS_SECONDS:
+                self._advance(connection)
+            if self._buffer.wait_for_room(_FULL_SECONDS) or self._closing.is_set():
+                return
+
+    def _advance(self, connection: ReplicationConnection) -> None:
+        confirmed, (reported, _) = self.confirmed, self._reported
+        if confirmed > reported:
+            advance_claimed(connection, self._settings.slot, format_lsn(confirmed))
+            if self.released:
+                reach("confirmed")
+        self._reported = (max(confirmed, reported), time.monotonic())
+
+
+class _Frames:
+    """What has arrived and is not decoded yet."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._frames: list[bytes | memoryview] = []
+        self._since = 0.0
+
+    def collect(self, connection: ReplicationConnection, limit: int) -> None:
+        """Take what has arrived, up to about `limit` bytes in all."""
+        arrived = connection.receive(self._frames, limit - self.bytes)
+        if arrived and not self.bytes:
+            self._since = time.monotonic()
+        self.bytes += arrived
+
+    @property
+    def age(self) -> float:
+        """How long the first has waited (seconds)."""
+        return time.monotonic() - self._since
+
+    def take(self) -> list[bytes | memoryview]:
+        """All of it."""
+        taken, self._frames, self.bytes = self._frames, [], 0
+        return taken

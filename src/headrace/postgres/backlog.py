@@ -1,0 +1,121 @@
+"""How is the log that waits for a slot read faster than the server streams it?
+
+A stream costs the server three system calls a message; a function's result set costs none. The functions
+that read a slot either move it or begin at its confirmed position every time, so they are given a copy of
+the slot that lives as long as this session: it may move ahead of what is applied, the slot itself may not.
+ADBC hands the result over as Arrow buffers, without an object for a row.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+
+from headrace.errors import HeadraceError
+from headrace.model import Lsn, format_lsn
+from headrace.postgres.connection import place, with_defaults
+from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.refusal import refusal
+from headrace.postgres.replication import SETTINGS
+from headrace.postgres.session import NO_TIMEOUT
+
+_BATCH_BYTES = 8 << 20
+_WORK_MEMORY = "64MB"  # what a window's result may hold before the server writes it to a temporary file
+
+
+class BacklogReader:
+    """One session that reads a copy of a slot from where the slot stands; not for two threads at once.
+
+    Values have the text form of reading sessions, as on the replication connection.
+
+    Raises:
+        HeadraceError: CONNECTION, NO_FREE_SLOT (there is no room for the copy), SLOT_LOST, SLOT_UNKNOWN,
+            PRIVILEGE, DATABASE.
+    """
+
+    def __init__(
+        self, url: str, slot: str, publications: Sequence[str], application_name: str = "headrace"
+    ) -> None:
+        self._place = place(url)
+        self._slot = slot
+        self._copy = f"headrace_copy_{secrets.token_hex(8)}"
+        self._publications = ",".join(identifier(name) for name in publications)
+        try:
+            self._connection = adbc.connect(
+                with_defaults(url, application_name=application_name), autocommit=True
+            )
+        except adbc_driver_manager.Error as error:
+            raise self._refused(error) from error
+        self._cursor = self._connection.cursor()
+        try:
+            for name, value in {**SETTINGS, "work_mem": _WORK_MEMORY}.items():
+                self._run(f"SET {identifier(name)} = {literal(value)}")
+            self._run(NO_TIMEOUT)
+            copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
+            self._run(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session, and with it the copy; idempotent."""
+        with suppress(adbc_driver_manager.Error):
+            self._cursor.close()
+        with suppress(adbc_driver_manager.Error):
+            self._connection.close()
+
+    def cancel(self) -> None:
+        """End what another thread is reading; it gets an error."""
+        with suppress(adbc_driver_manager.Error):
+            self._cursor.adbc_cancel()
+
+    def read(self, upto: Lsn) -> Iterator[pa.BinaryArray]:
+        """The plugin's messages of all transactions that are committed up to about `upto`, and not read yet.
+
+        Transactions are whole. The server collects all of them before it sends the first.
+
+        Raises:
+            HeadraceError: CONNECTION, SLOT_LOST, PUBLICATION, DATABASE.
+        """
+        options = f"'proto_version', '1', 'publication_names', {literal(self._publications)}"
+        function = (
+            f"pg_logical_slot_get_binary_changes({literal(self._copy)}, {literal(format_lsn(upto))}, NULL, "
+            f"{options})"
+        )
+        try:
+            self._cursor.adbc_statement.set_options(
+                **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
+            )
+            self._cursor.execute(f"SELECT data FROM {function}")  # noqa: S608 (quoted)
+            for batch in self._cursor.fetch_record_batch():
+                yield batch.column(0)
+        except (adbc_driver_manager.Error, pa.ArrowException) as error:
+            raise self._refused(error) from error
+
+    def _run(self, sql: str) -> None:
+        try:
+            self._cursor.execute(sql)
+            if self._cursor.description is not None:
+                self._cursor.fetchall()
+        except adbc_driver_manager.Error as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: Exception) -> HeadraceError:
+        state = getattr(error, "sqlstate", None)
+        text = str(error).removeprefix("INTERNAL: ")
+        return refusal(state, text, place=self._place, slot=self._slot)
