@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from headrace.capture.backlog import BacklogFeed
@@ -36,6 +37,7 @@ _POLL_SECONDS = 0.25
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
+_BACKLOG_SESSIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,26 +257,39 @@ class LogReader:
         return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
-        settings, position = self._settings, self._translation.position
-        try:
-            reader = BacklogReader(settings.url, settings.slot, (settings.publication,), "headrace backlog")
-        except HeadraceError as error:
-            if error.kind is Kind.CONNECTION:
-                raise
-            _LOG.info("the backlog is streamed: %s", error)
-            self._streams_only = True
-            return
-        self._translation.restart(position)
-        with reader, BacklogFeed(reader, position.lsn, end) as feed:
+        with ExitStack() as stack:
+            readers = self._backlog_readers(stack)
+            if not readers:
+                self._streams_only = True
+                return
+            start = self._translation.position
+            self._translation.restart(start)
+            feed = stack.enter_context(BacklogFeed(readers, start.lsn, end))
             for item in feed:
                 if self._closing.is_set():
                     return
                 if isinstance(item, MessageBatch):
                     self._translate(item)
                 elif item is not None:
+                    self._translation.restart(self._translation.position)
                     self._buffer.idle_at(item)
                 self._make_room(connection)
         self._advance(connection)
+
+    def _backlog_readers(self, stack: ExitStack) -> list[BacklogReader]:
+        """Two sessions, or as many as the server has room for."""
+        settings, readers = self._settings, []
+        try:
+            for _ in range(_BACKLOG_SESSIONS):
+                reader = BacklogReader(
+                    settings.url, settings.slot, (settings.publication,), "headrace backlog"
+                )
+                readers.append(stack.enter_context(reader))
+        except HeadraceError as error:
+            if error.kind is Kind.CONNECTION:
+                raise
+            _LOG.info("%d sessions read the backlog: %s", len(readers), error)
+        return readers
 
     def _make_room(self, connection: ReplicationConnection) -> None:
         """Confirm now and then, and wait while the buffer is full."""
