@@ -19,9 +19,6 @@ from headrace.model import Lsn
 from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 
-WINDOW_BYTES = 64 << 20
-"""Of the log; each window is decoded by the server from the slot's restart position on, so not too small."""
-
 _WAITING = 8  # batches of about 8 MB, for each session
 _POLL_SECONDS = 0.25
 
@@ -39,15 +36,14 @@ class BacklogFeed:
         readers: sessions that stand at `start` or before; each has a thread of its own.
         start: what is committed up to here is left out.
         end: the last place.
-        window: bytes of log from one place to the next.
+        window: bytes of log from one place to the next; the server decodes each from the slot's restart
+            position on, so not too small.
 
     Raises:
         HeadraceError: from iterating, what ended the reading.
     """
 
-    def __init__(
-        self, readers: Sequence[BacklogReader], start: Lsn, end: Lsn, window: int = WINDOW_BYTES
-    ) -> None:
+    def __init__(self, readers: Sequence[BacklogReader], start: Lsn, end: Lsn, window: int) -> None:
         self._readers = readers
         self._places = [start, *range(start + window, end, window), end]
         self._queues: list[queue.Queue[_Item]] = [queue.Queue(_WAITING) for _ in readers]

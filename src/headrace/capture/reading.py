@@ -57,6 +57,7 @@ class StreamSettings:
         idle_bytes: a position so far ahead ends one sooner.
         backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
             never.
+        backlog_window: how much log the server collects at a time for that (bytes).
     """
 
     url: str = field(repr=False)
@@ -70,6 +71,7 @@ class StreamSettings:
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
     backlog_bytes: int | None = 64 << 20
+    backlog_window: int = 64 << 20
 
 
 class LogReader:
@@ -257,6 +259,7 @@ class LogReader:
         return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
+        settings = self._settings
         with ExitStack() as stack:
             readers = self._backlog_readers(stack)
             if not readers:
@@ -264,7 +267,7 @@ class LogReader:
                 return
             start = self._translation.position
             self._translation.restart(start)
-            feed = stack.enter_context(BacklogFeed(readers, start.lsn, end))
+            feed = stack.enter_context(BacklogFeed(readers, start.lsn, end, settings.backlog_window))
             for item in feed:
                 if self._closing.is_set():
                     return
