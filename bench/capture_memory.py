@@ -77,7 +77,8 @@ def stalled(log: Log, first: int, seconds: int) -> tuple[int, int]:
 def retained(log: Log, slot: str) -> int:
     """How much log the server keeps for a slot (bytes)."""
     with connect(log.url) as connection:
-        sql = "SELECT (pg_current_wal_lsn() - restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1"
+        kept = "(pg_current_wal_lsn() - restart_lsn)::bigint"
+        sql = f"SELECT {kept} FROM pg_replication_slots WHERE slot_name = $1"
         [(size,)] = execute(connection, sql, (slot,))
     return int(size)
 
