@@ -38,6 +38,7 @@ _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 _BACKLOG_SESSIONS = 2
+_CHEAP_DEPTH = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ class StreamSettings:
         idle_bytes: a position so far ahead ends one sooner.
         backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
             never.
+        silence_seconds: a server that has not answered for so long is taken for lost.
+        give_back_seconds: while nobody takes what was read for so long, the connection is closed, except
+            far inside a large transaction: a server that shuts down would wait for it.
         backlog_window: how much log the server collects at a time for that (bytes).
     """
 
@@ -72,6 +76,8 @@ class StreamSettings:
     idle_bytes: int = 16 << 20
     backlog_bytes: int | None = 64 << 20
     backlog_window: int = 64 << 20
+    silence_seconds: float = 60.0
+    give_back_seconds: float = 30.0
 
 
 class LogReader:
@@ -89,6 +95,7 @@ class LogReader:
         self.released = False
         self.heard: float | None = None
         self._received: Lsn = start.lsn
+        self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self._system: str | None = None
         self._streams_only = settings.backlog_bytes is None
@@ -124,6 +131,7 @@ class LogReader:
         while not self._closing.is_set():
             received = self._received
             try:
+                self._await_room()
                 self._read_one_connection()
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
@@ -131,6 +139,10 @@ class LogReader:
                 _LOG.warning("%s; connecting again", error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
+
+    def _await_room(self) -> None:
+        while not self._closing.is_set() and not self._buffer.wait_for_room(_FULL_SECONDS):
+            pass
 
     def _read_one_connection(self) -> None:
         settings = self._settings
@@ -160,7 +172,7 @@ class LogReader:
         resume = self._translation.position
         connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
         self._translation.restart(resume)
-        self._frames = _Frames()
+        self._frames, self._arrived = _Frames(), time.monotonic()
         while not self._closing.is_set():
             self._read_some(connection)
         self._report(connection, force=True)
@@ -169,7 +181,8 @@ class LogReader:
         """Collect what arrives; hand it over when there is enough of it, or when somebody waits for it."""
         frames, settings = self._frames, self._settings
         try:
-            frames.collect(connection, settings.chunk_bytes)
+            if frames.collect(connection, settings.chunk_bytes):
+                self._arrived = time.monotonic()
         except HeadraceError:
             self._publish()  # what came before the end
             raise
@@ -177,6 +190,19 @@ class LogReader:
             self._hand_over(connection)
         elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
             self._report(connection)
+            self._check_silence()
+
+    @property
+    def _silence(self) -> float:
+        """Seconds since the server was heard last."""
+        return time.monotonic() - self._arrived
+
+    def _check_silence(self) -> None:
+        """A half-open connection tells nobody: each report behind a silence asks for an answer."""
+        if self._silence > self._settings.silence_seconds:
+            raise HeadraceError(
+                Kind.CONNECTION, f"the database server has not answered for {self._silence:.0f} s"
+            )
 
     def _is_due(self) -> bool:
         """Larger chunks cost less, and nobody waits: the more there is to do already, the more patience."""
@@ -203,8 +229,13 @@ class LogReader:
         self._report(connection, force=asked)
         if asked:
             self._let_the_server_stop()
+        since = time.monotonic()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
+            idle = time.monotonic() - since
+            if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
+                raise HeadraceError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+        self._arrived = time.monotonic()
 
     def _publish(self) -> bool:
         """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
@@ -233,9 +264,11 @@ class LogReader:
         """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
         confirmed, now = self.confirmed, time.monotonic()
         reported, at = self._reported
-        if force or confirmed > reported or now - at >= _STATUS_SECONDS:
+        every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
+        if force or confirmed > reported or now - at >= every:
+            received, reply = max(self._received, confirmed), self._silence >= every
             status = encode_status(
-                received=max(self._received, confirmed), durable=confirmed, now_us=time.time_ns() // 1000
+                received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
@@ -319,12 +352,13 @@ class _Frames:
         self._frames: list[bytes | memoryview] = []
         self._since = 0.0
 
-    def collect(self, connection: ReplicationConnection, limit: int) -> None:
-        """Take what has arrived, up to about `limit` bytes in all."""
+    def collect(self, connection: ReplicationConnection, limit: int) -> int:
+        """Take what has arrived, up to about `limit` bytes in all; how many bytes that was."""
         arrived = connection.receive(self._frames, limit - self.bytes)
         if arrived and not self.bytes:
             self._since = time.monotonic()
         self.bytes += arrived
+        return arrived
 
     @property
     def age(self) -> float:

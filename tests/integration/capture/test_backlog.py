@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 
@@ -182,13 +183,16 @@ def test_sessions_that_are_lost_lose_and_repeat_nothing(
     assert pa.concat_tables([*parts, rest]).combine_chunks().equals(truth)
 
 
-def test_a_second_reader_is_kept_out_while_no_stream_shows_the_first(source: Source, start: Offset) -> None:
+def test_a_second_reader_is_kept_out_while_no_stream_shows_the_first(
+    source: Source, start: Offset, caplog: pytest.LogCaptureFixture
+) -> None:
     work(source, 1, 60)
     first = source.stream(start, **BACKLOG, buffer_bytes=1)
     next_batch(first, start, Limit(1))
     assert source.walsender() is None
     second = source.stream(start, **STREAM)
     assert second.next_offset(start, EVERYTHING, 1.5) == start
+    assert re.search(r"another reader of Headrace has the slot .* \(pid \d+, headrace", caplog.text)
     first.close()
     assert next_batch(second, start).lsn > start.lsn
 
