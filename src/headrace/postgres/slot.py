@@ -293,7 +293,8 @@ def _obstacles(url: str, pid: int) -> list[str]:
         WHERE pg_is_in_recovery()
     """
     with connect(url, application_name="headrace look") as connection:
-        return [str(text) for query in (standby, sql, prepared) for (text,) in _query_of(connection, query, pid)]
+        asked = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
+        return [str(text) for rows in asked for (text,) in rows]
 
 
 def _query_of(connection: Connection, sql: str, pid: int) -> list[tuple[Any, ...]]:

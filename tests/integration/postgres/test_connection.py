@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pickle
+import re
 import shutil
 import socket
 import sys
@@ -83,7 +84,8 @@ def test_every_connection_of_a_deployment_carries_its_slots_name(postgres: Embed
 
 
 def test_both_connections_pin_the_same_settings(postgres: EmbeddedPostgres) -> None:
-    sql = "SELECT name || '=' || setting FROM pg_settings WHERE name = ANY ('{DateStyle,IntervalStyle,TimeZone}')"
+    names = "{DateStyle,IntervalStyle,TimeZone,row_security,statement_timeout}"
+    sql = f"SELECT name || '=' || setting FROM pg_settings WHERE name = ANY ('{names}')"
     with ReadSession(postgres.url) as session, replication_connection(postgres.url) as stream:
         assert sorted(session.query(sql)) == sorted(stream.execute(sql))
         assert session.query("SHOW TimeZone") == stream.execute("SHOW TimeZone") == [("UTC",)]
@@ -203,3 +205,17 @@ def test_a_server_that_never_answers_is_given_up(postgres: EmbeddedPostgres) -> 
             connect(f"postgresql://u:{SECRET}@127.0.0.1:{mute.getsockname()[1]}/db?connect_timeout=2")
         assert caught.value.kind is Kind.CONNECTION
     assert issubclass(type(caught.value.__cause__), psycopg.Error)
+
+
+def test_the_sql_of_the_page_on_connections_runs(postgres: EmbeddedPostgres) -> None:
+    text = (Path(__file__).parents[3] / "docs/connections.md").read_text()
+    blocks = re.findall(r"^```sql\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    with connect(postgres.url) as connection:
+        execute(connection, "CREATE ROLE headrace LOGIN")
+        try:
+            for statement in filter(str.strip, ";".join(blocks).split(";")):
+                execute(connection, statement)
+        finally:
+            execute(connection, "ALTER SYSTEM RESET password_encryption")
+            execute(connection, "DROP ROLE headrace")
+    assert len(blocks) == 2
