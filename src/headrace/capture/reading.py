@@ -131,8 +131,10 @@ class LogReader:
         while not self._closing.is_set():
             received = self._received
             try:
-                self._await_room()
                 self._read_one_connection()
+            except _GivenBackError as error:
+                _LOG.warning("%s; connecting again when somebody does", error)
+                self._await_room()
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
@@ -234,7 +236,7 @@ class LogReader:
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
-                raise HeadraceError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+                raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
         self._arrived = time.monotonic()
 
     def _publish(self) -> bool:
@@ -342,6 +344,10 @@ class LogReader:
             if self.released:
                 reach("confirmed")
         self._reported = (max(confirmed, reported), time.monotonic())
+
+
+class _GivenBackError(HeadraceError):
+    """The connection was closed because nobody takes what was read."""
 
 
 class _Frames:

@@ -10,6 +10,7 @@ from pathlib import Path
 from headrace.config import ConfigErrors, Deployment, OpenSearchSink, Resolved, load_deployment, resolve
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
@@ -64,7 +65,7 @@ class Project:
         Raises:
             ConfigErrors: CONFIG, a variable that is not set.
         """
-        return Here.of(resolve(self.deployment), self.sink_name, self.sink)
+        return Here.of(resolve(self.deployment), self.sink_name, self.sink, self.slot)
 
     def index_options(self) -> IndexOptions:
         """How generations are set up."""
@@ -105,7 +106,7 @@ class Here:
     sink: Endpoint
 
     @classmethod
-    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink) -> Here:
+    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Here:
         """From the deployment's values."""
         found = resolved.endpoints[name]
         endpoint = Endpoint(
@@ -115,7 +116,8 @@ class Here:
             verify=sink.tls_verify,
             timeout=float(sink.timeout_secs),
         )
-        return cls(resolved.database_url.reveal(), endpoint.normalised())
+        url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
+        return cls(url, endpoint.normalised())
 
 
 def open_project(

@@ -7,6 +7,7 @@ pipeline does not run. `resolve.py` turns references into values.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +22,7 @@ OnError = Literal["stop", "skip"]
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PREFIX = re.compile(r"(?:[a-z0-9][a-z0-9._+-]{0,99})?")
-_URL = re.compile(r"(?:postgresql|postgres)://\S+")
+_URL = re.compile(r"(?:postgresql|postgres)://\S+|jdbc:postgresql:\S*")
 _KEYWORDS = re.compile(r"\s*[a-z_]+\s*=.*", re.DOTALL)
 _INTERVAL = re.compile(r"-1|\d{1,9}(?:ms|s|m|h|d)")
 _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>\d{1,5})")
@@ -60,6 +61,8 @@ class ConnectionParts(_Model):
     user: Annotated[str, Field(min_length=1)] = "postgres"
     password: Value | None = None
     database: Annotated[str, Field(min_length=1)]
+    parameters: dict[str, str] = Field(default_factory=dict)
+    """What else libpq knows: `sslmode`, `sslrootcert`, …"""
 
 
 def _connection_form(value: object) -> str | None:
@@ -82,6 +85,8 @@ class Source(_Model):
     type: Literal["postgres"]
     connection_url: Connection | None = None
     """None: the variable DATABASE_URL must be set."""
+    password_command: tuple[str, ...] | None = None
+    """Prints the password at each connect, for tokens that live for minutes; run without a shell."""
     manage_publication: bool = True
     """Whether Headrace may create and extend the publication."""
     replica_identity: Literal["check", "auto", "ignore"] = "check"
@@ -95,6 +100,14 @@ class Source(_Model):
         if isinstance(value, Secret) and not is_connection_string(value.reveal()):
             raise ValueError("must be like postgresql://USER@HOST:PORT/DATABASE")
         return value
+
+    @field_validator("password_command", mode="before")
+    @classmethod
+    def _is_command(cls, value: object) -> object:
+        words = shlex.split(value) if isinstance(value, str) else value
+        if isinstance(words, list | tuple) and not (words and words[0]):
+            raise ValueError('must be a command, as in ["program", "word"]')
+        return tuple(words) if isinstance(words, list) else words
 
     @field_validator("slot")
     @classmethod
@@ -289,4 +302,4 @@ def folded_name(value: str) -> str:
 
 def is_connection_string(text: str) -> bool:
     """Whether `text` looks like a URL or a keyword string of libpq."""
-    return bool(_URL.fullmatch(text) or ("://" not in text and _KEYWORDS.fullmatch(text)))
+    return bool(_URL.fullmatch(text) or ("://" not in text.partition("=")[0] and _KEYWORDS.fullmatch(text)))

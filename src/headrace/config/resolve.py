@@ -42,11 +42,13 @@ class Resolved:
         database_url: libpq's connection string.
         endpoints: the OpenSearch sinks' addresses, by sink name.
         overridden: the reserved variables that won over the file.
+        password_command: the words of the command that is asked for the password at each connect.
     """
 
     database_url: Secret
     endpoints: Mapping[str, Endpoint]
     overridden: tuple[str, ...]
+    password_command: tuple[str, ...] = ()
 
 
 def resolve(deployment: Deployment) -> Resolved:
@@ -64,7 +66,8 @@ def resolve(deployment: Deployment) -> Resolved:
     }
     if run.errors:
         raise ConfigErrors(run.errors)
-    return Resolved(database, endpoints, tuple(run.overridden))
+    command = deployment.source.password_command
+    return Resolved(database, endpoints, tuple(run.overridden), tuple(command or ()))
 
 
 class _Resolution:
@@ -100,7 +103,11 @@ class _Resolution:
         host = (
             f"[{parts.host}]" if ":" in parts.host and "/" not in parts.host else quote(parts.host, safe=",")
         )
-        return f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
+        more = "&".join(
+            f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in parts.parameters.items()
+        )
+        where = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
+        return f"{where}?{more}" if more else where
 
     def endpoint(self, name: str, sink: OpenSearchSink) -> Endpoint:
         place = f"sinks.{name}"

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import place, with_defaults
+from headrace.postgres.connection import conninfo_of, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.refusal import refusal
 from headrace.postgres.replication import SETTINGS
-from headrace.postgres.session import NO_TIMEOUT
+from headrace.postgres.session import pinning
 
 _BATCH_BYTES = 8 << 20
 _WORK_MEMORY = "64MB"  # what a window's result may hold before the server writes it to a temporary file
@@ -48,16 +48,14 @@ class BacklogReader:
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
         self._publications = ",".join(identifier(name) for name in publications)
         try:
-            self._connection = adbc.connect(
-                with_defaults(url, application_name=application_name), autocommit=True
-            )
+            conninfo, _ = conninfo_of(url, application_name)
+            self._connection = adbc.connect(conninfo, autocommit=True)
         except adbc_driver_manager.Error as error:
             raise self._refused(error) from error
         self._cursor = self._connection.cursor()
         try:
-            for name, value in {**SETTINGS, "work_mem": _WORK_MEMORY}.items():
-                self._run(f"SET {identifier(name)} = {literal(value)}")
-            self._run(NO_TIMEOUT)
+            for statement in pinning({**SETTINGS, "work_mem": _WORK_MEMORY}):
+                self._run(statement)
             copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
             self._run(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
         except BaseException:
@@ -117,7 +115,7 @@ class BacklogReader:
             self._cursor.execute(f"SELECT data FROM {function}")  # noqa: S608 (quoted)
             for batch in self._cursor.fetch_record_batch():
                 yield batch.column(0)
-        except (adbc_driver_manager.Error, pa.ArrowException) as error:
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:  # the last: PyArrow's
             raise self._refused(error) from error
 
     def _run(self, sql: str) -> None:

@@ -1,77 +1,143 @@
 """How is a connection opened, and what do its failures mean to the operator?
 
-The connection string is libpq's own (URL or keywords), so TLS, service files, several hosts and password
-files work as they do everywhere else.
+What the connection string means stands in `address`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import psycopg
-from psycopg import conninfo as libpq
 
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.address import address, complete
+from headrace.postgres.password import Password, ask
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-_DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "30",
-    "keepalives_interval": "10",
-    "keepalives_count": "5",
-}
-_PINNED = {"client_encoding": "UTF8"}  # names and values travel as UTF-8, whatever the database's encoding
+_SHOWN = "********"
 
 
 def with_defaults(url: str, **parameters: str) -> str:
-    """`url` as a keyword string with our defaults under it and `parameters` over it.
+    """`url` as libpq's keyword string with our defaults under it and `parameters` over it.
 
     Raises:
-        HeadraceError: CONFIG, where libpq cannot parse `url`; the text never shows it.
+        HeadraceError: CONFIG, where it is not usable; the text never shows it.
     """
-    try:
-        given = libpq.conninfo_to_dict(url)
-    except psycopg.ProgrammingError as error:
-        raise HeadraceError(
-            Kind.CONFIG,
-            "the connection string of the database cannot be parsed",
-            "Write postgresql://USER@HOST:PORT/DATABASE and percent-encode special characters.",
-        ) from error
-    return libpq.make_conninfo("", **{**_DEFAULTS, **given, **_PINNED, **parameters})
+    return complete(address(url), **parameters)
 
 
 def place(url: str) -> str:
     """Where `url` leads, for messages: `HOST:PORT/DATABASE`, without user and password."""
-    given = libpq.conninfo_to_dict(url)
-    return f"{given.get('host', 'localhost')}:{given.get('port', 5432)}/{given.get('dbname', '')}"
+    return address(url).place
 
 
-def connect(url: str, *, application_name: str = "headrace", autocommit: bool = True) -> Connection:
+def connect(
+    url: str,
+    *,
+    application_name: str = "headrace",
+    autocommit: bool = True,
+    password: Password | None = None,
+) -> Connection:
     """Open a connection to the database that `url` names, and to no other.
 
+    Args:
+        url: libpq's URL or keywords, or a JDBC URL.
+        application_name: where `url` names none.
+        autocommit: whether each statement is its own transaction.
+        password: asked for the password, in the place of one in `url`.
+
     Raises:
-        HeadraceError: CONNECTION, AUTHENTICATION or CONFIG.
+        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG, PASSWORD_COMMAND; POOLER where what answers is not
+            the server itself.
     """
+    connection = open_connection(url, application_name, password, {})
     try:
-        return psycopg.connect(
-            with_defaults(url, application_name=application_name),
-            autocommit=autocommit,
-            cursor_factory=psycopg.RawCursor,
-        )
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+        check_direct(connection, pid, url)
+        connection.autocommit = autocommit
+    except HeadraceError:
+        connection.close()
+        raise
+    except psycopg.Error as error:
+        connection.close()
         raise connection_error(error, url) from error
+    return connection
 
 
-def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """What a failed attempt to connect means."""
+def open_connection(
+    url: str, application_name: str, password: Password | None, parameters: Mapping[str, str]
+) -> Connection:
+    """Connect as `connect` does, with libpq's `parameters` besides, and without a look at who answers.
+
+    Raises:
+        HeadraceError: as `connect`, but POOLER only where it refuses by itself.
+    """
+    conninfo, secret = conninfo_of(url, application_name, password, parameters)
+    try:
+        return psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
+    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
+        raise connection_error(error, url, secret=secret) from error
+
+
+def conninfo_of(
+    url: str,
+    application_name: str,
+    password: Password | None = None,
+    parameters: Mapping[str, str] = MappingProxyType({}),
+) -> tuple[str, str | None]:
+    """Libpq's keyword string to connect with now, and the password that was asked for, if one was.
+
+    Raises:
+        HeadraceError: CONFIG, PASSWORD_COMMAND.
+    """
+    found = address(url)
+    words = {"application_name": found.parameters.get("application_name", application_name), **parameters}
+    if password is not None:
+        words["password"] = password()
+    elif found.command:
+        words["password"] = ask(found.command)
+    return complete(found, **words), words.get("password")
+
+
+def check_direct(connection: Connection, pid: int, url: str) -> None:
+    """Refuse a pooler: it gives a client another process number than the server's own.
+
+    Raises:
+        HeadraceError: POOLER.
+    """
+    found = address(url)
+    if pid != connection.info.backend_pid and not found.session_proxy:
+        raise pooler(found.place, "the server process that answers is not the one that was announced")
+
+
+def pooler(where: str, why: str) -> HeadraceError:
+    """What answers is no PostgreSQL server."""
+    return HeadraceError(
+        Kind.POOLER,
+        f"a connection pooler answers at {where}: {why}",
+        "Give the address of the server itself (often port 5432). Only where a proxy keeps one session for "
+        "each connection and carries replication too: add session_proxy=true to the connection URL.",
+    )
+
+
+def connection_error(error: psycopg.Error, url: str, secret: str | None = None) -> HeadraceError:
+    """What a failed attempt to connect means; `secret` and those of `url` do not stand in it."""
+    found = address(url)
     text = " ".join(str(error).split())
+    shown = text
+    for one in filter(None, (secret, *found.secrets())):
+        shown = shown.replace(one, _SHOWN)
+    if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
+        return pooler(found.place, shown)
     for kind, words, cause, remedy in _REFUSALS:
         if all(word in text.lower() for word in words):
-            return HeadraceError(kind, cause.format(place=place(url), text=text), remedy)
+            return HeadraceError(kind, cause.format(place=found.place, text=shown), remedy)
     return HeadraceError(
         Kind.CONNECTION,
-        f"no connection to the database at {place(url)}: {text}",
+        f"no connection to the database at {found.place}: {shown}",
         "Check host and port and that the server runs.",
     )
 
@@ -82,11 +148,43 @@ _NAME = "there is no such database at {place}"
 _TLS = "no TLS connection to the database at {place}: {text}"
 _URL = "the connection URL for {place} is wrong: {text}"
 _CORRECT = "Correct the connection URL, or set DATABASE_URL."
-_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert or sslkey in the connection URL."
+_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
+_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
+_SCRAM = (
+    "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
+    "pg_hba.conf"
+)
 
 # No SQLSTATE comes with a refused connection: only the words tell what waiting does not cure. The first
 # row whose words all occur decides; a server that speaks another language is retried.
 _REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
+    (
+        Kind.AUTHENTICATION,
+        ("method requirement", "cleartext"),
+        _METHOD,
+        f"{_SCRAM}; or connect with sslmode=verify-full and sslrootcert: then it may be in the clear.",
+    ),
+    (
+        Kind.AUTHENTICATION,
+        ("method requirement", "hashed password"),
+        _METHOD,
+        f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
+    ),
+    (Kind.AUTHENTICATION, ("method requirement",), _METHOD, "Correct require_auth in the connection URL."),
+    (
+        Kind.AUTHENTICATION,
+        ("channel binding",),
+        _DOOR,
+        f"channel_binding=require needs TLS and a SCRAM password. {_SCRAM}; or channel_binding=prefer.",
+    ),
+    (Kind.AUTHENTICATION, ("valid client certificate",), _DOOR, "Set sslcert and sslkey in the URL."),
+    (
+        Kind.AUTHENTICATION,
+        ("certificate authentication failed",),
+        _DOOR,
+        "Set sslcert and sslkey for this user.",
+    ),
+    (Kind.AUTHENTICATION, ("alert unknown ca",), _DOOR, "The server does not know the CA of sslcert."),
     (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
     (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
     (Kind.AUTHENTICATION, ("pg_hba.conf",), _DOOR, "Add a line to pg_hba.conf, or correct sslmode."),
@@ -103,6 +201,9 @@ _REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
     (Kind.CONFIG, ("certificate verify failed",), _TLS, _CORRECT_TLS),
     (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
     (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("private key",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("weak sslmode",), _TLS, _CORRECT_TLS),
     (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
     (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
 )

@@ -17,10 +17,12 @@ from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import Connection, connection_error, place, with_defaults
-from headrace.postgres.quoting import identifier, literal, replication_literal
+from headrace.postgres.address import address
+from headrace.postgres.connection import Connection, check_direct, open_connection, place
+from headrace.postgres.password import Password
+from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.refusal import no_room, refusal
-from headrace.postgres.session import NO_TIMEOUT, PINNED
+from headrace.postgres.session import PINNED, WHO, pinning
 
 SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
 """What is set on every session that the log is read with."""
@@ -38,16 +40,20 @@ class ReplicationConnection:
             (no walsender is free).
     """
 
-    def __init__(self, url: str, application_name: str = "headrace") -> None:
+    def __init__(
+        self, url: str, application_name: str = "headrace", *, password: Password | None = None
+    ) -> None:
         self.place = place(url)
         self._slot = ""
         self._streaming = False
-        self._connection = _connect(url, application_name)
+        self._connection = _connect(url, application_name, password)
         self._pgconn = self._connection.pgconn
         try:
-            for name, value in SETTINGS.items():
-                self.execute(f"SET {identifier(name)} = {literal(value)}")
-            self.execute(NO_TIMEOUT)
+            [(pid, mark)] = self.execute(WHO)
+            check_direct(self._connection, int(pid or 0), url)
+            self.server_mark = str(mark)
+            for statement in pinning(SETTINGS):
+                self.execute(statement)
         except HeadraceError:
             self.close()
             raise
@@ -266,29 +272,29 @@ class ReplicationConnection:
         return refusal(None, str(error), place=self.place, slot=self._slot)
 
 
-def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
+def replication_connection(
+    url: str, application_name: str = "headrace", *, password: Password | None = None
+) -> ReplicationConnection:
     """Open a replication connection to the database that `url` names.
 
     Raises:
         HeadraceError: as `ReplicationConnection`.
     """
-    return ReplicationConnection(url, application_name)
+    return ReplicationConnection(url, application_name, password=password)
 
 
-def _connect(url: str, application_name: str) -> Connection:
-    conninfo = with_defaults(url, application_name=application_name, replication="database")
+def _connect(url: str, application_name: str, password: Password | None) -> Connection:
     try:
-        return psycopg.connect(conninfo, autocommit=True)
-    except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        text = " ".join(str(error).split())
-        lowered = text.lower()
-        if "max_wal_senders" in lowered:
-            raise no_room(text) from error
-        if "wal sender" in lowered or "walsender" in lowered:
-            role = psycopg.conninfo.conninfo_to_dict(url).get("user")
-            named = identifier(str(role)) if role else "the role"
-            raise refusal("42501", text, place=place(url), role=named) from error
-        raise connection_error(error, url) from error
+        return open_connection(url, application_name, password, {"replication": "database"})
+    except HeadraceError as error:
+        text = str(error.__cause__ or "").lower()
+        if "max_wal_senders" in text:
+            raise no_room(error.cause) from error
+        if "wal sender" in text or "walsender" in text:
+            role = address(url).parameters.get("user")
+            named = identifier(role) if role else "the role"
+            raise refusal("42501", error.cause, place=place(url), role=named) from error
+        raise
 
 
 def _text(value: bytes | None) -> str | None:

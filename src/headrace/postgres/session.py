@@ -6,7 +6,7 @@ A reading session pins every setting that PostgreSQL's output depends on and nev
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +14,9 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import Connection, connect, place
-from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.connection import Connection, check_direct, open_connection, place
+from headrace.postgres.password import Password
+from headrace.postgres.quoting import literal
 
 PINNED = {
     "TimeZone": "UTC",
@@ -38,6 +39,17 @@ PINNED = {
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """For what only PostgreSQL 17 and later know."""
 
+WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
+"""The process that answers, and the server's mark."""
+
+
+def pinning(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The statements that pin `settings`; their number does not grow with them."""
+    chosen = ", ".join(
+        f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
+    )
+    return f"SELECT {chosen}", NO_TIMEOUT
+
 
 class ReadSession:
     """A read-only session on one connection; not for use by two threads at once.
@@ -45,21 +57,30 @@ class ReadSession:
     Args:
         url: the database.
         snapshot: an exported snapshot; then everything is read in one transaction that sees it.
+        password: asked for the password, in the place of one in `url`.
+
+    Attributes:
+        server_mark: the same for all connections to one run of one server, and for no others: when it was
+            started (s since 1970, as text).
 
     Raises:
-        HeadraceError: CONNECTION or AUTHENTICATION; DATABASE where the snapshot has gone.
+        HeadraceError: what `connect` raises; DATABASE where the snapshot has gone.
     """
 
-    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
+    def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
         self._url = url
-        self._connection: Connection = connect(url, application_name="headrace read")
+        self._connection: Connection = open_connection(url, "headrace read", password, {})
         try:
-            for name, value in PINNED.items():
-                self._connection.execute(f"SET {identifier(name)} = {literal(value)}")
-            self._connection.execute(NO_TIMEOUT)
+            [(pid, self.server_mark)] = self._connection.execute(WHO).fetchall()
+            check_direct(self._connection, pid, url)
+            for statement in pinning(PINNED):
+                self._connection.execute(statement.encode())
             if snapshot is not None:
                 self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
                 self._connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+        except HeadraceError:
+            self.close()
+            raise
         except psycopg.Error as error:
             self.close()
             raise database_error(error, url) from error
@@ -119,6 +140,25 @@ class ReadSession:
             if not behind:
                 return
             time.sleep(poll)
+
+
+def check_same_server(mark: str, other: str, url: str) -> None:
+    """The stream and the reads must come from one server, or a read may not see what the stream told.
+
+    Args:
+        mark: `server_mark` of one connection.
+        other: of another one.
+        url: where both were to lead.
+
+    Raises:
+        HeadraceError: CONNECTION, which waiting may cure while a failover goes on.
+    """
+    if mark != other:
+        raise HeadraceError(
+            Kind.CONNECTION,
+            f"two connections to {place(url)} lead to two servers",
+            "Name one server, or several hosts with target_session_attrs=primary; no balanced address.",
+        )
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:

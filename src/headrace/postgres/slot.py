@@ -131,7 +131,7 @@ def create_slot(url: str, name: str, *, time_limit: float = 60.0) -> ExportedSlo
     check_slot_name(name)
     waits: list[str] = []
     try:
-        replication = ReplicationConnection(url, f"headrace {name}")
+        replication = ReplicationConnection(url, f"headrace/{name}")
     except HeadraceError as error:
         raise with_limits(error, url) from error
     try:
@@ -288,8 +288,13 @@ def _obstacles(url: str, pid: int) -> list[str]:
         SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || database
         FROM pg_prepared_xacts ORDER BY prepared
     """
+    standby = """
+        SELECT 'a word of the primary about its open transactions: SELECT pg_log_standby_snapshot() there'
+        WHERE pg_is_in_recovery()
+    """
     with connect(url, application_name="headrace look") as connection:
-        return [str(text) for query in (sql, prepared) for (text,) in _query_of(connection, query, pid)]
+        asked = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
+        return [str(text) for rows in asked for (text,) in rows]
 
 
 def _query_of(connection: Connection, sql: str, pid: int) -> list[tuple[Any, ...]]:

@@ -26,6 +26,7 @@ from headrace.capture.columns import progress_batch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, format_lsn
 from headrace.model.failpoints import reach
+from headrace.postgres.address import for_slot
 from headrace.postgres.provision import ensure_slot
 from headrace.spark.options import CdcOptions, read_options
 
@@ -87,7 +88,7 @@ class CdcReader(DataSourceStreamReader):
         if self._initial is None:
             options = self._options
             confirmed = ensure_slot(
-                options.url.get_secret_value(),
+                for_slot(options.url.get_secret_value(), options.slot_name),
                 slot=options.slot_name,
                 publication=options.publication_name,
                 tables=options.tables,
@@ -147,7 +148,7 @@ class CdcReader(DataSourceStreamReader):
             options = self._options
             self._stream = ChangeStream(
                 StreamSettings(
-                    url=options.url.get_secret_value(),
+                    url=for_slot(options.url.get_secret_value(), options.slot_name),
                     slot=options.slot_name,
                     publication=options.publication_name,
                     tables=frozenset(options.tables),

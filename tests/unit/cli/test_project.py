@@ -5,6 +5,7 @@ import pytest
 
 from headrace.cli.project import Problems, each, open_project
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.address import for_slot
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
 SINK = '[sinks.primary]\ntype = "opensearch"\nurl = "http://me:s3cret@127.0.0.1:9200"\n'
@@ -40,7 +41,7 @@ def test_addresses_and_secrets_come_from_the_environment_and_do_not_print(write:
         "PRIMARY_OPENSEARCH_PASSWORD": "w0rd2",
     }
     here = open_project(config, environ).resolve()
-    assert here.database == environ["DATABASE_URL"]
+    assert here.database == for_slot(environ["DATABASE_URL"], "headrace")
     assert (here.sink.urls, here.sink.username, here.sink.password) == (
         ("http://127.0.0.1:9200",),
         "me",

@@ -1,0 +1,136 @@
+"""PostgreSQL 16 and later decode on a standby too: the primary is spared, reads wait for the replay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.capture import ChangeStream, Offset, StreamSettings
+from headrace.capture.buffer import Limit
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName, decode_changes, parse_lsn
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.provision import ensure_slot
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.session import ReadSession, check_same_server
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres_files import server_account
+
+
+@pytest.fixture(scope="module")
+def primary() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(durable=False) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def standby(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
+    with connect(primary.url) as connection:
+        execute(connection, "CREATE TABLE users (id int PRIMARY KEY, name text)")
+        execute(connection, "CREATE PUBLICATION people FOR TABLE users")
+    copy = EmbeddedPostgres(durable=False, settings={"hot_standby_feedback": "on"})
+    copy._password = primary._password
+    account = server_account()
+    subprocess.run(
+        [
+            copy._site.binaries / "pg_basebackup",
+            *("--pgdata", copy._site.data, "--dbname", primary.url, "--write-recovery-conf"),
+            *("--checkpoint=fast", "--no-sync"),
+        ],
+        check=True,
+        cwd="/",
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else [],
+        env={**os.environ, "HOME": str(copy._site.folder)},
+    )
+    try:
+        copy.start()
+        yield copy
+    finally:
+        copy.close()
+
+
+def made_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres, slot: str) -> Offset:
+    """A slot on the standby; it needs a word of the primary, which an idle one seldom says by itself."""
+    done = threading.Event()
+
+    def talk() -> None:
+        with connect(primary.url) as connection:
+            while not done.wait(0.2):
+                execute(connection, "SELECT pg_log_standby_snapshot()")
+
+    talking = threading.Thread(target=talk)
+    talking.start()
+    try:
+        tables = [TableName("public", "users")]
+        return Offset(ensure_slot(standby.url, slot=slot, publication="people", tables=tables, create=True))
+    finally:
+        done.set()
+        talking.join()
+
+
+def test_changes_flow_from_a_standby_and_reads_wait_for_its_replay(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    start = made_on(standby, primary, "there")
+    stream = ChangeStream(StreamSettings(url=standby.url, slot="there", publication="people"), start)
+    stream.open()
+    try:
+        with connect(primary.url) as connection:
+            execute(connection, "INSERT INTO users VALUES (1, 'Ada'), (2, 'Bo')")
+        end = start
+        while end.lsn == start.lsn or not (batches := stream.changes(start, end)):
+            end = stream.next_offset(start, Limit(1 << 30), 1.0)
+        changes = [one for batch in batches for one in decode_changes(batch)]
+        assert len(changes) == 2
+        with ReadSession(standby.url) as session:
+            session.await_replay(end.lsn)
+            assert session.query("SELECT id, name FROM public.users ORDER BY 1") == [(1, "Ada"), (2, "Bo")]
+    finally:
+        stream.close()
+
+
+def test_a_read_waits_for_a_replay_that_is_held_up(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    with connect(primary.url) as writer, connect(standby.url) as other, ReadSession(standby.url) as session:
+        execute(other, "SELECT pg_wal_replay_pause()")
+        execute(writer, "INSERT INTO users VALUES (9, 'Cy')")
+        [(lsn,)] = execute(writer, "SELECT pg_current_wal_flush_lsn()::text")
+        waiting = threading.Thread(target=session.await_replay, args=(parse_lsn(lsn),))
+        waiting.start()
+        waiting.join(0.3)
+        held_up = waiting.is_alive()
+        execute(other, "SELECT pg_wal_replay_resume()")
+        waiting.join(30)
+        assert held_up
+        assert session.query("SELECT name FROM public.users WHERE id = 9") == [("Cy",)]
+
+
+def test_two_servers_are_told_apart_and_one_is_itself_on_both_connections(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    with (
+        ReadSession(primary.url) as one,
+        replication_connection(primary.url) as same,
+        ReadSession(standby.url) as other,
+    ):
+        check_same_server(one.server_mark, same.server_mark, primary.url)
+        with pytest.raises(HeadraceError, match="two servers") as caught:
+            check_same_server(same.server_mark, other.server_mark, primary.url)
+        assert caught.value.kind is Kind.CONNECTION
+
+
+def test_of_several_hosts_both_connections_find_the_primary(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    url = primary.url.replace(
+        f"127.0.0.1:{primary.port}", f"127.0.0.1:{standby.port},127.0.0.1:{primary.port}"
+    )
+    with ReadSession(url) as session, replication_connection(url) as stream, ReadSession(primary.url) as it:
+        assert session.server_mark == stream.server_mark == it.server_mark
