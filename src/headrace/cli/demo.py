@@ -15,11 +15,11 @@ from decimal import Decimal
 from pathlib import Path
 
 from rich.markup import escape
-from rich.table import Table
 
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.cli import terminal
+from headrace.cli.busy import keep_busy
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
@@ -29,7 +29,7 @@ from headrace.config.java import find_java
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch import Client, MetaIndex
 from headrace.sinks.opensearch.contents import document
 from headrace.snapshot import plan_ranges
 from headrace.status.board import StatusBoard
@@ -39,12 +39,14 @@ from headrace.testing.jars import DOWNLOAD_MB, opensearch_jars, opensearch_prese
 from headrace.testing.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.shop import INDEXES, create_shop, write_deployment
-from headrace.testing.workload import Workload
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
 _PAUSE_SECONDS = 0.4
 _WHOLE = 1 << 30
+_WIDTH = 114  # of a line that goes to no terminal
+_INDENT = 4
+_SOME = 20
 
 
 @dataclass
@@ -97,7 +99,8 @@ def run_demo(*, once: bool, users: int, log_level: str) -> bool:
 def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpenSearch]]:
     with contextlib.ExitStack() as stack:
         with stopping.interrupting():
-            postgres = stack.enter_context(EmbeddedPostgres())
+            with terminal.working("starting PostgreSQL …"):
+                postgres = stack.enter_context(EmbeddedPostgres())
             terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
             if not opensearch_present(os.environ):
                 folder = cache_folder(os.environ)
@@ -148,12 +151,15 @@ def _tell(
             for scene in SCENES:
                 if stopping.is_set():
                     return
-                telling.latencies.append(_play(scene, connection, client, stopping))
+                took = _play(scene, connection, client, stopping)
+                if scene.sql:  # else it looks at what an earlier one did
+                    telling.latencies.append(took)
                 stopping.wait(_PAUSE_SECONDS)
         telling.wrong = _verify(project, here)
         _sum_up(telling)
         if not once:
-            _keep_busy(here, stopping)
+            terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
+            keep_busy(here.database, MetaIndex(client, project.slot, project.prefix), stopping)
     except HeadraceError as error:
         telling.error = error
     finally:
@@ -163,12 +169,15 @@ def _tell(
 
 
 def _show_places(here: Here, status: str) -> None:
-    table = Table(show_header=False, box=None, padding=(0, 2))
-    table.add_row("documents", f"{here.sink.urls[0]}/users/_search?pretty")
-    table.add_row("state", f"http://{status}/status")
-    table.add_row("metrics", f"http://{status}/metrics")
-    terminal.out.print(table)
-    terminal.out.print(f"  database   psql '{here.database}'\n", markup=False)
+    places = {
+        "documents": f"{here.sink.urls[0]}/users/_search?pretty",
+        "state": f"http://{status}/status",
+        "metrics": f"http://{status}/metrics",
+        "database": f"psql '{here.database}'",
+    }
+    for what, where in places.items():
+        terminal.out.print(f"  {what:11}{where}", markup=False)
+    terminal.out.print()
 
 
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
@@ -187,18 +196,20 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
         found = document(client, scene.index, scene.id)
     took = time.monotonic() - begin
     mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"
-    shown = json.dumps(scene.shown(found), ensure_ascii=False)
     terminal.out.print(f"{mark} [bold]{escape(scene.title)}[/bold]")
     for statement in scene.sql:
         terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
-    terminal.out.print(
-        f"    {scene.index}/{scene.id} after [cyan]{1000 * took:,.0f} ms[/cyan]  {escape(_short(shown))}"
-    )
+    after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
+    shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
+    rest = _short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
+    terminal.out.print(f"    {scene.index}/{scene.id} [cyan]{after}[/cyan]{escape(rest)}")
     return took
 
 
-def _short(text: str, width: int = 110) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+def _short(text: str, before: int = 0) -> str:
+    """So much of `text` as stands on one line, indented and with `before` characters before it."""
+    room = max((terminal.out.width if terminal.out.is_terminal else _WIDTH) - _INDENT - before, _SOME)
+    return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _verify(project: Project, here: Here) -> list[str]:
@@ -239,16 +250,3 @@ def _sum_up(telling: Telling) -> None:
     terminal.out.print(
         f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
     )
-
-
-def _keep_busy(here: Here, stopping: threading.Event) -> None:
-    """Go on with random transactions until Ctrl-C."""
-    terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-    workload = Workload(here.database, seed=1)
-    try:
-        while not stopping.wait(1.0):
-            workload.step()
-            ended = workload.done["commit"] + workload.done["rollback"]
-            terminal.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {ended:,} transactions")
-    finally:
-        workload.close()

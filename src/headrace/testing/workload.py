@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
@@ -51,10 +52,13 @@ class Workload:
         """Close the connection; an open transaction is rolled back."""
         self._connection.close()
 
-    def step(self, change: str | None = None) -> None:
+    def step(self, change: str | None = None) -> Sequence[str]:
         """Run one transaction of one to four random changes, or of the named one.
 
         One in ten is rolled back; one in five has changes after a savepoint that are undone.
+
+        Returns:
+            The changes that were committed, by name and in order; none where the transaction did not.
         """
         names = (
             [change]
@@ -66,12 +70,15 @@ class Workload:
                 self._change(name)
             if change is None and self._hand.random.random() < 0.2:  # noqa: PLR2004
                 self._undone()
-            self._end(commit=change is not None or self._hand.random.random() >= 0.1)  # noqa: PLR2004
+            commit = change is not None or self._hand.random.random() >= 0.1  # noqa: PLR2004
+            self._end(commit=commit)
         except self._connection.DatabaseError as error:
             self._connection.rollback()
             if error.sqlstate not in _RACES:
                 raise
             self.done["race"] += 1
+            return ()
+        return tuple(names) if commit else ()
 
     def run(self, until: threading.Event, pause: float = 0.0) -> None:
         """Step, `pause` seconds apart, until the event is set."""

@@ -1,0 +1,221 @@
+"""A batch whose writes arrive late never replaces what a later batch has written; its version says so.
+
+A worker that hangs in the network is given up and its batch runs again elsewhere. What it sent is still on
+its way, and arrives behind newer documents.
+"""
+
+import uuid
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.catalog import read_catalog
+from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.contract import WriteResult
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generations,
+    IndexOptions,
+    WriterOptions,
+    mapping,
+)
+from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.worker import Worker
+from headrace.spec import load_schema
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.processes import until
+from headrace.testing.proxy import TcpProxy
+
+SCHEMA = """
+version: 1
+table: person
+primary_key: id
+fields:
+  - integer: id
+  - keyword: name
+  - has_many: badges
+    table: badge
+    foreign_key: person_id
+    primary_key: id
+    fields: [{ integer: points }]
+"""
+TABLES = (
+    "CREATE TABLE person (id int PRIMARY KEY, name text)",
+    "CREATE TABLE badge (id int PRIMARY KEY, person_id int, points int)",
+    "INSERT INTO person VALUES (1, 'Ada'), (2, 'Bob')",
+    "INSERT INTO badge VALUES (1, 1, 10)",
+)
+COLUMNS = {"person": ("id", "name"), "badge": ("id", "person_id", "points")}
+
+Values = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One statement and what the log would carry of it."""
+
+    sql: str
+    table: str
+    before: Values | None
+    after: Values | None
+
+    def row(self) -> dict[str, object]:
+        op = Op.INSERT if self.before is None else Op.DELETE if self.after is None else Op.UPDATE
+        return {
+            "schema": "public",
+            "table": self.table,
+            "op": op.value,
+            "before": self._texts(self.before),
+            "after": self._texts(self.after),
+        }
+
+    def _texts(self, values: Values | None) -> list[tuple[str, str]] | None:
+        if values is None:
+            return None
+        return [(name, str(one)) for name, one in zip(COLUMNS[self.table], values, strict=True)]
+
+
+RENAMED = Change("UPDATE person SET name = 'Eve' WHERE id = 1", "person", (1, "Ada"), (1, "Eve"))
+AGAIN = Change("UPDATE person SET name = 'Fay' WHERE id = 1", "person", (1, "Eve"), (1, "Fay"))
+GONE = Change("DELETE FROM person WHERE id = 1", "person", (1, "Eve"), None)
+LEFT = Change("DELETE FROM person WHERE id = 1", "person", (1, "Ada"), None)
+BACK = Change("INSERT INTO person VALUES (1, 'Gil')", "person", None, (1, "Gil"))
+MOVED = Change("UPDATE badge SET person_id = 2 WHERE id = 1", "badge", (1, 1, 10), (1, 2, 10))
+RAISED = Change("UPDATE badge SET points = 11 WHERE id = 1", "badge", (1, 1, 10), (1, 1, 11))
+
+RACES = {
+    "a newer update": (RENAMED, AGAIN),
+    "a delete": (RENAMED, GONE),
+    "an insert after the delete": (LEFT, BACK),
+    "a child that has moved away": (RAISED, replace(MOVED, before=(1, 1, 11), after=(1, 2, 11))),
+}
+"""What the late batch carries, by what has happened since."""
+
+
+class World:
+    """A database, its documents in OpenSearch, and two workers: one writes through a proxy."""
+
+    def __init__(self, url: str, node: str, proxy: TcpProxy, folder: Path) -> None:
+        self.writer = psycopg.connect(url, autocommit=True)
+        self.proxy = proxy
+        self.client = Client(Endpoint((node,)))
+        path = folder / "people.schema.yml"
+        path.write_text(SCHEMA)
+        spec = load_schema(path, "people")
+        generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
+        self.generation = generations.create("people", "ab", mapping(spec, IndexOptions()))
+        with ReadSession(url) as session:
+            catalog = read_catalog(session, spec.tables())
+        plan = DocumentsPlan(
+            specs={"people": spec},
+            catalog=catalog,
+            resolution=plan_resolution([spec], catalog),
+            targets={"people": self.generation.target},
+            writer=WriterOptions(),
+            slot="none",
+            prefix="",
+            skip_rejected=frozenset(),
+        )
+        self.late = Worker(Work(plan, Connections(url, Endpoint((proxy.url(node),)))))
+        self.prompt = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+        self.prompt.seed("people", CtidRange(0, None), self.position(), None)
+        self._drop = lambda: generations.drop(self.generation)
+
+    def close(self) -> None:
+        self.late.close()
+        self.prompt.close()
+        self._drop()
+        self.client.close()
+        self.writer.close()
+
+    def position(self) -> Lsn:
+        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+        return parse_lsn(text)
+
+    def run(self, change: Change) -> Lsn:
+        """Commit the change; where a batch that ends with it ends."""
+        self.writer.execute(change.sql.encode())
+        return self.position()
+
+    def race(self, first: Change, second: Change, *, versions: Callable[[Lsn], Lsn]) -> WriteResult:
+        """Two batches, of which the first is written last; what became of the first."""
+        end = self.run(first)
+        self.proxy.freeze()
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                late = thread.submit(self.late.apply, batch(first, end, versions(end)))
+                assert until(lambda: self.proxy.accepted > 0, 20)  # assembled, and on its way
+                end = self.run(second)
+                self.prompt.apply(batch(second, end, versions(end)))
+            finally:
+                self.proxy.resume()
+            return late.result(30)[1]
+
+    def held(self) -> dict[str, object]:
+        refresh(self.client, self.generation.index)
+        return dict(documents(self.client, self.generation.index))
+
+    def expected(self) -> dict[str, object]:
+        """A naive evaluation over plain rows."""
+        people = self.writer.execute("SELECT * FROM person").fetchall()
+        badges = sorted(self.writer.execute("SELECT * FROM badge").fetchall())
+        return {
+            str(identity): {
+                "id": identity,
+                "name": name,
+                "badges": [{"points": points} for _, owner, points in badges if owner == identity],
+            }
+            for identity, name in people
+        }
+
+
+def batch(change: Change, end: Lsn, version: Lsn) -> pa.Table:
+    """As the source gives it: the changes, then the progress row."""
+    progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": version}
+    rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}, progress]
+    return pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA)
+
+
+@pytest.fixture
+def world(
+    make_database: Callable[..., str], opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> Iterator[World]:
+    with TcpProxy.before(opensearch.url) as proxy:
+        one = World(make_database(TABLES), opensearch.url, proxy, tmp_path)
+        yield one
+        one.close()
+
+
+def batch_end(end: Lsn) -> Lsn:
+    return end
+
+
+def no_fence(_end: Lsn) -> Lsn:
+    """The same version for all, higher than the seeding's."""
+    return 1 << 62
+
+
+@pytest.mark.parametrize("race", RACES.values(), ids=RACES.keys())
+def test_a_late_write_replaces_nothing_newer(world: World, race: tuple[Change, Change]) -> None:
+    assert world.held() == world.expected()
+    result = world.race(*race, versions=batch_end)
+    assert result.fenced == 1
+    assert world.held() == world.expected()
+
+
+@pytest.mark.parametrize("race", RACES.values(), ids=RACES.keys())
+def test_the_oracle_sees_a_missing_version(world: World, race: tuple[Change, Change]) -> None:
+    """Where versions do not grow with the log, a document goes stale, and the comparison shows it."""
+    assert world.held() == world.expected()
+    result = world.race(*race, versions=no_fence)
+    assert result.fenced == 0
+    assert world.held() != world.expected()
