@@ -18,7 +18,7 @@ from headrace.postgres.publication import OWN_COMMENT, read_publication
 from headrace.postgres.quoting import identifier, literal, table
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.session import database_error
-from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_problem
+from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 
 _READER_ENDS_WITHIN = 75.0
 _POLL_SECONDS = 0.1
@@ -61,11 +61,7 @@ def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
     deadline = time.monotonic() + _READER_ENDS_WITHIN
     while (facts := read_slot(connection, slot)) is not None and facts.active_pid is not None:
         if time.monotonic() > deadline:
-            raise HeadraceError(
-                Kind.SLOT_IN_USE,
-                f"the replication slot {slot!r} is read by someone else (server process {facts.active_pid})",
-                "Stop that reader, or name a slot of its own for each.",
-            )
+            raise slot_in_use(facts) from None
         time.sleep(_POLL_SECONDS)
     return facts
 
