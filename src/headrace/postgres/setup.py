@@ -18,6 +18,8 @@ from headrace.postgres.identity import (
     IdentityFacts,
     alter_identity,
     change_problem,
+    create_index,
+    identity_statements,
     needed_columns,
     stronger_identity,
 )
@@ -55,8 +57,7 @@ def plan_setup(
     """
     refused = _unusable(tables, required)
     if existing is not None:
-        needed = {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
-        refused += publication_problems(existing, needed)
+        refused += publication_problems(existing, stream_columns(tables, required), roots_of(tables))
     elif slot is not None:
         refused += (_slot_first(publication, slot),)
     judged = _judge(tables, required, policy)
@@ -64,7 +65,7 @@ def plan_setup(
     identity_steps = _identity_steps(judged.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
     steps = identity_steps if policy == "auto" else ()
-    missing = _unpublished(tables, existing)
+    missing = unpublished(tables, existing)
     if managed:
         made = () if existing is not None else (_create_publication(publication),)
         steps = (*made, *steps, *_add_tables(missing, publication, slot))
@@ -120,9 +121,7 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceE
         cause = (
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
-    statement = alter_identity(change.table, change.identity)
-    if change.make:
-        statement = f"{_create_index(change)}; {statement}"
+    statement = "; ".join(identity_statements(change))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"{cause}; its replica identity is {change.before.kind}",
@@ -207,18 +206,10 @@ def _made(change: IdentityChange) -> frozenset[TableName]:
     return frozenset({TableName(change.table.schema, change.identity.index)})
 
 
-def _create_index(change: IdentityChange) -> str:
-    columns = ", ".join(identifier(column) for column in change.make)
-    return (
-        f"CREATE UNIQUE INDEX CONCURRENTLY {identifier(change.identity.index or '')} "
-        f"ON {quoted(change.table)} ({columns})"
-    )
-
-
 def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
     return Step(
-        (*note, drop, _create_index(change)),
+        (*note, drop, create_index(change)),
         lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
         cost="one more index to keep, written with every change of its columns",
         undo=drop,
@@ -241,7 +232,20 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     )
 
 
-def _unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
+def stream_columns(
+    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
+) -> dict[TableName, frozenset[str]]:
+    """For each table that holds rows, the columns that its old rows in the log must carry."""
+    return {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
+
+
+def roots_of(tables: Sequence[IdentityFacts]) -> dict[TableName, TableName]:
+    """For each table that holds rows, the table that the documents name."""
+    return {facts.table: facts.root for facts in tables}
+
+
+def unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
+    """The tables that the publication does not carry, as the documents name them."""
     leaves: dict[TableName, set[TableName]] = {}
     for facts in tables:
         leaves.setdefault(facts.root, set()).add(facts.table)
@@ -252,20 +256,34 @@ def _unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | N
     )
 
 
+def add_tables(publication: str, names: Sequence[TableName], slot: SlotFacts | None) -> tuple[str, ...]:
+    """The statements of one transaction that adds tables to the publication.
+
+    A living slot would lose what open transactions wrote before: the lock waits until they have ended.
+    """
+    listed = ", ".join(quoted(name) for name in names)
+    add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {listed}"
+    return (add,) if slot is None else (f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE", add)
+
+
 def _add_tables(missing: Sequence[TableName], publication: str, slot: SlotFacts | None) -> tuple[Step, ...]:
     if not missing:
         return ()
-    names = ", ".join(quoted(name) for name in missing)
-    add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {names}"
-    undo = f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {names}"
-    why = f"changes of {', '.join(map(str, missing))} are to be read"
-    if slot is None:
-        lock = "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
-        return (Step((add,), lock, "their changes are decoded and sent", undo, why),)
-    # The slot would lose what open transactions wrote before: the lock waits until they have ended.
-    statements = (f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE", add)
-    lock = "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
-    return (Step(statements, lock, "their changes are decoded and sent", undo, why),)
+    listed = ", ".join(quoted(name) for name in missing)
+    lock = (
+        "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
+        if slot is None
+        else "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
+    )
+    return (
+        Step(
+            add_tables(publication, missing, slot),
+            lock,
+            cost="their changes are decoded and sent",
+            undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
+            why=f"changes of {', '.join(map(str, missing))} are to be read",
+        ),
+    )
 
 
 def _left_to_people(

@@ -1,6 +1,7 @@
 """How is a second Headrace kept away from a slot, also while nobody streams it?
 
-An advisory lock lives in a server session and goes with it: with a restart, with a cut network. So whoever needs it for long asks again and again whether it is still held, and takes it anew.
+An advisory lock lives in a server session and goes with it: with a restart, with a cut network. So whoever
+needs it for long asks again and again whether it is still held, and takes it anew.
 """
 
 from __future__ import annotations
