@@ -170,7 +170,9 @@ class Run:
     def _slot(self) -> ExportedSlot:
         """The new slot. A refusal made nothing: a slot of that name is someone else's and must stay."""
         try:
-            return create_slot(self._here.database, self._project.slot)
+            return create_slot(
+                self._here.database, self._project.slot, failover=self._project.deployment.source.failover
+            )
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
                 with contextlib.suppress(HeadraceError):

@@ -26,6 +26,7 @@ from headrace.postgres.identity import (
 from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, Record, publication_problems
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.selection import WHOLE, Selections, table_clause
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.steps import SetupPlan, Step, drop_index
 
@@ -55,11 +56,11 @@ def plan_setup(
         policy: whether replica identities are only checked, altered, or left as they are.
         managed: whether the publication may be made and extended; where not, its lacks are refusals.
     """
-    refused = _unusable(tables, required)
+    refused = unusable(tables, required)
     if existing is not None:
         refused += publication_problems(existing, stream_columns(tables, required), roots_of(tables))
     elif slot is not None:
-        refused += (_slot_first(publication, slot),)
+        refused += (slot_first(publication, slot),)
     judged = _judge(tables, required, policy)
     record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
     identity_steps = _identity_steps(judged.changes, publication, record)
@@ -67,8 +68,8 @@ def plan_setup(
     steps = identity_steps if policy == "auto" else ()
     missing = unpublished(tables, existing)
     if managed:
-        made = () if existing is not None else (_create_publication(publication),)
-        steps = (*made, *steps, *_add_tables(missing, publication, slot))
+        made = () if existing is not None else (create_publication(publication),)
+        steps = (*made, *steps, *addition(missing, publication, slot))
     elif missing:
         refused += (_left_to_people(missing, publication, existing, slot),)
     warnings = judged.warnings
@@ -129,9 +130,10 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceE
     )
 
 
-def _unusable(
+def unusable(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
 ) -> tuple[HeadraceError, ...]:
+    """Why tables cannot be followed at all: they are absent, or the log does not hold their changes."""
     present = {facts.root for facts in tables}
     absent = [
         HeadraceError(Kind.BINDING, f"there is no table {name}", "Correct the schema file.")
@@ -153,7 +155,8 @@ def _unusable(
     )
 
 
-def _slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
+def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
+    """A slot cannot be read with a publication that its history does not know."""
     return HeadraceError(
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
@@ -163,7 +166,8 @@ def _slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
     )
 
 
-def _create_publication(publication: str) -> Step:
+def create_publication(publication: str) -> Step:
+    """An empty publication of our own."""
     named = identifier(publication)
     return Step(
         (
@@ -256,17 +260,31 @@ def unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | No
     )
 
 
-def add_tables(publication: str, names: Sequence[TableName], slot: SlotFacts | None) -> tuple[str, ...]:
+def add_tables(
+    publication: str,
+    names: Sequence[TableName],
+    slot: SlotFacts | None,
+    selections: Selections | None = None,
+) -> tuple[str, ...]:
     """The statements of one transaction that adds tables to the publication.
 
     A living slot would lose what open transactions wrote before: the lock waits until they have ended.
     """
-    listed = ", ".join(quoted(name) for name in names)
+    chosen = selections or {}
+    listed = ", ".join(table_clause(name, chosen.get(name, WHOLE)) for name in names)
     add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {listed}"
-    return (add,) if slot is None else (f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE", add)
+    if slot is None:
+        return (add,)
+    return (f"LOCK TABLE {', '.join(map(quoted, names))} IN SHARE ROW EXCLUSIVE MODE", add)
 
 
-def _add_tables(missing: Sequence[TableName], publication: str, slot: SlotFacts | None) -> tuple[Step, ...]:
+def addition(
+    missing: Sequence[TableName],
+    publication: str,
+    slot: SlotFacts | None,
+    selections: Selections | None = None,
+) -> tuple[Step, ...]:
+    """The step that adds tables, if any are missing."""
     if not missing:
         return ()
     listed = ", ".join(quoted(name) for name in missing)
@@ -277,7 +295,7 @@ def _add_tables(missing: Sequence[TableName], publication: str, slot: SlotFacts 
     )
     return (
         Step(
-            add_tables(publication, missing, slot),
+            add_tables(publication, missing, slot, selections),
             lock,
             cost="their changes are decoded and sent",
             undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
@@ -297,7 +315,7 @@ def _left_to_people(
         sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_PUBLISHED});"
     else:
         cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
-        sql = " ".join(step.sql.replace("\n", " ") for step in _add_tables(missing, publication, slot))
+        sql = " ".join(step.sql.replace("\n", " ") for step in addition(missing, publication, slot))
     return HeadraceError(
         Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {sql}"
     )
