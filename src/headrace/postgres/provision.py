@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
@@ -16,7 +15,7 @@ from headrace.postgres.connection import Connection, connect, place
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.quoting import identifier
-from headrace.postgres.selection import Selections, row_columns, selection_problem
+from headrace.postgres.selection import Selections, completed, selection_problem
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.setup import (
     add_tables,
@@ -66,7 +65,7 @@ def ensure_slot(
         existing = read_publication(connection, publication)
         if existing is None and not (create and tables):
             raise _no_publication(publication, url)
-        chosen = _completed(connection, selections or {})
+        chosen = completed(connection, selections or {})
         plan = plan_source(
             read_identities(connection, tables),
             tables,
@@ -150,14 +149,6 @@ def _writers_would_fail(facts: IdentityFacts, selections: Selections) -> list[He
     chosen = selections.get(facts.root)
     unfit = None if chosen is None else selection_problem(facts, chosen)
     return problems if unfit is None else [*problems, unfit]
-
-
-def _completed(connection: Connection, selections: Selections) -> Selections:
-    """The selections with the columns that their conditions read."""
-    return {
-        table: one if one.rows is None else replace(one, row_columns=row_columns(connection, table, one.rows))
-        for table, one in selections.items()
-    }
 
 
 def _no_publication(name: str, url: str) -> HeadraceError:

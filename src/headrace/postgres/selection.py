@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -84,19 +84,36 @@ def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceErr
     return None
 
 
-def row_columns(connection: Connection, table: TableName, rows: str) -> frozenset[str]:
-    """The columns that a condition reads, as PostgreSQL itself understands it; nothing stays behind.
+def completed(connection: Connection, selections: Selections) -> Selections:
+    """The selections with the columns that their conditions read.
 
     Raises:
-        HeadraceError: CONFIG, with the server's words, for what no publication may filter by; SERVER_VERSION
-            before 15; PRIVILEGE, CONNECTION, DATABASE.
+        HeadraceError: SERVER_VERSION before 15; as `row_columns`.
     """
+    found = {}
+    for table, one in selections.items():
+        _check_version(connection, table)
+        read = frozenset() if one.rows is None else row_columns(connection, table, one.rows)
+        found[table] = replace(one, row_columns=read)
+    return found
+
+
+def _check_version(connection: Connection, table: TableName) -> None:
     if connection.info.server_version < _SINCE:
         raise HeadraceError(
             Kind.SERVER_VERSION,
             f"{table} is to be published in part, which PostgreSQL can from version 15 on",
             "Ask for the whole table.",
         )
+
+
+def row_columns(connection: Connection, table: TableName, rows: str) -> frozenset[str]:
+    """The columns that a condition reads, as PostgreSQL itself understands it; nothing stays behind.
+
+    Raises:
+        HeadraceError: CONFIG, with the server's words, for what no publication may filter by; PRIVILEGE,
+            CONNECTION, DATABASE.
+    """
     name = f"headrace_look_{secrets.token_hex(8)}"
     sql = """
         SELECT a.attname::text
@@ -114,7 +131,7 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
     except psycopg.Error as error:
         if (error.sqlstate or "").startswith(("42501", "08", "57")):
             raise database_error(error, connection.info.dsn) from error
-        said = error.diag.message_primary or str(error)
+        said = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
         raise HeadraceError(
             Kind.CONFIG, f"the rows of {table} cannot be chosen by {rows!r}: {said}", "Correct the condition."
         ) from error
