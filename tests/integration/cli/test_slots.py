@@ -23,8 +23,8 @@ _numbers = itertools.count(1)
 def followed(people: Deployment) -> Iterator[Deployment]:
     """A deployment with a slot of its own, a stranger's beside it, and some log behind both."""
     stranger = f"stranger_{next(_numbers)}"
-    people.secrets.append("no secret")
     with connect(people.url) as connection:
+        execute(connection, f'CREATE PUBLICATION "{people.name}"')
         create_slot(people.url, people.name).close()
         execute(connection, "SELECT pg_create_logical_replication_slot($1, 'test_decoding')", (stranger,))
         execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
@@ -42,7 +42,7 @@ def stranger_of(deployment: Deployment) -> str:
 def test_slots_are_listed_with_their_readers_and_what_they_keep(followed: Deployment) -> None:
     stranger = stranger_of(followed)
     with replication_connection(followed.url, "someone else") as stream:
-        stream.start(followed.name, 0, ["p"])
+        stream.start(followed.name, 0, [followed.name])
         pid, told = stream.pid, followed.type("slots")
         own = json.loads(followed.type("slots", "--format", "json").out)[0]
     assert told.code == 0
@@ -91,12 +91,12 @@ def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deplo
     told = followed.type("slots", "drop", followed.name, "--yes")
     assert told.code == 0
     assert "seeded again" in told.err
-    assert followed.left_in_database() == []
+    assert followed.left_in_database() == [f"publication {followed.name}"]
 
 
 def test_a_slot_that_is_read_is_not_dropped_and_its_reader_is_named(followed: Deployment) -> None:
     with replication_connection(followed.url, "someone else") as stream:
-        stream.start(followed.name, 0, ["p"])
+        stream.start(followed.name, 0, [followed.name])
         text = followed.type("slots", "drop", followed.name, "--yes").refused(1, "SLOT_IN_USE")
         assert f"pid {stream.pid}, someone else of postgres, from 127.0.0.1" in text
     with connect(followed.url) as connection, advisory_lock(connection, followed.name):
@@ -108,7 +108,6 @@ def test_check_reports_what_each_table_must_carry_carries_and_lacks(followed: De
     followed.schema = SCHEMA + PETS
     followed.write()
     with connect(followed.url) as connection:
-        execute(connection, f'CREATE PUBLICATION "{followed.name}"')
         found = json.loads(followed.type("check", "--format", "json").out)
         pets = next(one for one in found["coverage"] if one["table"] == "pets")
         assert (pets["required"], pets["covered"]) == (["id", "person_id"], ["id"])
