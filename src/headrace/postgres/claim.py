@@ -11,6 +11,7 @@ import zlib
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.slot_lock import holder_sql
 
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
 
@@ -21,12 +22,14 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
     Raises:
         HeadraceError: SLOT_IN_USE, CONNECTION, DATABASE.
     """
-    keys = f"{_READERS}, {zlib.crc32(slot.encode()) - 2**31}"
-    [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({keys})", slot=slot)
+    first, second = _READERS, zlib.crc32(slot.encode()) - 2**31
+    [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({first}, {second})", slot=slot)
     if taken != "t":
+        holders = connection.execute(holder_sql(first, second), slot=slot)
         raise HeadraceError(
             Kind.SLOT_IN_USE,
-            f"another reader of Headrace has the slot {slot!r}",
+            f"another reader of Headrace has the slot {slot!r} "
+            f"({holders[0][2] if holders else 'which has just ended'})",
             "Stop it first, or give this one a slot of its own.",
         )
 

@@ -127,7 +127,7 @@ def plan_source(
             )
         )
     for facts in found:
-        if facts.root in missing and facts.kind != "p":
+        if facts.root in missing:
             refused += _writers_would_fail(facts, selections)
     made = () if existing is not None else (create_publication(publication),)
     return SetupPlan((*made, *addition(missing, publication, slot, selections)), refused=tuple(refused))
@@ -135,7 +135,8 @@ def plan_source(
 
 def _writers_would_fail(facts: IdentityFacts, selections: Selections) -> list[HeadraceError]:
     problems = []
-    change = None if facts.writable_when_published else stronger_identity(facts, ())
+    unwritable = facts.kind != "p" and not facts.writable_when_published
+    change = stronger_identity(facts, ()) if unwritable else None
     if change is not None:
         sql = "; ".join(identity_statements(change))
         problems.append(

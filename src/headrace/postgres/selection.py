@@ -59,6 +59,12 @@ def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceErr
         return HeadraceError(
             Kind.CONFIG, f"{facts.table} has no column {', '.join(sorted(absent))}", "Correct the columns."
         )
+    if facts.root != facts.table or facts.kind == "p":
+        return HeadraceError(
+            Kind.CONFIG,
+            f"{facts.root} is partitioned, and a part of such a table cannot be published by its leaves",
+            "Ask for all of it.",
+        )
     if selection.columns is not None and facts.current.kind == "full":
         return _refused(
             facts,

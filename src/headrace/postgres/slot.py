@@ -311,6 +311,19 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
     return int(end)
 
 
+def with_reader(error: HeadraceError, url: str, name: str) -> HeadraceError:
+    """The same error; where the slot is in use, with the reader's application and client beside its pid.
+
+    Raises:
+        HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
+    """
+    if error.kind is not Kind.SLOT_IN_USE:
+        return error
+    with connect(url, application_name="headrace look") as connection:
+        facts = read_slot(connection, name)
+    return error if facts is None or facts.reader is None else slot_in_use(facts)
+
+
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
     """The error that names who else reads the slot."""
     return HeadraceError(

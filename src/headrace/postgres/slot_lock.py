@@ -139,17 +139,21 @@ def _try_lock(connection: Connection, slot: str) -> _Holder | None:
     [(taken,)] = _ask(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys)
     if taken:
         return None
-    sql = """
+    rows = _ask(connection, holder_sql(*keys))
+    return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
+
+
+def holder_sql(first: int, second: int) -> str:
+    """The query for who has the advisory lock of two keys: pid, when its session began, a text for people."""
+    return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
                'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-               || coalesce(', from ' || host(a.client_addr), '')
+               || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
         FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND l.classid = $1::bigint::oid AND l.objid = $2::bigint::oid
-    """
-    rows = _ask(connection, sql, keys[0], keys[1] % 2**32)
-    return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
+          AND l.classid = {first % 2**32}::bigint::oid AND l.objid = {second % 2**32}::bigint::oid
+    """  # noqa: S608 - two numbers
 
 
 def _keys(slot: str) -> tuple[int, int]:

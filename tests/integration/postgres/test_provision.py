@@ -158,6 +158,21 @@ def test_a_part_that_would_make_the_writers_fail_is_refused(
     assert execute(connection, "SELECT pubname FROM pg_publication") == []
 
 
+def test_a_part_of_a_partitioned_table_is_refused(url: str, connection: Connection) -> None:
+    if connection.info.server_version < PARTS_SINCE:
+        return
+    events = TableName("public", "events")
+    execute(connection, "CREATE TABLE events (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)")
+    execute(connection, "CREATE TABLE part PARTITION OF events DEFAULT")
+    for part in (Selection(frozenset({"id"})), Selection(rows="id > 1")):
+        with pytest.raises(HeadraceError) as caught:
+            ensure(url, events, selections={events: part})
+        assert caught.value.kind is Kind.CONFIG
+    assert execute(connection, "SELECT pubname FROM pg_publication") == []
+    ensure(url, events)
+    assert set(published(connection)) == {TableName("public", "part")}
+
+
 @pytest.mark.parametrize(
     ("clause", "identity"),
     [("(note)", "DEFAULT"), ("(id)", "FULL"), ("WHERE (total > 10)", "DEFAULT")],

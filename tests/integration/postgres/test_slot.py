@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.claim import claim_slot
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
@@ -21,6 +22,7 @@ from headrace.postgres.slot import (
     read_slot,
     slot_in_use,
     slot_problem,
+    with_reader,
 )
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.testing.postgres import EmbeddedPostgres
@@ -74,6 +76,23 @@ def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
         assert caught.value.kind is Kind.SLOT_WAIT
     time.sleep(0.3)
     assert read_slot(connection, "s_wait") is None
+
+
+def test_a_role_that_may_not_see_sessions_learns_whom_it_waits_for(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
+    """Managed services have no superuser; pid, application and transaction are for everyone."""
+    execute(connection, "CREATE ROLE bare LOGIN REPLICATION PASSWORD 'pw'")
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    try:
+        with connect(url, application_name="old one", autocommit=False) as writer:
+            execute(writer, "INSERT INTO t VALUES (1)")
+            [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
+            expected = rf"pid {writer.info.backend_pid}, old one of postgres in .*, transaction {xid}"
+            with pytest.raises(HeadraceError, match=expected):
+                create_slot(as_user(url, "bare", "pw"), "s_bare_wait", time_limit=0.5)
+    finally:
+        execute(connection, "DROP ROLE bare")
 
 
 def test_a_name_that_is_taken_and_a_name_that_is_none(url: str) -> None:
@@ -297,6 +316,10 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
     try:
         with replication_connection(url, "someone's reader") as stream:
             stream.start("s_two", 0, ["p"])
+            with replication_connection(url) as second:
+                with pytest.raises(HeadraceError) as caught:
+                    second.start("s_two", 0, ["p"])
+                assert "someone's reader" in str(with_reader(caught.value, url, "s_two"))
             reader = f"pid {stream.pid}, someone's reader of postgres, from 127.0.0.1"
             found = {facts.name: facts for facts in list_slots(connection)}
     finally:
@@ -306,3 +329,13 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
     assert found["s_one"].reader is None
     assert found["s_two"].reader == reader
     assert str(slot_in_use(found["s_two"])).count("someone's reader") == 1
+
+
+def test_a_second_reader_of_headrace_is_told_who_the_first_is(url: str) -> None:
+    with replication_connection(url, "the first") as first, replication_connection(url) as second:
+        claim_slot(first, "s")
+        claim_slot(second, "another")
+        expected = f"pid {first.pid}, the first of postgres, from 127.0.0.1"
+        with pytest.raises(HeadraceError, match=expected) as caught:
+            claim_slot(second, "s")
+        assert caught.value.kind is Kind.SLOT_IN_USE
