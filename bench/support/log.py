@@ -91,6 +91,12 @@ class Log:
             [(end,)] = execute(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
         return int(end)
 
+    def write_one(self) -> None:
+        """Insert one row."""
+        with connect(self.url) as connection:
+            execute(connection, "INSERT INTO change (id, customer) VALUES ($1, 1)", (self._written,))
+        self._written += 1
+
     def start(self, slot: str) -> Offset:
         """Where a slot begins."""
         with connect(self.url) as connection:

@@ -1,14 +1,16 @@
 """How is a backlog read ahead while what came before is decoded?
 
-A thread of its own asks the server for one window of the log after the other; the server works on the next
-one while this process decodes the last. What waits between the two is bounded in bytes.
+The server collects all of a window of the log before it sends the first message, so two sessions take
+turns: while one sends, the other collects the next window, and this process decodes the last. What waits
+between them is bounded in bytes.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
@@ -17,10 +19,7 @@ from headrace.model import Lsn
 from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 
-WINDOW_BYTES = 128 << 20
-"""Of the log; each window is decoded by the server from the slot's restart position on, so not too small."""
-
-_WAITING = 8  # batches of about 8 MB
+_WAITING = 8  # batches of about 8 MB, for each session
 _POLL_SECONDS = 0.25
 
 _Item = MessageBatch | Lsn | HeadraceError
@@ -29,62 +28,85 @@ _Item = MessageBatch | Lsn | HeadraceError
 class BacklogFeed:
     """The messages of the log in (start, end], in order, as a context manager and an iterator.
 
-    Yields batches of messages, and positions: everything that committed before one has been yielded.
+    Yields batches of messages, and behind each window its end: everything that committed before has been
+    yielded. Behind such a place the messages describe their relations again, and a transaction right at it
+    may come again.
+
+    Args:
+        readers: sessions that stand at `start` or before; each has a thread of its own.
+        start: what is committed up to here is left out.
+        end: the last place.
+        window: bytes of log from one place to the next; the server decodes each from the slot's restart
+            position on, so not too small.
 
     Raises:
         HeadraceError: from iterating, what ended the reading.
     """
 
-    def __init__(self, reader: BacklogReader, start: Lsn, end: Lsn, window: int = WINDOW_BYTES) -> None:
-        self._reader = reader
-        self._places = [*range(start + window, end, window), end]
-        self._queue: queue.Queue[_Item] = queue.Queue(_WAITING)
+    def __init__(self, readers: Sequence[BacklogReader], start: Lsn, end: Lsn, window: int) -> None:
+        self._readers = readers
+        self._places = [start, *range(start + window, end, window), end]
+        self._queues: list[queue.Queue[_Item]] = [queue.Queue(_WAITING) for _ in readers]
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._read, name="headrace backlog", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._read, args=(number,), name="headrace backlog", daemon=True)
+            for number in range(len(readers))
+        ]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._closing.set()
-        self._reader.cancel()
-        self._thread.join(timeout=10)
+        for reader, thread in zip(self._readers, self._threads, strict=True):
+            if thread.is_alive():
+                reader.cancel()
+            thread.join(timeout=10)
 
     def __iter__(self) -> Iterator[MessageBatch | Lsn | None]:
         """What comes next; None now and then while nothing does."""
-        end = self._places[-1]
-        while True:
-            try:
-                item = self._queue.get(timeout=_POLL_SECONDS)
-            except queue.Empty:
-                yield None
-                continue
-            if isinstance(item, HeadraceError):
-                raise item
-            yield item
-            if item == end:
-                return
+        for number, place in enumerate(self._places[1:]):
+            waiting = self._queues[number % len(self._readers)]
+            while True:
+                item = self._next(waiting)
+                yield item
+                if item == place:
+                    break
 
-    def _read(self) -> None:
+    @staticmethod
+    def _next(waiting: queue.Queue[_Item]) -> MessageBatch | Lsn | None:
         try:
-            for place in self._places:
-                for messages in self._reader.read(place):
-                    if not self._put(MessageBatch.of_column(messages)):
+            item = waiting.get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            return None
+        if isinstance(item, HeadraceError):
+            raise item
+        return item
+
+    def _read(self, number: int) -> None:
+        reader, waiting = self._readers[number], self._queues[number]
+        windows = list(pairwise(self._places))[number :: len(self._readers)]
+        try:
+            for start, end in windows:
+                reader.skip(start)
+                for messages in reader.read(end):
+                    if not self._put(waiting, MessageBatch.of_column(messages)):
                         return
-                if not self._put(place):
+                if not self._put(waiting, end):
                     return
         except HeadraceError as error:
-            self._put(error)
+            self._put(waiting, error)
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever iterates gets them
-            self._put(HeadraceError(Kind.INTERNAL, f"reading the backlog failed: {error!r}"))
+            self._put(waiting, HeadraceError(Kind.INTERNAL, f"reading the backlog failed: {error!r}"))
 
-    def _put(self, item: _Item) -> bool:
+    def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:
         while not self._closing.is_set():
             try:
-                self._queue.put(item, timeout=_POLL_SECONDS)
+                waiting.put(item, timeout=_POLL_SECONDS)
             except queue.Full:
                 continue
             return True

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from headrace.capture.backlog import BacklogFeed
@@ -36,6 +37,8 @@ _POLL_SECONDS = 0.25
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
+_BACKLOG_SESSIONS = 2
+_CHEAP_DEPTH = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,10 @@ class StreamSettings:
         idle_bytes: a position so far ahead ends one sooner.
         backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
             never.
+        silence_seconds: a server that has not answered for so long is taken for lost.
+        give_back_seconds: while nobody takes what was read for so long, the connection is closed, except
+            far inside a large transaction: a server that shuts down would wait for it.
+        backlog_window: how much log the server collects at a time for that (bytes).
     """
 
     url: str = field(repr=False)
@@ -68,6 +75,9 @@ class StreamSettings:
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
     backlog_bytes: int | None = 64 << 20
+    backlog_window: int = 64 << 20
+    silence_seconds: float = 60.0
+    give_back_seconds: float = 30.0
 
 
 class LogReader:
@@ -85,6 +95,7 @@ class LogReader:
         self.released = False
         self.heard: float | None = None
         self._received: Lsn = start.lsn
+        self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self._system: str | None = None
         self._streams_only = settings.backlog_bytes is None
@@ -120,6 +131,7 @@ class LogReader:
         while not self._closing.is_set():
             received = self._received
             try:
+                self._await_room()
                 self._read_one_connection()
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
@@ -127,6 +139,10 @@ class LogReader:
                 _LOG.warning("%s; connecting again", error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
+
+    def _await_room(self) -> None:
+        while not self._closing.is_set() and not self._buffer.wait_for_room(_FULL_SECONDS):
+            pass
 
     def _read_one_connection(self) -> None:
         settings = self._settings
@@ -156,7 +172,7 @@ class LogReader:
         resume = self._translation.position
         connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
         self._translation.restart(resume)
-        self._frames = _Frames()
+        self._frames, self._arrived = _Frames(), time.monotonic()
         while not self._closing.is_set():
             self._read_some(connection)
         self._report(connection, force=True)
@@ -165,7 +181,8 @@ class LogReader:
         """Collect what arrives; hand it over when there is enough of it, or when somebody waits for it."""
         frames, settings = self._frames, self._settings
         try:
-            frames.collect(connection, settings.chunk_bytes)
+            if frames.collect(connection, settings.chunk_bytes):
+                self._arrived = time.monotonic()
         except HeadraceError:
             self._publish()  # what came before the end
             raise
@@ -173,6 +190,19 @@ class LogReader:
             self._hand_over(connection)
         elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
             self._report(connection)
+            self._check_silence()
+
+    @property
+    def _silence(self) -> float:
+        """Seconds since the server was heard last."""
+        return time.monotonic() - self._arrived
+
+    def _check_silence(self) -> None:
+        """A half-open connection tells nobody: each report behind a silence asks for an answer."""
+        if self._silence > self._settings.silence_seconds:
+            raise HeadraceError(
+                Kind.CONNECTION, f"the database server has not answered for {self._silence:.0f} s"
+            )
 
     def _is_due(self) -> bool:
         """Larger chunks cost less, and nobody waits: the more there is to do already, the more patience."""
@@ -199,8 +229,13 @@ class LogReader:
         self._report(connection, force=asked)
         if asked:
             self._let_the_server_stop()
+        since = time.monotonic()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
+            idle = time.monotonic() - since
+            if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
+                raise HeadraceError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+        self._arrived = time.monotonic()
 
     def _publish(self) -> bool:
         """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
@@ -229,9 +264,11 @@ class LogReader:
         """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
         confirmed, now = self.confirmed, time.monotonic()
         reported, at = self._reported
-        if force or confirmed > reported or now - at >= _STATUS_SECONDS:
+        every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
+        if force or confirmed > reported or now - at >= every:
+            received, reply = max(self._received, confirmed), self._silence >= every
             status = encode_status(
-                received=max(self._received, confirmed), durable=confirmed, now_us=time.time_ns() // 1000
+                received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
@@ -255,26 +292,40 @@ class LogReader:
         return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
-        settings, position = self._settings, self._translation.position
-        try:
-            reader = BacklogReader(settings.url, settings.slot, (settings.publication,), "headrace backlog")
-        except HeadraceError as error:
-            if error.kind is Kind.CONNECTION:
-                raise
-            _LOG.info("the backlog is streamed: %s", error)
-            self._streams_only = True
-            return
-        self._translation.restart(position)
-        with reader, BacklogFeed(reader, position.lsn, end) as feed:
+        settings = self._settings
+        with ExitStack() as stack:
+            readers = self._backlog_readers(stack)
+            if not readers:
+                self._streams_only = True
+                return
+            start = self._translation.position
+            self._translation.restart(start)
+            feed = stack.enter_context(BacklogFeed(readers, start.lsn, end, settings.backlog_window))
             for item in feed:
                 if self._closing.is_set():
                     return
                 if isinstance(item, MessageBatch):
                     self._translate(item)
                 elif item is not None:
+                    self._translation.restart(self._translation.position)
                     self._buffer.idle_at(item)
                 self._make_room(connection)
         self._advance(connection)
+
+    def _backlog_readers(self, stack: ExitStack) -> list[BacklogReader]:
+        """Two sessions, or as many as the server has room for."""
+        settings, readers = self._settings, []
+        try:
+            for _ in range(_BACKLOG_SESSIONS):
+                reader = BacklogReader(
+                    settings.url, settings.slot, (settings.publication,), "headrace backlog"
+                )
+                readers.append(stack.enter_context(reader))
+        except HeadraceError as error:
+            if error.kind is Kind.CONNECTION:
+                raise
+            _LOG.info("%d sessions read the backlog: %s", len(readers), error)
+        return readers
 
     def _make_room(self, connection: ReplicationConnection) -> None:
         """Confirm now and then, and wait while the buffer is full."""
@@ -301,12 +352,13 @@ class _Frames:
         self._frames: list[bytes | memoryview] = []
         self._since = 0.0
 
-    def collect(self, connection: ReplicationConnection, limit: int) -> None:
-        """Take what has arrived, up to about `limit` bytes in all."""
+    def collect(self, connection: ReplicationConnection, limit: int) -> int:
+        """Take what has arrived, up to about `limit` bytes in all; how many bytes that was."""
         arrived = connection.receive(self._frames, limit - self.bytes)
         if arrived and not self.bytes:
             self._since = time.monotonic()
         self.bytes += arrived
+        return arrived
 
     @property
     def age(self) -> float:

@@ -132,6 +132,11 @@ class Translation:
         """The transaction that is being read, or None between two."""
         return None if self._transaction is None else self._transaction.xid
 
+    @property
+    def depth(self) -> int:
+        """How many changes of the unfinished transaction were seen; a new connection sends them again."""
+        return 0 if self._transaction is None else self._transaction.sequence
+
     def restart(self, resume: Offset) -> None:
         """Forget the connection's state: a new one sends relations and whole transactions again."""
         self.resume = self.position = resume

@@ -185,30 +185,42 @@ class ReplicationConnection:
         finished = False
         try:
             self._pgconn.send_query(sql.encode())
-            while self._pgconn.is_busy():
-                if not self._wait(None if deadline is None else deadline - time.monotonic()):
-                    if on_timeout is not None:
-                        on_timeout()
-                    raise TimeoutError(f"no answer within {timeout} s")
-                self._pgconn.consume_input()
+            if not self._await_result(deadline):
+                if on_timeout is not None:
+                    on_timeout()
+                raise TimeoutError(f"no answer within {timeout} s")
+            result = self._last_result(deadline)
             finished = True
-            return self._last_result()
         except psycopg.OperationalError as error:
             finished = True
             raise self._lost(error) from error
         finally:
             if not finished:  # a command left behind could still create a slot
                 self._cancel()
+        return result
 
-    def _last_result(self) -> pq.abc.PGresult:
-        last = self._pgconn.get_result()
+    def _await_result(self, deadline: float | None) -> bool:
+        """Whether the next result is here: libpq waits for one inside, with the interpreter's lock held."""
+        while self._pgconn.is_busy():
+            if not self._wait(None if deadline is None else deadline - time.monotonic()):
+                return False
+            self._pgconn.consume_input()
+        return True
+
+    def _next_result(self, deadline: float | None = None) -> pq.abc.PGresult | None:
+        if not self._await_result(deadline):
+            raise HeadraceError(Kind.CONNECTION, f"{self.place} does not finish its answer")
+        return self._pgconn.get_result()
+
+    def _last_result(self, deadline: float | None) -> pq.abc.PGresult:
+        last = self._next_result(deadline)
         if last is None:
             raise HeadraceError(Kind.CONNECTION, f"{self.place} gave no answer")
         streams = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.FATAL_ERROR)
-        while last.status not in streams and (following := self._pgconn.get_result()) is not None:
+        while last.status not in streams and (following := self._next_result(deadline)) is not None:
             last = following
         if last.status == pq.ExecStatus.FATAL_ERROR:
-            while self._pgconn.get_result() is not None:
+            while self._next_result(deadline) is not None:
                 pass
         return last
 
@@ -216,13 +228,9 @@ class ReplicationConnection:
         deadline = time.monotonic() + _CANCEL_SECONDS
         try:
             self._pgconn.get_cancel().cancel()
-            while self._pgconn.is_busy() and self._wait(deadline - time.monotonic()):
-                self._pgconn.consume_input()
-            if self._pgconn.is_busy():
-                self.close()
-            while self._pgconn.status == pq.ConnStatus.OK and self._pgconn.get_result() is not None:
+            while self._next_result(deadline) is not None:
                 pass
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, HeadraceError):
             self.close()  # the connection is gone, and with it the command
 
     def _wait(self, timeout: float | None) -> bool:
@@ -233,9 +241,10 @@ class ReplicationConnection:
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
     def _ended(self) -> HeadraceError:
-        result = self._pgconn.get_result()
+        deadline = time.monotonic() + _CANCEL_SECONDS
+        result = self._next_result(deadline)
         while result is not None and result.status == pq.ExecStatus.COPY_BOTH:
-            result = self._pgconn.get_result()
+            result = self._next_result(deadline)
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return self._refused(result)
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")

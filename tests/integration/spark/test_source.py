@@ -272,7 +272,7 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())
         assert reader._stream is not None
-        with reader._stream._closing._cond, pytest.raises(SystemExit):
+        with reader._stream._reader._closing._cond, pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
     finally:

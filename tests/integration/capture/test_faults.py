@@ -1,0 +1,218 @@
+"""Networks, servers and slots that fail under load: nothing is lost, nothing comes twice, or it is said."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from headrace.capture import ChangeStream, Offset
+from headrace.capture.buffer import Limit
+from headrace.errors import HeadraceError, Kind
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.proxy import TcpProxy
+from integration.capture.following import Source, eventually, next_batch, table
+
+LIMIT = Limit(1 << 20)
+QUICK = {"silence_seconds": 2.0}
+
+
+@pytest.fixture
+def start(source: Source) -> Offset:
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    return source.publish()
+
+
+class Writer:
+    """Commits rows with rising ids, some in large transactions, for as long as the context lasts."""
+
+    def __init__(self, source: Source, *, patient: bool = False) -> None:
+        self._source = source
+        self._patient = patient
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self.written = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+
+    def _write(self) -> None:
+        number = 0
+        while not self._ending.is_set():
+            number += 1
+            rows = 5000 if number % 7 == 0 else 5
+            first, last = self.written + 1, self.written + rows
+            try:
+                self._source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {last}) g")
+                self.written = last
+            except HeadraceError:
+                assert self._patient, "the server is not to be away"
+                time.sleep(0.05)
+            time.sleep(0.02)
+
+
+def ids(read: pa.Table) -> list[int]:
+    return [int(number) for number in pc.map_lookup(read["after"], pa.scalar("id"), "first").to_pylist()]
+
+
+@contextmanager
+def following(stream: ChangeStream, start: Offset) -> Iterator[list[int]]:
+    """The ids that a consumer, which confirms as it goes, has seen so far."""
+    seen: list[int] = []
+    ending = threading.Event()
+
+    def follow() -> None:
+        position = start
+        while not ending.is_set():
+            stream.confirm(position)
+            behind = stream.next_offset(position, LIMIT, 0.1)
+            if behind != position:
+                seen.extend(ids(table(stream, position, behind)))
+                position = behind
+
+    consumer = threading.Thread(target=follow)
+    consumer.start()
+    try:
+        yield seen
+    finally:
+        ending.set()
+        consumer.join()
+
+
+def through(source: Source, proxy: TcpProxy, start: Offset, **settings: object) -> ChangeStream:
+    """A stream of the source behind a proxy; everything else of the test goes around it."""
+    around, source.url = source.url, proxy.url(source.url)
+    try:
+        return source.stream(start, **settings)
+    finally:
+        source.url = around
+
+
+def test_a_network_that_is_cut_again_and_again(source: Source, start: Offset) -> None:
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = through(source, proxy, start)
+        with following(stream, start) as seen:
+            for _ in range(5):
+                before = len(seen)
+                eventually(lambda: len(seen) > before)  # noqa: B023 (called at once)
+                proxy.cut()
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+
+
+def test_a_connection_that_is_half_open_is_given_up(source: Source, start: Offset) -> None:
+    """Neither side is told; only the silence tells."""
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = through(source, proxy, start, **QUICK)
+        with following(stream, start) as seen:
+            eventually(lambda: len(seen) > 10)
+            proxy.freeze()
+            accepted = proxy.accepted
+            eventually(lambda: proxy.accepted > accepted)
+            proxy.cut()
+            proxy.resume()
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+
+
+def test_a_quiet_server_is_not_taken_for_a_lost_one(source: Source, start: Offset) -> None:
+    stream = source.stream(start, **QUICK)
+    pid = eventually(source.walsender)
+    with following(stream, start):
+        time.sleep(3)
+        assert source.walsender() == pid
+
+
+@pytest.fixture
+def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
+    """Servers of a test's own."""
+    servers: list[EmbeddedPostgres] = []
+
+    def make(**settings: str) -> EmbeddedPostgres:
+        server = EmbeddedPostgres(durable=False, settings=settings)
+        servers.append(server)
+        return server.__enter__()
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+Make = Callable[..., EmbeddedPostgres]
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None:
+    server = make_server()
+    source = Source(server.create_database("load"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    with Writer(source, patient=True) as writer:
+        stream = source.stream(start)
+        with following(stream, start) as seen:
+            for _ in range(2):
+                before = len(seen)
+                eventually(lambda: len(seen) > before + 100)  # noqa: B023 (called at once)
+                server.stop(mode)
+                server.start()
+            writer.__exit__()
+            last = source.number("SELECT max(id) FROM t")
+            eventually(lambda: len(seen) >= last)
+    assert seen == list(range(1, last + 1))
+    source.close()
+
+
+def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make) -> None:
+    """It waits until its readers have everything, so the reader gives the connection back."""
+    server = make_server()
+    source = Source(server.create_database("full"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    for first in range(1, 20_001, 1000):
+        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + 999}) g")
+    stream = source.stream(start, buffer_bytes=100_000, chunk_bytes=30_000, give_back_seconds=1.0)
+    eventually(lambda: not stream._buffer.wait_for_room(0))
+    began = time.monotonic()
+    server.stop("fast")
+    assert time.monotonic() - began < 15
+    server.start()
+    with following(stream, start) as seen:
+        eventually(lambda: len(seen) >= 20_000)
+    assert seen == list(range(1, 20_001))
+    source.close()
+
+
+def test_a_slot_that_the_server_gave_up_is_lost(make_server: Make) -> None:
+    server = make_server(max_slot_wal_keep_size="16MB", min_wal_size="32MB", max_wal_size="32MB")
+    source = Source(server.create_database("lost"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    with TcpProxy.before(source.url) as proxy:
+        stream = through(source, proxy, start)
+        eventually(source.walsender)
+        proxy.refuse()
+        eventually(lambda: source.walsender() is None)
+        for _ in range(6):
+            source.sql(
+                "SELECT pg_logical_emit_message(false, 'x', repeat('y', 16000000))", "SELECT pg_switch_wal()"
+            )
+            source.sql("CHECKPOINT")
+        proxy.resume()
+        with pytest.raises(HeadraceError) as raised:
+            next_batch(stream, start)
+    assert raised.value.kind is Kind.SLOT_LOST
+    assert "headrace setup" in raised.value.remedy
+    stream.close()
