@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,16 @@ from headrace.testing.postgres import EmbeddedPostgres
 _numbers = itertools.count(1)
 
 
+def installation() -> Path | None:
+    """The `bin` folder of the PostgreSQL to test with, from HEADRACE_TEST_POSTGRES; None is the wheel's."""
+    folder = os.environ.get("HEADRACE_TEST_POSTGRES")
+    return None if folder is None else Path(folder)
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server with wal_level=logical. Slots and roles are shared: drop your own."""
-    with EmbeddedPostgres(durable=False) as server:
+    with EmbeddedPostgres(durable=False, binaries=installation()) as server:
         yield server
 
 

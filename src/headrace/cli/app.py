@@ -34,6 +34,13 @@ class LogLevel(enum.StrEnum):
     WARNING = "warning"
 
 
+class SlotAction(enum.StrEnum):
+    """What is done with slots."""
+
+    LIST = "list"
+    DROP = "drop"
+
+
 class Format(enum.StrEnum):
     """For whom a report is written."""
 
@@ -48,6 +55,7 @@ Slot = Annotated[
 Publication = Annotated[
     str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
 ]
+Output = Annotated[Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")]
 Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
 _CONFIG = Path("headrace.toml")
@@ -93,9 +101,7 @@ def check(
     offline: Annotated[
         bool, typer.Option("--offline", envvar="HEADRACE_OFFLINE", help="read only the files")
     ] = False,
-    output: Annotated[
-        Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")
-    ] = Format.HUMAN,
+    output: Output = Format.HUMAN,
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Check the files, and database and cluster against them; nothing is changed."""
@@ -140,6 +146,40 @@ def teardown(
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
 
     if not tear_down(config, os.environ, slot, publication, indexes=indexes, yes=yes):
+        raise typer.Exit(1)
+
+
+@app.command(short_help="How far is the slot behind the server?")
+def lag(
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Tell how far the slot is behind the server, in bytes and seconds; fails where there is no slot."""
+    _log(log_level)
+    from headrace.cli.slots import show_lag  # noqa: PLC0415 - loads the database driver
+
+    show_lag(config, os.environ, slot, as_json=output is Format.JSON)
+
+
+@app.command(short_help="List the slots of the database, or drop one.")
+def slots(
+    action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
+    name: Annotated[str | None, typer.Argument(envvar="HEADRACE_DROP", help="the slot to drop")] = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    yes: Yes = False,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """List the database's slots: who reads them, how much log they keep. Or drop the one that is named."""
+    _log(log_level)
+    from headrace.cli.slots import drop_named, show_slots  # noqa: PLC0415 - loads the database driver
+
+    if action is SlotAction.LIST:
+        show_slots(config, os.environ, slot, as_json=output is Format.JSON)
+    elif not drop_named(config, os.environ, name, slot, yes=yes):
         raise typer.Exit(1)
 
 

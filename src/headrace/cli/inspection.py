@@ -11,12 +11,13 @@ from headrace.cli.project import Here, Problems, Project, completed
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.connection import Connection
-from headrace.postgres.identity import IdentityFacts, needed_columns, read_identities
+from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
 from headrace.postgres.room import reader_problems
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import ReadSession
-from headrace.postgres.setup import Policy, plan_setup
+from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.postgres.steps import SetupPlan
 from headrace.resolution import required_columns
@@ -31,6 +32,7 @@ class Inspection:
         findings: about the schema files.
         problems: about the server and the slot.
         setup: what is to be altered; with its refusals.
+        coverage: what the log carries of each table; empty where the schema files are not right.
     """
 
     project: Project
@@ -43,6 +45,7 @@ class Inspection:
     publication: PublicationFacts | None
     slot: SlotFacts | None
     setup: SetupPlan
+    coverage: tuple[TableCoverage, ...] = ()
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
@@ -61,13 +64,14 @@ class Inspection:
     def stream_needs(self) -> dict[TableName, frozenset[str]]:
         """The columns that each table's (or partition's) old rows must carry in the stream.
 
-        Empty where the user has chosen to ignore what they do not carry.
+        A partitioned table has an entry of its own, for partitions that are made later. Empty where the user
+        has chosen to ignore what they do not carry.
         """
         if self.project.deployment.source.replica_identity == "ignore":
             return {}
-        return {
-            facts.table: needed_columns(facts, self.required.get(facts.root, ())) for facts in self.identities
-        }
+        leaves = stream_columns(self.identities, self.required)
+        roots = {facts.root: leaves[facts.table] for facts in self.identities if facts.root != facts.table}
+        return {**roots, **leaves}
 
 
 def inspect(
@@ -103,10 +107,12 @@ def inspect(
     required: dict[TableName, tuple[str, ...]] = {}
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
+    covered: tuple[TableCoverage, ...] = ()
     if not any(one.level == "error" for one in found):
         needs = required_columns(project.specs.values(), catalog)
         required = {name: needs[name].columns if name in needs else () for name in project.tables()}
         identities = read_identities(connection, required)
+        managed = project.deployment.source.manage_publication
         setup = plan_setup(
             identities,
             required,
@@ -114,7 +120,15 @@ def inspect(
             existing=publication,
             slot=slot,
             policy=policy or project.deployment.source.replica_identity,
-            managed=project.deployment.source.manage_publication,
+            managed=managed,
+        )
+        covered = coverage(
+            identities,
+            required,
+            publication=project.publication,
+            existing=publication,
+            slot=slot,
+            managed=managed,
         )
     return Inspection(
         project,
@@ -127,4 +141,5 @@ def inspect(
         publication,
         slot,
         setup,
+        covered,
     )

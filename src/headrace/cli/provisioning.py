@@ -12,7 +12,8 @@ from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
-from headrace.postgres.slot import advisory_lock, read_slot
+from headrace.postgres.slot import read_slot
+from headrace.postgres.slot_lock import advisory_lock
 from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.postgres.teardown import plan_teardown
 from headrace.sinks.opensearch import Client, Generations, MetaIndex

@@ -30,11 +30,11 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import (
     ExportedSlot,
     advance_slot,
-    advisory_lock,
     create_slot,
     drop_slot,
     read_slot,
 )
+from headrace.postgres.slot_lock import SlotLock
 from headrace.postgres.steps import execute_plan
 from headrace.sinks.opensearch import Client, IndexState, MetaIndex, PipelineState
 from headrace.spark.pipeline import DocumentsQuery, Following
@@ -94,15 +94,15 @@ class Run:
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.closing(self._client))
             with self._stopping.interrupting():
-                connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
-                held.enter_context(advisory_lock(connection, self._project.slot))
+                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+                connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
                 inspection = inspect(self._project, self._here, connection)
                 inspection.raise_errors()
                 self._client.wait_until_ready(_SINK_SECONDS)
-            self._start(connection, inspection)
+            self._start(connection, inspection, lock)
 
-    def _start(self, connection: Connection, inspection: Inspection) -> None:
+    def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
         seeding = Seeding(inspection, self._here, self._client, self._board)
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
@@ -119,7 +119,7 @@ class Run:
                 else:
                     state = self._further_seeding(spark, seeding, state, published)
                 seeding.publish(state)
-            self._follow(spark, inspection, seeding, state)
+            self._follow(spark, inspection, seeding, state, lock)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -170,7 +170,9 @@ class Run:
     def _slot(self) -> ExportedSlot:
         """The new slot. A refusal made nothing: a slot of that name is someone else's and must stay."""
         try:
-            return create_slot(self._here.database, self._project.slot)
+            return create_slot(
+                self._here.database, self._project.slot, failover=self._project.deployment.source.failover
+            )
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
                 with contextlib.suppress(HeadraceError):
@@ -237,7 +239,12 @@ class Run:
         return seeding.fill(spark, self._meta, state, Cursor(state.applied, None))
 
     def _follow(
-        self, spark: LocalSpark, inspection: Inspection, seeding: Seeding, state: PipelineState
+        self,
+        spark: LocalSpark,
+        inspection: Inspection,
+        seeding: Seeding,
+        state: PipelineState,
+        lock: SlotLock,
     ) -> None:
         """Run the query until told to stop; again after failures that may pass."""
         work = seeding.work(state.indexes)
@@ -246,8 +253,10 @@ class Run:
         while not self._stopping.is_set():
             began = time.monotonic()
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
-            failure = self._watched(query)
-            query.stop()
+            try:
+                failure = self._watched(query, lock)
+            finally:
+                query.stop()
             if failure is None:
                 break
             self._board.failed(failure)
@@ -256,7 +265,7 @@ class Run:
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            self._still_continuous()
+            self._still_continuous(lock)
         self._settle()
 
     def _live(self) -> None:
@@ -266,10 +275,14 @@ class Run:
             terminal.done("live: following the log")
             self._on_live()
 
-    def _watched(self, query: DocumentsQuery) -> HeadraceError | None:
-        """Keep the board up to date while the query runs; why it ended, or None where it is to end."""
+    def _watched(self, query: DocumentsQuery, lock: SlotLock) -> HeadraceError | None:
+        """Keep the board up to date while the query runs; why it ended, or None where it is to end.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away.
+        """
         began = time.monotonic()
-        with Watch(self._here, self._project, self._board) as watch:
+        with Watch(self._here, self._project, self._board, lock) as watch:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
@@ -279,13 +292,16 @@ class Run:
                 self._stopping.wait(_LOOK_SECONDS)
         return None
 
-    def _still_continuous(self) -> None:
-        """Before the slot is connected to again: does everything still belong together?"""
+    def _still_continuous(self, lock: SlotLock) -> None:
+        """Before the slot is connected to again: does everything still belong together, and to us?"""
         for attempt in patiently():
             with attempt, connect(self._here.database) as connection:
+                taken = lock.lost_to()
                 server = inspect_server(connection, self._here.database)
                 slot = read_slot(connection, self._project.slot)
                 state = self._meta.load()
+        if taken is not None:
+            raise taken
         if state is None:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
         check_continuity(state, server, slot)

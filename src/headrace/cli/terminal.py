@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -46,6 +47,21 @@ def script(title: str, steps: Sequence[Step]) -> None:
     for line in render(steps).splitlines():
         out.print(f"[dim]{escape(line)}[/dim]" if line.startswith(("--", "COMMENT")) else escape(line))
     out.print()
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
+    """Show rows under a head; the columns whose places are in `right` hold numbers.
+
+    One row is one line, also where the terminal is narrow or a pipe: nothing is cut.
+    """
+    widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
+    for number, row in enumerate((head, *rows)):
+        cells = [
+            " " * (width - cell_len(cell)) + cell if place in right else set_cell_size(cell, width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        line = escape("  ".join(cells).rstrip())
+        out.print(line if number else f"[bold]{line}[/bold]")
 
 
 def agreed(question: str, *, yes: bool) -> bool:

@@ -11,6 +11,7 @@ from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import read_slot
+from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event
@@ -26,12 +27,16 @@ def impatient_client(here: Here) -> Client:
 
 
 class Watch:
-    """Looks at both ends while the query runs; what it cannot reach makes the run degraded."""
+    """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
 
-    def __init__(self, here: Here, project: Project, board: StatusBoard) -> None:
+    The lock that keeps a second Headrace away is taken again when the server has been away.
+    """
+
+    def __init__(self, here: Here, project: Project, board: StatusBoard, lock: SlotLock) -> None:
         self._here = here
         self._project = project
         self._board = board
+        self._lock = lock
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
@@ -48,14 +53,21 @@ class Watch:
         self._client.close()
 
     def look(self) -> None:
-        """Tell the board how things stand, at most once a second."""
+        """Tell the board how things stand, at most once a second.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot.
+        """
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _SECONDS
         try:
+            self._lock.hold()
             state = self._meta.load()
             self._position(state)
         except HeadraceError as error:
+            if error.kind is Kind.SLOT_IN_USE:
+                raise
             self._drop_connection()
             if error.kind is not self._trouble:
                 self._trouble = error.kind
@@ -69,6 +81,7 @@ class Watch:
             self._connection = connect(self._here.database, application_name="headrace watch")
         slot = read_slot(self._connection, self._project.slot)
         if state is None or slot is None:
+            self._board.positioned(Positions(None, None if state is None else state.applied, None))
             raise HeadraceError(
                 Kind.CONTINUITY, "the slot or the state of this deployment was deleted while it runs"
             )

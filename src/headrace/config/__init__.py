@@ -13,7 +13,7 @@ from headrace.config.deployment import (
 )
 from headrace.config.load import load_deployment
 from headrace.config.problems import ConfigErrors
-from headrace.config.resolve import Endpoint, Resolved, resolve
+from headrace.config.resolve import Endpoint, Resolved, resolve, resolve_database
 from headrace.config.secret import Secret
 from headrace.config.suggestion import holds_password, suggest_deployment
 
@@ -34,5 +34,6 @@ __all__ = [
     "holds_password",
     "load_deployment",
     "resolve",
+    "resolve_database",
     "suggest_deployment",
 ]

@@ -92,6 +92,8 @@ class Source(_Model):
     replica_identity: Literal["check", "auto", "ignore"] = "check"
     """What happens to a table whose old rows carry too little: refuse with the SQL, repair, or go on."""
     slot: str = "headrace"
+    failover: bool = False
+    """Whether a slot that is made is kept on standbys too, so that it outlives a failover (17 and later)."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
 
     @field_validator("connection_url")

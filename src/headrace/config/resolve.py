@@ -70,6 +70,19 @@ def resolve(deployment: Deployment) -> Resolved:
     return Resolved(database, endpoints, tuple(run.overridden), tuple(command or ()))
 
 
+def resolve_database(deployment: Deployment) -> Secret:
+    """The database alone, for work that needs no cluster.
+
+    Raises:
+        ConfigErrors: CONFIG, as `resolve`.
+    """
+    run = _Resolution(deployment)
+    database = run.database()
+    if run.errors:
+        raise ConfigErrors(run.errors)
+    return database
+
+
 class _Resolution:
     """One pass over a deployment; notes what is missing."""
 

@@ -11,16 +11,9 @@ import zlib
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.slot_lock import holder_sql
 
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
-_HOLDER = """
-    SELECT 'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-           || coalesce(', from ' || a.client_addr, '')
-    FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
-    WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-      AND l.classid = {first} AND l.objid = {second}
-"""
 
 
 def claim_slot(connection: ReplicationConnection, slot: str) -> None:
@@ -29,15 +22,14 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
     Raises:
         HeadraceError: SLOT_IN_USE, CONNECTION, DATABASE.
     """
-    key = zlib.crc32(slot.encode())
-    keys = f"{_READERS}, {key - 2**31}"
-    [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({keys})", slot=slot)
+    first, second = _READERS, zlib.crc32(slot.encode()) - 2**31
+    [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({first}, {second})", slot=slot)
     if taken != "t":
-        holders = connection.execute(_HOLDER.format(first=_READERS, second=(key - 2**31) % 2**32), slot=slot)
-        who = holders[0][0] if holders else "it has just ended"
+        holders = connection.execute(holder_sql(first, second), slot=slot)
         raise HeadraceError(
             Kind.SLOT_IN_USE,
-            f"another reader of Headrace has the slot {slot!r} ({who})",
+            f"another reader of Headrace has the slot {slot!r} "
+            f"({holders[0][2] if holders else 'which has just ended'})",
             "Stop it first, or give this one a slot of its own.",
         )
 

@@ -46,6 +46,8 @@ class IdentityFacts:
         identity_columns: what an old row carries now; all columns under full, none without a usable key.
         columns: all columns in table order.
         column_lists: for each publication with a column list on it, the listed columns.
+        owned: whether this role may alter the table.
+        generated: the columns that the server computes; before PostgreSQL 18 the log has none of them.
     """
 
     table: TableName
@@ -58,6 +60,8 @@ class IdentityFacts:
     not_null: frozenset[str]
     unique_indexes: tuple[UniqueIndex, ...]
     column_lists: tuple[tuple[str, frozenset[str]], ...] = ()
+    owned: bool = True
+    generated: frozenset[str] = frozenset()
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -136,6 +140,21 @@ def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceErro
     return None
 
 
+def identity_statements(change: IdentityChange) -> tuple[str, ...]:
+    """The SQL that makes the change: its index, where one is to be made, and the identity."""
+    altering = alter_identity(change.table, change.identity)
+    return (create_index(change), altering) if change.make else (altering,)
+
+
+def create_index(change: IdentityChange) -> str:
+    """The statement that makes the change's index and keeps no writer waiting."""
+    columns = ", ".join(identifier(column) for column in change.make)
+    return (
+        f"CREATE UNIQUE INDEX CONCURRENTLY {identifier(change.identity.index or '')} "
+        f"ON {quoted(change.table)} ({columns})"
+    )
+
+
 def alter_identity(table: TableName, identity: Identity) -> str:
     """The statement that sets a replica identity."""
     if identity.index is not None:
@@ -167,7 +186,7 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
 
 
 def _facts(row: tuple[Any, ...]) -> IdentityFacts:
-    root_schema, root, schema, name, kind, persistence, identity, columns, indexes, lists = row
+    root_schema, root, schema, name, kind, persistence, identity, owned, columns, indexes, lists = row
     usable = tuple(
         UniqueIndex(index, tuple(keys), primary) for index, keys, primary, _ in indexes if keys is not None
     )
@@ -175,7 +194,7 @@ def _facts(row: tuple[Any, ...]) -> IdentityFacts:
     current = _KINDS[identity]
     key: Iterable[str] = ()
     if current == "full":
-        key = (column for column, _ in columns)
+        key = (column for column, _, _ in columns)
     elif current == "default":
         key = next((index.columns for index in usable if index.primary), ())
     elif current == "index":
@@ -187,10 +206,12 @@ def _facts(row: tuple[Any, ...]) -> IdentityFacts:
         logged=persistence == "p",
         current=Identity(current, chosen if current == "index" else None),
         identity_columns=frozenset(key),
-        columns=tuple(column for column, _ in columns),
-        not_null=frozenset(column for column, not_null in columns if not_null),
+        columns=tuple(column for column, _, _ in columns),
+        not_null=frozenset(column for column, not_null, _ in columns if not_null),
         unique_indexes=usable,
         column_lists=tuple((publication, frozenset(listed)) for publication, listed in lists),
+        owned=owned,
+        generated=frozenset(column for column, _, generated in columns if generated),
     )
 
 
@@ -217,7 +238,9 @@ WITH RECURSIVE named AS (
 )
 SELECT rn.nspname::text, rc.relname::text, n.nspname::text, c.relname::text,
        c.relkind::text, c.relpersistence::text, c.relreplident::text,
-    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull) ORDER BY a.attnum), '[]')
+       pg_has_role(c.relowner, 'USAGE'),
+    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull, a.attgenerated <> '')
+                              ORDER BY a.attnum), '[]')
      FROM pg_attribute a
      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
     (SELECT coalesce(json_agg(json_build_array(ic.relname, (

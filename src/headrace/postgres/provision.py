@@ -1,7 +1,7 @@
 """What does a source need on the server before it can follow? The publication first, then the slot.
 
-For programs that use the source by itself; a deployment of documents plans its set-up as data instead
-(`headrace.postgres.setup`).
+For programs that use the source by itself; a deployment of documents plans its set-up from its schemas
+(`headrace.postgres.setup`). Here as there the alterations are data first.
 """
 
 from __future__ import annotations
@@ -9,34 +9,73 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.postgres.connection import Connection, connect, execute, place
-from headrace.postgres.publication import OWN_COMMENT, read_publication
-from headrace.postgres.quoting import identifier, literal, table
+from headrace.postgres.connection import Connection, connect, place
+from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
+from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
+from headrace.postgres.quoting import identifier
+from headrace.postgres.selection import Selections, completed, selection_problem
 from headrace.postgres.server import inspect_server, server_problems
-from headrace.postgres.session import database_error
-from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_problem
+from headrace.postgres.setup import (
+    add_tables,
+    addition,
+    create_publication,
+    slot_first,
+    unpublished,
+    unusable,
+)
+from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
+from headrace.postgres.steps import SetupPlan, execute_plan
 
 _READER_ENDS_WITHIN = 75.0
 _POLL_SECONDS = 0.1
 
 
-def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[TableName], create: bool) -> Lsn:
+def ensure_slot(
+    url: str,
+    *,
+    slot: str,
+    publication: str,
+    tables: Sequence[TableName],
+    create: bool,
+    selections: Selections | None = None,
+    failover: bool = False,
+) -> Lsn:
     """The position up to which `slot` is confirmed; slot and publication are created where missing.
+
+    Args:
+        url: the database.
+        slot: its name.
+        publication: its name.
+        tables: what must be published; a publication of our own is extended by them.
+        create: whether anything may be made.
+        selections: for tables that are added, which part of them is sent.
+        failover: whether a slot that is made is kept on standbys too (PostgreSQL 17 and later).
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
-            created; SLOT_IN_USE; SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONNECTION.
+            created; REPLICA_IDENTITY where publishing would make a table's writers fail; SLOT_IN_USE;
+            SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONFIG, BINDING, CONNECTION.
     """
     with connect(url) as connection:
         server = inspect_server(connection, url)
         for problem in server_problems(server):
             raise problem
-        if read_publication(connection, publication) is None:
-            _create_publication(connection, url, publication, tables, create=create)
+        existing = read_publication(connection, publication)
+        if existing is None and not (create and tables):
+            raise _no_publication(publication, url)
+        chosen = completed(connection, selections or {})
+        plan = plan_source(
+            read_identities(connection, tables),
+            tables,
+            publication=publication,
+            existing=existing,
+            slot=read_slot(connection, slot),
+            create=create,
+            selections=chosen,
+        )
+        execute_plan(plan, connection)
         facts = _unread_slot(connection, slot)
     if facts is not None:
         unfit = slot_problem(facts, server.database)
@@ -49,8 +88,76 @@ def ensure_slot(url: str, *, slot: str, publication: str, tables: Sequence[Table
             f"there is no replication slot {slot!r} at {place(url)}",
             "Set createSlot to true, or create it with pg_create_logical_replication_slot.",
         )
-    with create_slot(url, slot) as made:
+    with create_slot(url, slot, failover=failover) as made:
         return made.consistent_point
+
+
+def plan_source(
+    found: Sequence[IdentityFacts],
+    tables: Sequence[TableName],
+    *,
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+    create: bool,
+    selections: Selections,
+) -> SetupPlan:
+    """Plan the publication for a source that reads `tables`; nothing else is altered. Pure.
+
+    Args:
+        found: `read_identities` of the tables.
+        tables: what must be published.
+        publication: the publication's name.
+        existing: what `read_publication` says of it.
+        slot: what `read_slot` says; a living one makes it dangerous to add tables.
+        create: whether the publication may be made or extended.
+        selections: for tables that are added, which part of them is sent.
+    """
+    missing = unpublished(found, existing)
+    refused = list(unusable(found, dict.fromkeys(tables, ())))
+    if existing is None and slot is not None:
+        refused.append(slot_first(publication, slot))
+    if existing is not None and missing and not (create and existing.own):
+        sql = in_one_transaction(add_tables(publication, missing, slot, selections))
+        refused.append(
+            HeadraceError(
+                Kind.PUBLICATION,
+                f"the publication {identifier(publication)} does not publish {', '.join(map(str, missing))}",
+                f"Let its owner run: {sql} Or name another publication.",
+            )
+        )
+    for facts in found:
+        if facts.root in missing:
+            refused += _writers_would_fail(facts, selections)
+    made = () if existing is not None else (create_publication(publication),)
+    return SetupPlan((*made, *addition(missing, publication, slot, selections)), refused=tuple(refused))
+
+
+def _writers_would_fail(facts: IdentityFacts, selections: Selections) -> list[HeadraceError]:
+    problems = []
+    unwritable = facts.kind != "p" and not facts.writable_when_published
+    change = stronger_identity(facts, ()) if unwritable else None
+    if change is not None:
+        sql = "; ".join(identity_statements(change))
+        problems.append(
+            HeadraceError(
+                Kind.REPLICA_IDENTITY,
+                f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it "
+                "fails",
+                f"Give it a primary key, or run: {sql}",
+            )
+        )
+    chosen = selections.get(facts.root)
+    unfit = None if chosen is None else selection_problem(facts, chosen)
+    return problems if unfit is None else [*problems, unfit]
+
+
+def _no_publication(name: str, url: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.PUBLICATION,
+        f"there is no publication {name!r} at {place(url)}",
+        "Name the tables (option tables) so that it can be created, or create it.",
+    )
 
 
 def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
@@ -61,28 +168,6 @@ def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
     deadline = time.monotonic() + _READER_ENDS_WITHIN
     while (facts := read_slot(connection, slot)) is not None and facts.active_pid is not None:
         if time.monotonic() > deadline:
-            raise HeadraceError(
-                Kind.SLOT_IN_USE,
-                f"the replication slot {slot!r} is read by someone else (server process {facts.active_pid})",
-                "Stop that reader, or name a slot of its own for each.",
-            )
+            raise slot_in_use(facts) from None
         time.sleep(_POLL_SECONDS)
     return facts
-
-
-def _create_publication(
-    connection: Connection, url: str, name: str, tables: Sequence[TableName], *, create: bool
-) -> None:
-    if not create or not tables:
-        raise HeadraceError(
-            Kind.PUBLICATION,
-            f"there is no publication {name!r} at {place(url)}",
-            "Name the tables (option tables) so that it can be created, or create it.",
-        )
-    listed = ", ".join(table(one) for one in tables)
-    named = identifier(name)
-    try:
-        execute(connection, f"CREATE PUBLICATION {named} FOR TABLE {listed}")
-        execute(connection, f"COMMENT ON PUBLICATION {named} IS {literal(OWN_COMMENT)}")
-    except psycopg.Error as error:
-        raise database_error(error, url) from error

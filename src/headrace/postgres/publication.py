@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,11 +12,14 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
 
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace made; only such a one is dropped by a teardown."""
+OPERATIONS = ("insert", "update", "delete", "truncate")
+"""What must be published."""
 _LISTS_SINCE = 150000
 _MEMBERS = """
 SELECT n.nspname::text, c.relname::text
@@ -170,11 +173,10 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
     [(every, *operations, via_root, comment)] = rows
-    names = ("insert", "update", "delete", "truncate")
     return PublicationFacts(
         name=name,
         all_tables=every,
-        operations=frozenset(op for op, on in zip(names, operations, strict=True) if on),
+        operations=frozenset(op for op, on in zip(OPERATIONS, operations, strict=True) if on),
         via_root=via_root,
         tables={
             TableName(schema, table): PublishedTable(
@@ -202,63 +204,99 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
-def publication_problems(
-    facts: PublicationFacts, read: Mapping[TableName, frozenset[str]]
-) -> tuple[HeadraceError, ...]:
-    """Why this publication hides what the documents need; missing tables are no problem, they can be added.
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Something that a publication hides.
+
+    Attributes:
+        table: the table whose changes are hidden; None where it is all of them.
+        what: for people, behind "the publication … ".
+        remedy: the SQL that mends it, in one transaction.
+    """
+
+    table: TableName | None
+    what: str
+    remedy: tuple[str, ...]
+
+
+def publication_gaps(
+    facts: PublicationFacts,
+    read: Mapping[TableName, frozenset[str]],
+    roots: Mapping[TableName, TableName] | None = None,
+) -> tuple[Gap, ...]:
+    """What this publication hides of what the documents need; missing tables are no gap, they can be added.
 
     Args:
         facts: the publication.
         read: for each table (a leaf, where it is partitioned) the columns that must be in the stream.
+        roots: for each of them the table that the documents name.
     """
     named = identifier(facts.name)
     found = []
-    missing = [op for op in ("insert", "update", "delete", "truncate") if op not in facts.operations]
+    missing = [op for op in OPERATIONS if op not in facts.operations]
     if missing:
-        found.append(
-            HeadraceError(
-                Kind.PUBLICATION,
-                f"the publication {named} does not publish {', '.join(missing)}",
-                f"ALTER PUBLICATION {named} SET (publish = 'insert, update, delete, truncate'), "
-                "or name another publication.",
-            )
-        )
+        setting = f"ALTER PUBLICATION {named} SET (publish = {literal(', '.join(OPERATIONS))})"
+        found.append(Gap(None, f"does not publish {', '.join(missing)}", (setting,)))
     if facts.via_root:
-        found.append(
-            HeadraceError(
-                Kind.PUBLICATION,
-                f"the publication {named} has publish_via_partition_root on: a truncated partition would "
-                "not be seen",
-                f"ALTER PUBLICATION {named} SET (publish_via_partition_root = false), "
-                "or name another publication.",
-            )
-        )
+        setting = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = false)"
+        what = "has publish_via_partition_root on: a truncated partition would not be seen"
+        found.append(Gap(None, what, (setting,)))
     for table, columns in read.items():
-        found.extend(_hidden(named, table, facts.tables.get(table), columns))
+        root = (roots or {}).get(table, table)
+        published = facts.tables.get(table)
+        if published is not None:
+            found.extend(_hidden(facts, table, root, published, columns))
     return tuple(found)
 
 
+def publication_problems(
+    facts: PublicationFacts,
+    read: Mapping[TableName, frozenset[str]],
+    roots: Mapping[TableName, TableName] | None = None,
+) -> tuple[HeadraceError, ...]:
+    """`publication_gaps` as errors with their remedy."""
+    return tuple(
+        HeadraceError(
+            Kind.PUBLICATION,
+            f"the publication {identifier(facts.name)} {gap.what}",
+            f"Run: {in_one_transaction(gap.remedy)} Or name another publication.",
+        )
+        for gap in publication_gaps(facts, read, roots)
+    )
+
+
+def in_one_transaction(statements: Sequence[str]) -> str:
+    """The statements in one line that can be run as it is."""
+    joined = "; ".join(statements)
+    return f"{joined};" if len(statements) == 1 else f"BEGIN; {joined}; COMMIT;"
+
+
 def _hidden(
-    named: str, table: TableName, published: PublishedTable | None, columns: frozenset[str]
-) -> list[HeadraceError]:
-    remedy = f"Publish {table} without a column list and without WHERE, or name another publication."
-    if published is None:
-        return []
+    facts: PublicationFacts,
+    table: TableName,
+    root: TableName,
+    published: PublishedTable,
+    columns: frozenset[str],
+) -> list[Gap]:
+    listed = root if root in facts.members else table
+    remedy = _republished(facts.name, listed)
     found = []
     if published.row_filter:
-        found.append(
-            HeadraceError(
-                Kind.PUBLICATION, f"the publication {named} filters the rows of {table} (WHERE)", remedy
-            )
-        )
+        found.append(Gap(table, f"filters the rows of {table} (WHERE)", remedy))
     if published.columns is not None and not columns <= published.columns:
         hidden = ", ".join(sorted(columns - published.columns))
-        found.append(
-            HeadraceError(
-                Kind.PUBLICATION, f"the publication {named} hides columns of {table}: {hidden}", remedy
-            )
-        )
+        found.append(Gap(table, f"hides columns of {table}: {hidden}", remedy))
     return found
+
+
+def _republished(publication: str, table: TableName) -> tuple[str, ...]:
+    """The table as a whole, and nothing of an open transaction lost to a slot that lives (decision 2)."""
+    named, listed = identifier(publication), quoted(table)
+    return (
+        f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE",
+        f"ALTER PUBLICATION {named} DROP TABLE {listed}",
+        f"ALTER PUBLICATION {named} ADD TABLE {listed}",
+    )
 
 
 def _knows_lists(connection: Connection) -> bool:

@@ -18,12 +18,15 @@ from headrace.postgres.identity import (
     IdentityFacts,
     alter_identity,
     change_problem,
+    create_index,
+    identity_statements,
     needed_columns,
     stronger_identity,
 )
 from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, Record, publication_problems
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.selection import WHOLE, Selections, table_clause
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.steps import SetupPlan, Step, drop_index
 
@@ -53,21 +56,20 @@ def plan_setup(
         policy: whether replica identities are only checked, altered, or left as they are.
         managed: whether the publication may be made and extended; where not, its lacks are refusals.
     """
-    refused = _unusable(tables, required)
+    refused = unusable(tables, required)
     if existing is not None:
-        needed = {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
-        refused += publication_problems(existing, needed)
+        refused += publication_problems(existing, stream_columns(tables, required), roots_of(tables))
     elif slot is not None:
-        refused += (_slot_first(publication, slot),)
+        refused += (slot_first(publication, slot),)
     judged = _judge(tables, required, policy)
     record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
     identity_steps = _identity_steps(judged.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
     steps = identity_steps if policy == "auto" else ()
-    missing = _unpublished(tables, existing)
+    missing = unpublished(tables, existing)
     if managed:
-        made = () if existing is not None else (_create_publication(publication),)
-        steps = (*made, *steps, *_add_tables(missing, publication, slot))
+        made = () if existing is not None else (create_publication(publication),)
+        steps = (*made, *steps, *addition(missing, publication, slot))
     elif missing:
         refused += (_left_to_people(missing, publication, existing, slot),)
     warnings = judged.warnings
@@ -120,9 +122,7 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceE
         cause = (
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
-    statement = alter_identity(change.table, change.identity)
-    if change.make:
-        statement = f"{_create_index(change)}; {statement}"
+    statement = "; ".join(identity_statements(change))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"{cause}; its replica identity is {change.before.kind}",
@@ -130,9 +130,10 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceE
     )
 
 
-def _unusable(
+def unusable(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
 ) -> tuple[HeadraceError, ...]:
+    """Why tables cannot be followed at all: they are absent, or the log does not hold their changes."""
     present = {facts.root for facts in tables}
     absent = [
         HeadraceError(Kind.BINDING, f"there is no table {name}", "Correct the schema file.")
@@ -154,7 +155,8 @@ def _unusable(
     )
 
 
-def _slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
+def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
+    """A slot cannot be read with a publication that its history does not know."""
     return HeadraceError(
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
@@ -164,7 +166,8 @@ def _slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
     )
 
 
-def _create_publication(publication: str) -> Step:
+def create_publication(publication: str) -> Step:
+    """An empty publication of our own."""
     named = identifier(publication)
     return Step(
         (
@@ -207,18 +210,10 @@ def _made(change: IdentityChange) -> frozenset[TableName]:
     return frozenset({TableName(change.table.schema, change.identity.index)})
 
 
-def _create_index(change: IdentityChange) -> str:
-    columns = ", ".join(identifier(column) for column in change.make)
-    return (
-        f"CREATE UNIQUE INDEX CONCURRENTLY {identifier(change.identity.index or '')} "
-        f"ON {quoted(change.table)} ({columns})"
-    )
-
-
 def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
     return Step(
-        (*note, drop, _create_index(change)),
+        (*note, drop, create_index(change)),
         lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
         cost="one more index to keep, written with every change of its columns",
         undo=drop,
@@ -241,7 +236,20 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     )
 
 
-def _unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
+def stream_columns(
+    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
+) -> dict[TableName, frozenset[str]]:
+    """For each table that holds rows, the columns that its old rows in the log must carry."""
+    return {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
+
+
+def roots_of(tables: Sequence[IdentityFacts]) -> dict[TableName, TableName]:
+    """For each table that holds rows, the table that the documents name."""
+    return {facts.table: facts.root for facts in tables}
+
+
+def unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
+    """The tables that the publication does not carry, as the documents name them."""
     leaves: dict[TableName, set[TableName]] = {}
     for facts in tables:
         leaves.setdefault(facts.root, set()).add(facts.table)
@@ -252,20 +260,48 @@ def _unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | N
     )
 
 
-def _add_tables(missing: Sequence[TableName], publication: str, slot: SlotFacts | None) -> tuple[Step, ...]:
+def add_tables(
+    publication: str,
+    names: Sequence[TableName],
+    slot: SlotFacts | None,
+    selections: Selections | None = None,
+) -> tuple[str, ...]:
+    """The statements of one transaction that adds tables to the publication.
+
+    A living slot would lose what open transactions wrote before: the lock waits until they have ended.
+    """
+    chosen = selections or {}
+    listed = ", ".join(table_clause(name, chosen.get(name, WHOLE)) for name in names)
+    add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {listed}"
+    if slot is None:
+        return (add,)
+    return (f"LOCK TABLE {', '.join(map(quoted, names))} IN SHARE ROW EXCLUSIVE MODE", add)
+
+
+def addition(
+    missing: Sequence[TableName],
+    publication: str,
+    slot: SlotFacts | None,
+    selections: Selections | None = None,
+) -> tuple[Step, ...]:
+    """The step that adds tables, if any are missing."""
     if not missing:
         return ()
-    names = ", ".join(quoted(name) for name in missing)
-    add = f"ALTER PUBLICATION {identifier(publication)} ADD TABLE {names}"
-    undo = f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {names}"
-    why = f"changes of {', '.join(map(str, missing))} are to be read"
-    if slot is None:
-        lock = "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
-        return (Step((add,), lock, "their changes are decoded and sent", undo, why),)
-    # The slot would lose what open transactions wrote before: the lock waits until they have ended.
-    statements = (f"LOCK TABLE {names} IN SHARE ROW EXCLUSIVE MODE", add)
-    lock = "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
-    return (Step(statements, lock, "their changes are decoded and sent", undo, why),)
+    listed = ", ".join(quoted(name) for name in missing)
+    lock = (
+        "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
+        if slot is None
+        else "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
+    )
+    return (
+        Step(
+            add_tables(publication, missing, slot, selections),
+            lock,
+            cost="their changes are decoded and sent",
+            undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
+            why=f"changes of {', '.join(map(str, missing))} are to be read",
+        ),
+    )
 
 
 def _left_to_people(
@@ -279,7 +315,7 @@ def _left_to_people(
         sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_PUBLISHED});"
     else:
         cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
-        sql = " ".join(step.sql.replace("\n", " ") for step in _add_tables(missing, publication, slot))
+        sql = " ".join(step.sql.replace("\n", " ") for step in addition(missing, publication, slot))
     return HeadraceError(
         Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {sql}"
     )

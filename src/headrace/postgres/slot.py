@@ -1,13 +1,11 @@
-"""How far is the slot, is it ours to use, and how is it made, moved and dropped?"""
+"""How far is a slot, is it fit for use, and how is it made, moved and dropped?"""
 
 from __future__ import annotations
 
 import re
 import time
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,17 +21,38 @@ from headrace.postgres.room import with_limits
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
-_LOCK_CLASS = 0x48_52_41_43  # "HRAC": the first key of Headrace's advisory locks
 _POLL_SECONDS = 0.05
+_FAILOVER_SINCE = 170000
+_MOST_NAMED = 5
 
+# What only newer versions know is taken from the row as JSON, where it is absent before.
 _READ = """
-SELECT slot_name::text, plugin::text, slot_type, coalesce(database::text, ''), two_phase, temporary,
-       active_pid, (confirmed_flush_lsn - '0/0')::bigint, (restart_lsn - '0/0')::bigint,
-       wal_status, safe_wal_size,
+SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text, ''), s.two_phase,
+       s.temporary, s.active_pid, (s.confirmed_flush_lsn - '0/0')::bigint, (s.restart_lsn - '0/0')::bigint,
+       s.wal_status, s.safe_wal_size,
        (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint
-FROM pg_replication_slots WHERE slot_name = $1
+        - '0/0')::bigint,
+       j.row ->> 'invalidation_reason',
+       coalesce((j.row ->> 'failover')::boolean, false),
+       coalesce((j.row ->> 'synced')::boolean, false) AND pg_is_in_recovery(),
+       (j.row ->> 'inactive_since')::timestamptz,
+       'pid ' || s.active_pid
+           || coalesce(', ' || nullif(a.application_name, ''), '') || coalesce(' of ' || a.usename, '')
+           || coalesce(', from ' || host(a.client_addr), ''),
+       (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid)
+FROM pg_replication_slots s
+CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
+LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """
+_ONE = f"{_READ} WHERE s.slot_name = $1"
+_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
+
+_INVALIDATIONS = {
+    "wal_removed": "its log is removed (max_slot_wal_keep_size)",
+    "rows_removed": "rows of the catalog that it needs are removed",
+    "wal_level_insufficient": "wal_level was below logical on the primary",
+    "idle_timeout": "nobody read it for idle_replication_slot_timeout",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +65,13 @@ class SlotFacts:
         wal_status: reserved, extended, unreserved or lost.
         safe_wal_size: bytes until the slot may be lost; None without a limit.
         current: the end of the flushed log (on a standby: of the replayed).
+        invalidation: why the server has given the slot up (PostgreSQL 17 and later); None where it has not.
+        failover: whether standbys keep a copy of it (17 and later).
+        synced: whether it is a standby's copy, which nobody may read before a promotion.
+        inactive_since: since when nobody reads it (17 and later); None while somebody does.
+        reader: who reads it, for people; None where nobody does.
+        reader_lag: seconds between a flush of the log and its confirmation by the present reader, as the
+            server measures it; None where it has not measured lately.
     """
 
     name: str
@@ -60,6 +86,12 @@ class SlotFacts:
     wal_status: str | None
     safe_wal_size: int | None
     current: Lsn
+    invalidation: str | None = None
+    failover: bool = False
+    synced: bool = False
+    inactive_since: datetime | None = None
+    reader: str | None = None
+    reader_lag: float | None = None
 
     @property
     def lag(self) -> int:
@@ -74,7 +106,14 @@ class SlotFacts:
     @property
     def lost(self) -> bool:
         """Whether the server has removed log that the slot needs."""
-        return self.wal_status == "lost" or (self.kind == "logical" and self.restart is None)
+        gone = self.wal_status == "lost" or self.invalidation is not None
+        return gone or (self.kind == "logical" and self.restart is None)
+
+    @property
+    def why_lost(self) -> str:
+        """Why the server gave it up, for people."""
+        known = _INVALIDATIONS.get(self.invalidation or "", self.invalidation)
+        return known or f"wal_status is {self.wal_status!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,26 +157,38 @@ def check_slot_name(name: str) -> None:
         )
 
 
-def create_slot(url: str, name: str, *, time_limit: float = 60.0) -> ExportedSlot:
-    """Make a permanent logical slot with an exported snapshot.
+def create_slot(
+    url: str, name: str, *, time_limit: float = 60.0, temporary: bool = False, failover: bool = False
+) -> ExportedSlot:
+    """Make a logical slot with an exported snapshot.
 
     Creation waits for every transaction that has written and is still open, in any database of the
     server; after `time_limit` seconds it is cancelled, nothing is left, and the error names them.
 
+    Args:
+        url: the database.
+        name: of the slot.
+        time_limit: seconds.
+        temporary: the slot lives as long as the connection of the result, and only that may stream it.
+        failover: standbys keep a copy, so that it outlives a failover (PostgreSQL 17 and later).
+
     Raises:
-        HeadraceError: SLOT_WAIT (waited too long), CONFIG (the name is taken, or no name), NO_FREE_SLOT,
-            PRIVILEGE, WAL_LEVEL, CONNECTION.
+        HeadraceError: SLOT_WAIT (waited too long), CONFIG (the name is taken, or no name, or a temporary
+            slot for failover), SERVER_VERSION (failover), NO_FREE_SLOT, PRIVILEGE, WAL_LEVEL, CONNECTION.
     """
     check_slot_name(name)
+    if temporary and failover:
+        raise HeadraceError(
+            Kind.CONFIG, f"the temporary slot {name!r} cannot outlive a failover", "Choose one of the two."
+        )
     waits: list[str] = []
     try:
         replication = ReplicationConnection(url, f"headrace/{name}")
     except HeadraceError as error:
         raise with_limits(error, url) from error
     try:
-        # The form without parentheses is the one that PostgreSQL 14 to 18 all know.
         [(_, point, snapshot, _)] = replication.execute(
-            f"CREATE_REPLICATION_SLOT {identifier(name)} LOGICAL {PLUGIN} EXPORT_SNAPSHOT",
+            _creation(name, replication, temporary=temporary, failover=failover),
             slot=name,
             timeout=time_limit,
             on_timeout=lambda: waits.extend(_obstacles(url, replication.pid)),
@@ -154,14 +205,42 @@ def create_slot(url: str, name: str, *, time_limit: float = 60.0) -> ExportedSlo
         raise
 
 
+def _creation(name: str, replication: ReplicationConnection, *, temporary: bool, failover: bool) -> str:
+    """The command; the form without parentheses is the one that PostgreSQL 14 to 18 all know."""
+    command = (
+        f"CREATE_REPLICATION_SLOT {identifier(name)}{' TEMPORARY' if temporary else ''} LOGICAL {PLUGIN}"
+    )
+    if not failover:
+        return f"{command} EXPORT_SNAPSHOT"
+    [(version, text)] = replication.execute(
+        "SELECT current_setting('server_version_num'), current_setting('server_version')"
+    )
+    if int(version or 0) < _FAILOVER_SINCE:
+        raise HeadraceError(
+            Kind.SERVER_VERSION,
+            f"the slot {name!r} is to outlive a failover, and PostgreSQL {text} has no failover slots",
+            "Set failover = false, or use PostgreSQL 17 or later.",
+        )
+    return f"{command} (SNAPSHOT 'export', FAILOVER)"
+
+
 def read_slot(connection: Connection, name: str) -> SlotFacts | None:
     """The slot called `name`, or None.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    rows = _run(connection, _READ, name)
+    rows = _run(connection, _ONE, name)
     return SlotFacts(*rows[0]) if rows else None
+
+
+def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
+    """Every slot of the connection's database, by name.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    return tuple(SlotFacts(*row) for row in _run(connection, _ALL))
 
 
 def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
@@ -175,7 +254,14 @@ def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
     elif facts.two_phase:
         why = "has two_phase on: it would deliver prepared transactions before they are committed"
     elif facts.lost:
-        return slot_lost(name, f"wal_status is {facts.wal_status!r}")
+        return slot_lost(name, facts.why_lost)
+    elif facts.synced:
+        return HeadraceError(
+            Kind.CONFIG,
+            f"the replication slot {name!r} is this standby's copy of the primary's: nobody may read it "
+            "before a promotion",
+            "Read from the primary, or name a slot of this standby's own.",
+        )
     else:
         return None
     return HeadraceError(
@@ -190,7 +276,8 @@ def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bo
     for `patience` seconds.
 
     Raises:
-        HeadraceError: SLOT_IN_USE with the reader's pid, PRIVILEGE, CONNECTION, DATABASE.
+        HeadraceError: SLOT_IN_USE with the reader's pid, application and client; PRIVILEGE, CONNECTION,
+            DATABASE.
     """
     deadline = time.monotonic() + patience
     while True:
@@ -199,8 +286,11 @@ def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bo
         except HeadraceError as error:
             if error.kind is Kind.SLOT_UNKNOWN:
                 return False
-            if error.kind is not Kind.SLOT_IN_USE or time.monotonic() >= deadline:
+            if error.kind is not Kind.SLOT_IN_USE:
                 raise
+            if time.monotonic() >= deadline:
+                facts = read_slot(connection, name)
+                raise error if facts is None else slot_in_use(facts) from error
             time.sleep(_POLL_SECONDS)
         else:
             return True
@@ -221,43 +311,27 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
     return int(end)
 
 
-@contextmanager
-def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
-    """Keep a second Headrace away from `slot`, also while no stream is open.
-
-    The lock lives in the session of `connection`: it goes with it. Advisory locks belong to a database,
-    and so does a logical slot.
+def with_reader(error: HeadraceError, url: str, name: str) -> HeadraceError:
+    """The same error; where the slot is in use, with the reader's application and client beside its pid.
 
     Raises:
-        HeadraceError: SLOT_IN_USE with the pid of the session that holds it; CONNECTION, DATABASE.
+        HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
     """
-    keys = (_LOCK_CLASS, zlib.crc32(slot.encode()) - 2**31)
-    [(taken,)] = _run(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys, slot=slot)
-    if not taken:
-        raise HeadraceError(
-            Kind.SLOT_IN_USE,
-            f"another Headrace works with the slot {slot!r} ({_holder(connection, keys)})",
-            "Stop it first, or give this deployment a slot of its own.",
-        )
-    try:
-        yield
-    finally:
-        if not connection.closed:
-            with suppress(HeadraceError):  # a session that was lost has let go of it
-                _run(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *keys, slot=slot)
+    if error.kind is not Kind.SLOT_IN_USE:
+        return error
+    with connect(url, application_name="headrace look") as connection:
+        facts = read_slot(connection, name)
+    return error if facts is None or facts.reader is None else slot_in_use(facts)
 
 
-def _holder(connection: Connection, keys: tuple[int, int]) -> str:
-    sql = """
-        SELECT 'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-               || coalesce(', from ' || a.client_addr, '')
-        FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
-        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
-          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND l.classid = $1::bigint::oid AND l.objid = $2::bigint::oid
-    """
-    rows = _run(connection, sql, keys[0], keys[1] % 2**32)
-    return str(rows[0][0]) if rows else "which has just ended"
+def slot_in_use(facts: SlotFacts) -> HeadraceError:
+    """The error that names who else reads the slot."""
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {facts.name!r} is read by someone else "
+        f"({facts.reader or 'who has just ended'})",
+        "Stop that reader, or name a slot of its own for each.",
+    )
 
 
 def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> list[tuple[Any, ...]]:
@@ -269,15 +343,18 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
             error.sqlstate,
             "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error),
             place=f"{info.host}:{info.port}/{info.dbname}",
-            slot=slot or str(parameters[0]),
+            slot=slot or str(next(iter(parameters), "")),
             role=identifier(info.user),
         ) from error
 
 
 def _obstacles(url: str, pid: int) -> list[str]:
-    """Who keeps the server process `pid` waiting, oldest first, for people."""
+    """Who keeps the server process `pid` waiting, for people: what it waits for now, then the oldest."""
     sql = """
-        SELECT 'pid ' || a.pid || coalesce(' of ' || a.usename, '') || coalesce(' in ' || a.datname, '')
+        SELECT 'pid ' || a.pid || coalesce(', ' || nullif(a.application_name, ''), '')
+               || coalesce(' of ' || a.usename, '') || coalesce(' in ' || a.datname, '')
+               || coalesce(', from ' || host(a.client_addr), '')
+               || coalesce(', transaction ' || a.backend_xid, '')
                || coalesce(', open since ' || date_trunc('second', a.xact_start), '')
                || coalesce(', ' || a.state, '')
         FROM pg_stat_activity a
@@ -285,7 +362,8 @@ def _obstacles(url: str, pid: int) -> list[str]:
         ORDER BY a.pid = ANY (pg_blocking_pids($1)) DESC, a.xact_start
     """
     prepared = """
-        SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || database
+        SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || database || ', transaction '
+               || transaction || ', since ' || date_trunc('second', prepared)
         FROM pg_prepared_xacts ORDER BY prepared
     """
     standby = """
@@ -294,7 +372,9 @@ def _obstacles(url: str, pid: int) -> list[str]:
     """
     with connect(url, application_name="headrace look") as connection:
         asked = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
-        return [str(text) for rows in asked for (text,) in rows]
+        found = [str(text) for rows in asked for (text,) in rows]
+    more = len(found) - _MOST_NAMED
+    return [*found[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _query_of(connection: Connection, sql: str, pid: int) -> list[tuple[Any, ...]]:

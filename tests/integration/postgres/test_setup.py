@@ -11,8 +11,10 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
+from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
@@ -267,7 +269,74 @@ def test_a_publication_that_hides_is_refused(connection: Connection, clause: str
     execute(connection, "CREATE TABLE users (id int PRIMARY KEY, team int)")
     execute(connection, f'CREATE PUBLICATION "Pub ""A""" {clause}')
     refused = planned(connection, {USERS: ["team"]}, "auto").refused
-    assert any(error.kind is Kind.PUBLICATION and words in str(error) for error in refused), refused
+    [error] = [error for error in refused if error.kind is Kind.PUBLICATION and words in str(error)]
+    execute(connection, "ALTER TABLE users REPLICA IDENTITY FULL")
+    for statement in error.remedy.removeprefix("Run: ").partition(" Or name")[0].strip("; ").split("; "):
+        execute(connection, statement.strip())
+    assert planned(connection, {USERS: ["team"]}) == SetupPlan(()), "its remedy mends it"
+
+
+def test_a_publication_of_a_schema_carries_its_tables(connection: Connection) -> None:
+    if connection.info.server_version < 150000:
+        return
+    execute(connection, "CREATE TABLE users (id int PRIMARY KEY, team int)")
+    execute(connection, 'CREATE PUBLICATION "Pub ""A""" FOR TABLES IN SCHEMA public')
+    assert planned(connection, {USERS: ["id"]}) == SetupPlan(())
+    [report] = covered(connection, {USERS: ["team"]})
+    assert (report.published, report.missing, report.manageable) == (True, ("team",), True)
+    orders(connection, '"Id" int PRIMARY KEY, note text')
+    [elsewhere] = covered(connection, {ORDERS: ["Id"]})
+    assert not elsewhere.published
+    execute_plan(planned(connection, {USERS: ["id"], ORDERS: ["Id"]}), connection)
+    assert planned(connection, {USERS: ["id"], ORDERS: ["Id"]}).steps == ()
+
+
+def covered(
+    connection: Connection, required: dict[TableName, Sequence[str]], *, managed: bool = True
+) -> tuple[TableCoverage, ...]:
+    return coverage(
+        read_identities(connection, required),
+        required,
+        publication=PUBLICATION,
+        existing=read_publication(connection, PUBLICATION),
+        slot=None,
+        managed=managed,
+    )
+
+
+def test_coverage_says_what_is_missing_and_its_sql_mends_it(connection: Connection) -> None:
+    """Flusso's hole 13: a key that differs from the replica identity is not noticed."""
+    orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text NOT NULL UNIQUE')
+    execute(connection, f'ALTER TABLE {T} REPLICA IDENTITY USING INDEX "Order\'s ""x""_note_key"')
+    execute(connection, f"CREATE PUBLICATION {identifier(PUBLICATION)} WITH (publish = 'insert')")
+    [report] = covered(connection, {ORDERS: ["User id"]})
+    assert (report.required, report.covered) == (("Id", "User id"), ())
+    assert (report.missing, report.identity) == (("Id", "User id"), 'Order\'s "x"_note_key')
+    assert report.hidden == ("does not publish update, delete, truncate",)
+    assert (report.manageable, report.published) == (False, False)
+    for statement in report.remedy:
+        execute(connection, statement)
+    [report] = covered(connection, {ORDERS: ["User id"]})
+    assert report.complete
+    assert report.covered == ("Id", "User id")
+    assert 'old-key: "Id"[integer]:1 "User id"[integer]:7 note[text]:' in old_rows(connection, INSERT, UPDATE)
+
+
+def test_coverage_says_why_a_table_is_not_ours_to_mend(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
+    execute(connection, "CREATE TABLE users (id int PRIMARY KEY, team int)")
+    execute(connection, 'CREATE VIEW "V" AS SELECT 1 AS id')
+    execute(connection, "CREATE ROLE bare LOGIN PASSWORD 'pw'")
+    try:
+        with connect(as_user(url, "bare", "pw")) as bare:
+            [report] = covered(bare, {USERS: ["team"]}, managed=False)
+            assert report.why_not == "the table belongs to another role; manage_publication is false"
+    finally:
+        execute(connection, "DROP ROLE bare")
+    [report] = covered(connection, {TableName("public", "V"): []})
+    assert report.why_not == "a view's changes are not in the log"
+    assert not report.complete
 
 
 def test_an_identity_that_would_break_the_writers_of_another_publication_is_refused(

@@ -6,20 +6,25 @@ import threading
 import time
 from collections.abc import Callable
 
+import psycopg
 import pytest
 
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.claim import claim_slot
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
     advance_slot,
-    advisory_lock,
     create_slot,
     drop_slot,
+    list_slots,
     read_slot,
+    slot_in_use,
     slot_problem,
+    with_reader,
 )
+from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.testing.postgres import EmbeddedPostgres
 from integration.postgres.conftest import as_user
 
@@ -31,6 +36,7 @@ def database(connection: Connection) -> str:
 def test_the_exported_snapshot_sees_what_was_before_the_consistent_point(
     url: str, connection: Connection
 ) -> None:
+    """Flusso's hole 2, drasi's hole 1: a slot that is made after the snapshot loses what lies between."""
     execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
     execute(connection, "INSERT INTO t VALUES (1)")
     with create_slot(url, "s_export") as slot:
@@ -60,11 +66,33 @@ def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
     with connect(url, application_name="old one", autocommit=False) as writer:
         execute(writer, "INSERT INTO t VALUES (1)")
         pid = writer.info.backend_pid
-        with pytest.raises(HeadraceError, match=rf"pid {pid} of postgres in .*idle in transaction") as caught:
+        [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
+        expected = (
+            rf"pid {pid}, old one of postgres in .*, from 127.0.0.1, transaction {xid}, open since 20.*, "
+            "idle in transaction"
+        )
+        with pytest.raises(HeadraceError, match=expected) as caught:
             create_slot(url, "s_wait", time_limit=0.5)
         assert caught.value.kind is Kind.SLOT_WAIT
     time.sleep(0.3)
     assert read_slot(connection, "s_wait") is None
+
+
+def test_a_role_that_may_not_see_sessions_learns_whom_it_waits_for(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
+    """Managed services have no superuser; pid, application and transaction are for everyone."""
+    execute(connection, "CREATE ROLE bare LOGIN REPLICATION PASSWORD 'pw'")
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    try:
+        with connect(url, application_name="old one", autocommit=False) as writer:
+            execute(writer, "INSERT INTO t VALUES (1)")
+            [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
+            expected = rf"pid {writer.info.backend_pid}, old one of postgres in .*, transaction {xid}"
+            with pytest.raises(HeadraceError, match=expected):
+                create_slot(as_user(url, "bare", "pw"), "s_bare_wait", time_limit=0.5)
+    finally:
+        execute(connection, "DROP ROLE bare")
 
 
 def test_a_name_that_is_taken_and_a_name_that_is_none(url: str) -> None:
@@ -104,7 +132,7 @@ def test_dropping_waits_a_moment_for_the_reader(url: str, connection: Connection
     create_slot(url, "s_drop").close()
     stream = replication_connection(url)
     stream.start("s_drop", 0, ["p"])
-    with pytest.raises(HeadraceError, match=str(stream.pid)) as caught:
+    with pytest.raises(HeadraceError, match=rf"pid {stream.pid}, headrace of postgres, from 127") as caught:
         drop_slot(connection, "s_drop", patience=0.2)
     assert caught.value.kind is Kind.SLOT_IN_USE
     threading.Timer(0.3, stream.close).start()
@@ -170,6 +198,7 @@ def test_a_lost_slot_is_named_by_its_facts_and_by_the_stream(
         facts = read_slot(connection, "s_lost")
         assert facts is not None
         assert facts.lost
+        assert ("max_slot_wal_keep_size" in facts.why_lost) == (connection.info.server_version >= 170000)
         problem = slot_problem(facts, "postgres")
         assert problem is not None
         assert problem.kind is Kind.SLOT_LOST
@@ -195,3 +224,118 @@ def test_a_role_without_the_right_learns_the_grant_from_sql_functions(
     finally:
         execute(connection, "DROP ROLE bare")
     assert caught.value.kind is Kind.PRIVILEGE
+
+
+def test_the_lock_is_held_again_after_a_restart_of_the_server(
+    make_server: Callable[..., EmbeddedPostgres],
+) -> None:
+    """Its session dies with the server, and then a second Headrace could come in."""
+    server = make_server()
+    with SlotLock(server.url, "s") as lock:
+        server.stop("immediate")
+        with pytest.raises(HeadraceError) as caught:
+            lock.hold()
+        assert caught.value.kind is Kind.CONNECTION
+        server.start()
+        with connect(server.url) as other, advisory_lock(other, "s"):
+            pass
+        lock.hold()
+        with (
+            connect(server.url) as other,
+            pytest.raises(HeadraceError, match="headrace lock s") as caught,
+            advisory_lock(other, "s"),
+        ):
+            pass
+        assert caught.value.kind is Kind.SLOT_IN_USE
+        assert lock.lost_to() is None
+
+
+def test_a_lock_that_a_stranger_took_meanwhile_is_not_taken_from_him(
+    url: str, connection: Connection
+) -> None:
+    with SlotLock(url, "s") as lock:
+        ended = "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = $1"
+        assert execute(connection, ended, ("headrace lock s",)) == [(True,)]
+        with advisory_lock(connection, "s"):
+            stranger = lock.lost_to()
+            assert stranger is not None
+            assert f"pid {connection.info.backend_pid}" in str(stranger)
+        assert lock.lost_to() is None
+
+
+def test_an_own_session_that_was_cut_off_is_no_stranger(url: str, connection: Connection) -> None:
+    """The server may take minutes to notice that a network is gone; the lock must not wait for that."""
+    with SlotLock(url, "s") as lock:
+        assert lock._connection is not None
+        cut, lock._connection = lock._connection, None
+        assert lock.lost_to() is None
+        with pytest.raises(psycopg.OperationalError):
+            cut.execute(b"SELECT 1")
+
+
+def test_a_temporary_slot_is_streamed_by_its_own_connection_and_goes_with_it(
+    url: str, connection: Connection
+) -> None:
+    execute(connection, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(connection, "CREATE PUBLICATION p FOR TABLE t")
+    with create_slot(url, "s_temporary", temporary=True) as slot:
+        facts = read_slot(connection, "s_temporary")
+        assert facts is not None
+        assert facts.temporary
+        assert facts.reader is not None
+        assert f"pid {slot.connection.pid}, headrace s_temporary of postgres, from 127.0.0.1" == facts.reader
+        slot.connection.start("s_temporary", 0, ["p"])
+    deadline = time.monotonic() + 5
+    while read_slot(connection, "s_temporary") is not None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_failover_slot_where_the_server_has_them(url: str, connection: Connection) -> None:
+    if connection.info.server_version < 170000:
+        with pytest.raises(HeadraceError, match="17 or later") as caught:
+            create_slot(url, "s_failover", failover=True)
+        assert caught.value.kind is Kind.SERVER_VERSION
+        assert list_slots(connection) == ()
+        return
+    create_slot(url, "s_failover", failover=True).close()
+    [facts] = list_slots(connection)
+    assert (facts.name, facts.failover, facts.synced) == ("s_failover", True, False)
+    assert facts.inactive_since is not None
+    with pytest.raises(HeadraceError) as caught:
+        create_slot(url, "s_both", failover=True, temporary=True)
+    assert caught.value.kind is Kind.CONFIG
+
+
+def test_the_slots_of_the_database_are_listed_with_their_readers(
+    server: EmbeddedPostgres, url: str, connection: Connection
+) -> None:
+    create_slot(url, "s_one").close()
+    create_slot(url, "s_two").close()
+    create_slot(server.url, "s_elsewhere").close()
+    try:
+        with replication_connection(url, "someone's reader") as stream:
+            stream.start("s_two", 0, ["p"])
+            with replication_connection(url) as second:
+                with pytest.raises(HeadraceError) as caught:
+                    second.start("s_two", 0, ["p"])
+                assert "someone's reader" in str(with_reader(caught.value, url, "s_two"))
+            reader = f"pid {stream.pid}, someone's reader of postgres, from 127.0.0.1"
+            found = {facts.name: facts for facts in list_slots(connection)}
+    finally:
+        with connect(server.url) as elsewhere:
+            drop_slot(elsewhere, "s_elsewhere")
+    assert set(found) == {"s_one", "s_two"}
+    assert found["s_one"].reader is None
+    assert found["s_two"].reader == reader
+    assert str(slot_in_use(found["s_two"])).count("someone's reader") == 1
+
+
+def test_a_second_reader_of_headrace_is_told_who_the_first_is(url: str) -> None:
+    with replication_connection(url, "the first") as first, replication_connection(url) as second:
+        claim_slot(first, "s")
+        claim_slot(second, "another")
+        expected = f"pid {first.pid}, the first of postgres, from 127.0.0.1"
+        with pytest.raises(HeadraceError, match=expected) as caught:
+            claim_slot(second, "s")
+        assert caught.value.kind is Kind.SLOT_IN_USE

@@ -62,6 +62,7 @@ def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
 def test_what_does_not_belong_together_is_refused_with_the_way_out(
     server: ServerFacts, slot: SlotFacts | None, kind: Kind, words: str
 ) -> None:
+    """Drasi's hole 2: the server forwards to the slot's confirmed position, a silent gap."""
     with pytest.raises(HeadraceError, match=words) as refused:
         check_origin(STATE, server, slot)
     assert refused.value.kind is kind

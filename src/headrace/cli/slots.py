@@ -1,0 +1,204 @@
+"""`headrace slots` and `headrace lag`: who keeps the log of the server, and how far behind are they?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.config import load_deployment, resolve_database
+from headrace.errors import HeadraceError, Kind
+from headrace.model import format_lsn
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.slot import (
+    SlotFacts,
+    check_slot_name,
+    drop_slot,
+    list_slots,
+    read_slot,
+    slot_in_use,
+)
+from headrace.postgres.slot_lock import advisory_lock
+
+_UNIT = 1024
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MINUTE, _HOUR = 60, 3600
+
+
+def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+    """Print every slot of the deployment's database.
+
+    Raises:
+        HeadraceError: CONFIG, CONNECTION, AUTHENTICATION, DATABASE.
+    """
+    with _opened(config, environ, slot) as (connection, own):
+        found = list_slots(connection)
+    if as_json:
+        terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
+    elif not found:
+        terminal.say("no slot belongs to this database")
+    else:
+        head = ("slot", "ours", "plugin", "read by", "behind", "late", "keeps", "until lost", "state")
+        terminal.table(head, [_row(facts, own) for facts in found], right=(4, 5, 6, 7))
+
+
+def drop_named(
+    config: Path, environ: Mapping[str, str], name: str | None, slot: str | None, *, yes: bool
+) -> bool:
+    """Drop one slot of the deployment's database, after a question.
+
+    Raises:
+        HeadraceError: USAGE without a name; SLOT_UNKNOWN; SLOT_IN_USE with the reader, or the Headrace, that
+            has it; PRIVILEGE, CONFIG, CONNECTION, DATABASE.
+    """
+    if name is None:
+        raise HeadraceError(
+            Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
+        )
+    with _opened(config, environ, slot) as (connection, own), advisory_lock(connection, name):
+        facts = _known(connection, name)
+        if facts.reader is not None:
+            raise slot_in_use(facts)
+        terminal.say(f"{facts.name}: {_meaning(facts, own)}")
+        if not terminal.agreed(f"Drop the slot {facts.name}?", yes=yes):
+            return False
+        drop_slot(connection, facts.name)
+    terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
+    return True
+
+
+def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+    """Print how far the deployment's slot is behind.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN where there is no slot, and so no lag; SLOT_LOST; CONFIG, CONNECTION,
+            AUTHENTICATION, DATABASE.
+    """
+    with _opened(config, environ, slot) as (connection, own):
+        facts = read_slot(connection, own)
+        if as_json:
+            found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
+            terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
+        facts = facts or _known(connection, own)
+    if facts.lost:
+        raise HeadraceError(
+            Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", "Tear down and seed again."
+        )
+    if not as_json:
+        by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
+        late = seconds_behind(facts, datetime.now(UTC))
+        terminal.out.print(
+            f"{own}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
+            f"the server keeps {size(facts.retained)} of log for it; {by}",
+            markup=False,
+        )
+
+
+_KEYS = ("bytes", "seconds", "retained_bytes", "confirmed", "current", "wal_status", "safe_bytes", "reader")
+
+
+def slot_data(facts: SlotFacts, own: str) -> dict[str, object]:
+    """A slot as JSON has it; sizes in bytes, times in seconds, null where something is unknown."""
+    return {
+        "slot": facts.name,
+        "ours": facts.name == own,
+        "plugin": facts.plugin,
+        "temporary": facts.temporary,
+        "failover": facts.failover,
+        "reader": facts.reader,
+        "bytes": None if facts.lost else facts.lag,
+        "seconds": seconds_behind(facts, datetime.now(UTC)),
+        "retained_bytes": facts.retained,
+        "safe_bytes": facts.safe_wal_size,
+        "wal_status": facts.wal_status,
+        "lost": facts.why_lost if facts.lost else None,
+        "confirmed": None if facts.confirmed_flush is None else format_lsn(facts.confirmed_flush),
+        "current": format_lsn(facts.current),
+    }
+
+
+def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
+    """How late the slot is; at least 0, None where nobody knows.
+
+    With a reader it is what the server measures between flushing the log and the reader's confirmation.
+    Without one it is the time since the last reader left (PostgreSQL 17 and later): at least so late is
+    whatever came since then.
+    """
+    if facts.lost or facts.confirmed_flush is None:
+        return None
+    if facts.lag == 0:
+        return 0.0
+    if facts.reader is not None:
+        return None if facts.reader_lag is None else max(0.0, facts.reader_lag)
+    if facts.inactive_since is None:
+        return None
+    return max(0.0, (now - facts.inactive_since).total_seconds())
+
+
+def size(count: int) -> str:
+    """Bytes for people, in the units of PostgreSQL (1 kB is 1024 B)."""
+    value, unit = float(count), 0
+    while value >= _UNIT and unit < len(_UNITS) - 1:
+        value, unit = value / _UNIT, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
+    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
+
+
+@contextmanager
+def _opened(config: Path, environ: Mapping[str, str], slot: str | None) -> Iterator[tuple[Connection, str]]:
+    """The database of a deployment file, and the name of the deployment's slot; no cluster is needed."""
+    if slot is not None:
+        check_slot_name(slot)
+    deployment = load_deployment(config, environ)
+    url = resolve_database(deployment).reveal()
+    with connect(url, application_name="headrace slots") as connection:
+        yield connection, slot or deployment.source.slot
+
+
+def _known(connection: Connection, name: str) -> SlotFacts:
+    names = {facts.name: facts for facts in list_slots(connection)}
+    if name in names:
+        return names[name]
+    others = f"its slots: {', '.join(names)}" if names else "it has no slots"
+    raise HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"the database {connection.info.dbname!r} has no replication slot {name!r} ({others})",
+        "Correct the name; `headrace run` makes the deployment's own.",
+    )
+
+
+def _meaning(facts: SlotFacts, own: str) -> str:
+    """What dropping it would mean."""
+    keeps = f"keeps {size(facts.retained)} of log"
+    if facts.name == own:
+        return f"{keeps}; it is this deployment's: without it the documents must be seeded again"
+    return f"{keeps}; it is not this deployment's: whoever reads it ({facts.plugin}) loses its changes"
+
+
+def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
+    late = seconds_behind(facts, datetime.now(UTC))
+    state = [f"lost: {facts.why_lost}" if facts.lost else (facts.wal_status or "")]
+    kinds = {"temporary": facts.temporary, "failover": facts.failover, "standby's copy": facts.synced}
+    state.extend(name for name, holds in kinds.items() if holds)
+    return (
+        facts.name,
+        "yes" if facts.name == own else "",
+        facts.plugin or facts.kind,
+        facts.reader or "nobody",
+        "" if facts.lost else size(facts.lag),
+        "" if late is None else duration(late),
+        size(facts.retained),
+        "no limit" if facts.safe_wal_size is None else size(max(0, facts.safe_wal_size)),
+        ", ".join(state),
+    )

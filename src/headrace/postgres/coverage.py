@@ -1,0 +1,123 @@
+"""Does the log carry of each table what the documents need, and if not, who can mend it and how? Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.model import TableName
+from headrace.postgres.identity import (
+    IdentityFacts,
+    change_problem,
+    identity_statements,
+    needed_columns,
+    stronger_identity,
+)
+from headrace.postgres.publication import PublicationFacts, publication_gaps
+from headrace.postgres.setup import add_tables, roots_of, stream_columns, unpublished
+from headrace.postgres.slot import SlotFacts
+
+
+@dataclass(frozen=True, slots=True)
+class TableCoverage:
+    """One table that holds rows (a leaf, where `root` is partitioned).
+
+    Attributes:
+        root: the table that the documents name.
+        required: the columns that an old row in the log must carry; the key is always among them.
+        covered: those of them that it carries.
+        missing: those that it does not.
+        identity: the replica identity now: default, nothing, full, or the index's name.
+        published: whether the publication carries the table's changes.
+        hidden: what the publication hides of them, for people.
+        manageable: whether Headrace itself may mend all of it.
+        why_not: the reason, where it may not.
+        remedy: SQL that mends it; each statement by itself unless it begins a transaction.
+    """
+
+    table: TableName
+    root: TableName
+    required: tuple[str, ...]
+    covered: tuple[str, ...]
+    missing: tuple[str, ...]
+    identity: str
+    published: bool
+    hidden: tuple[str, ...] = ()
+    manageable: bool = True
+    why_not: str = ""
+    remedy: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is to be mended."""
+        return not self.remedy and not self.why_not
+
+
+def coverage(
+    tables: Sequence[IdentityFacts],
+    required: Mapping[TableName, Sequence[str]],
+    *,
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+    managed: bool = True,
+) -> tuple[TableCoverage, ...]:
+    """The report of every table; arguments as of `headrace.postgres.setup.plan_setup`."""
+    absent = frozenset(unpublished(tables, existing))
+    read, roots = stream_columns(tables, required), roots_of(tables)
+    gaps = () if existing is None else publication_gaps(existing, read, roots)
+    found = []
+    for facts in tables:
+        mine = [gap for gap in gaps if gap.table in (None, facts.table)]
+        reasons, remedy = _identity(facts, required.get(facts.root, ()))
+        if facts.root in absent:
+            remedy += add_tables(publication, (facts.root,), slot)
+            if not managed:
+                reasons.append("manage_publication is false")
+        for gap in mine:
+            remedy += gap.remedy
+            reasons.append("the publication is not altered, only extended")
+        needed = needed_columns(facts, required.get(facts.root, ()))
+        carried = facts.identity_columns - facts.generated
+        found.append(
+            TableCoverage(
+                table=facts.table,
+                root=facts.root,
+                required=tuple(sorted(needed)),
+                covered=tuple(sorted(needed & carried)),
+                missing=tuple(sorted(needed - carried)),
+                identity=facts.current.index or facts.current.kind,
+                published=facts.root not in absent,
+                hidden=tuple(gap.what for gap in mine),
+                manageable=not reasons,
+                why_not="; ".join(dict.fromkeys(reasons)),
+                remedy=remedy,
+            )
+        )
+    return tuple(found)
+
+
+def _identity(facts: IdentityFacts, required: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
+    """Why Headrace could not alter what is missing, and the SQL for it."""
+    if facts.kind in _NO_LOG or not facts.logged:
+        return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], ()
+    computed = facts.generated & frozenset(required)
+    if computed:
+        return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], ()
+    change = None if facts.kind == "p" else stronger_identity(facts, required)
+    if change is None:
+        return [], ()
+    reasons = []
+    if not facts.owned:
+        reasons.append("the table belongs to another role")
+    problem = change_problem(facts, change)
+    if problem is not None:
+        reasons.append(problem.cause)
+    return reasons, identity_statements(change)
+
+
+_NO_LOG = {
+    "v": "a view's changes are not in the log",
+    "m": "a materialised view's changes are not in the log",
+    "f": "a foreign table's changes are not in the log",
+}

@@ -1,0 +1,147 @@
+"""Which columns and rows of a table does one of our own publications send, where somebody asked for a part?
+
+A narrow publication saves decoding and sending. It also reaches into the application: a list or a filter that
+does not fit the replica identity makes every UPDATE and DELETE of the table fail, so it is refused before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.identity import IdentityFacts
+from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import database_error
+
+_SINCE = 150000
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A part of a table.
+
+    Attributes:
+        columns: the columns that are sent; None: all, also future ones.
+        rows: an SQL condition over the table's columns; None: every row. It is SQL of the person who runs
+            this, never of the data.
+        row_columns: the columns that `rows` reads, as `row_columns` finds them.
+    """
+
+    columns: frozenset[str] | None = None
+    rows: str | None = None
+    row_columns: frozenset[str] = frozenset()
+
+
+Selections = Mapping[TableName, Selection]
+
+WHOLE = Selection()
+
+
+def table_clause(table: TableName, selection: Selection = WHOLE) -> str:
+    """The table as a member of a publication, as SQL."""
+    listed = ", ".join(identifier(column) for column in sorted(selection.columns or ()))
+    columns = f" ({listed})" if selection.columns is not None else ""
+    rows = f" WHERE ({selection.rows})" if selection.rows is not None else ""
+    return f"{quoted(table)}{columns}{rows}"
+
+
+def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceError | None:
+    """Why writers of the table would fail, or needed columns be missing; None where all is well."""
+    absent = (selection.columns or frozenset()) - frozenset(facts.columns)
+    if absent:
+        return HeadraceError(
+            Kind.CONFIG, f"{facts.table} has no column {', '.join(sorted(absent))}", "Correct the columns."
+        )
+    if facts.root != facts.table or facts.kind == "p":
+        return HeadraceError(
+            Kind.CONFIG,
+            f"{facts.root} is partitioned, and a part of such a table cannot be published by its leaves",
+            "Ask for all of it.",
+        )
+    if selection.columns is not None and facts.current.kind == "full":
+        return _refused(
+            facts,
+            "has replica identity FULL, and with a list of columns its writers would fail",
+            "all columns",
+        )
+    hidden = frozenset() if selection.columns is None else facts.identity_columns - selection.columns
+    if hidden:
+        named = ", ".join(sorted(hidden))
+        return _refused(
+            facts,
+            f"is identified by {named}: without them its writers would fail",
+            f"the columns {named} too",
+        )
+    unknown = selection.row_columns - facts.identity_columns
+    if unknown:
+        named = ", ".join(sorted(unknown))
+        return _refused(
+            facts,
+            f"is to be filtered by {named}, which its replica identity does not hold: its writers would fail",
+            f"other rows, or give it an identity with {named}",
+        )
+    return None
+
+
+def completed(connection: Connection, selections: Selections) -> Selections:
+    """The selections with the columns that their conditions read.
+
+    Raises:
+        HeadraceError: SERVER_VERSION before 15; as `row_columns`.
+    """
+    found = {}
+    for table, one in selections.items():
+        _check_version(connection, table)
+        read = frozenset() if one.rows is None else row_columns(connection, table, one.rows)
+        found[table] = replace(one, row_columns=read)
+    return found
+
+
+def _check_version(connection: Connection, table: TableName) -> None:
+    if connection.info.server_version < _SINCE:
+        raise HeadraceError(
+            Kind.SERVER_VERSION,
+            f"{table} is to be published in part, which PostgreSQL can from version 15 on",
+            "Ask for the whole table.",
+        )
+
+
+def row_columns(connection: Connection, table: TableName, rows: str) -> frozenset[str]:
+    """The columns that a condition reads, as PostgreSQL itself understands it; nothing stays behind.
+
+    Raises:
+        HeadraceError: CONFIG, with the server's words, for what no publication may filter by; PRIVILEGE,
+            CONNECTION, DATABASE.
+    """
+    name = f"headrace_look_{secrets.token_hex(8)}"
+    sql = """
+        SELECT a.attname::text
+        FROM pg_publication_rel r
+        JOIN pg_publication p ON p.oid = r.prpubid AND p.pubname = $1
+        JOIN pg_depend d ON d.classid = 'pg_publication_rel'::regclass AND d.objid = r.oid
+             AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.prrelid AND d.refobjsubid > 0
+        JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
+    """
+    try:
+        with connection.transaction(force_rollback=True):
+            clause = table_clause(table, Selection(rows=rows))
+            execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
+            return frozenset(column for (column,) in execute(connection, sql, (name,)))
+    except psycopg.Error as error:
+        if (error.sqlstate or "").startswith(("42501", "08", "57")):
+            raise database_error(error, connection.info.dsn) from error
+        said = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
+        raise HeadraceError(
+            Kind.CONFIG, f"the rows of {table} cannot be chosen by {rows!r}: {said}", "Correct the condition."
+        ) from error
+
+
+def _refused(facts: IdentityFacts, why: str, instead: str) -> HeadraceError:
+    return HeadraceError(Kind.REPLICA_IDENTITY, f"the table {facts.table} {why}", f"Ask for {instead}.")

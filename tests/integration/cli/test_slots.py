@@ -1,0 +1,134 @@
+"""`headrace slots`, `headrace lag` and the coverage that `headrace check` reports, as a user types them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.slot import create_slot, drop_slot, list_slots
+from headrace.postgres.slot_lock import advisory_lock
+from integration.cli.command_line import PETS, SCHEMA, Deployment
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def followed(people: Deployment) -> Iterator[Deployment]:
+    """A deployment with a slot of its own, a stranger's beside it, and some log behind both."""
+    stranger = f"stranger_{next(_numbers)}"
+    with connect(people.url) as connection:
+        execute(connection, f'CREATE PUBLICATION "{people.name}"')
+        create_slot(people.url, people.name).close()
+        execute(connection, "SELECT pg_create_logical_replication_slot($1, 'test_decoding')", (stranger,))
+        execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
+        yield people
+        for facts in list_slots(connection):
+            drop_slot(connection, facts.name)
+
+
+def stranger_of(deployment: Deployment) -> str:
+    found = json.loads(deployment.type("slots", "--format", "json").out)
+    [name] = [one["slot"] for one in found if not one["ours"]]
+    return str(name)
+
+
+def test_slots_are_listed_with_their_readers_and_what_they_keep(followed: Deployment) -> None:
+    stranger = stranger_of(followed)
+    with replication_connection(followed.url, "someone else") as stream:
+        stream.start(followed.name, 0, [followed.name])
+        pid, told = stream.pid, followed.type("slots")
+        own = json.loads(followed.type("slots", "--format", "json").out)[0]
+    assert told.code == 0
+    lines = told.out.splitlines()
+    assert len(lines) == 3, "a head and one line for each slot, also on a pipe"
+    reader = rf"pid {pid}, someone else of postgres, from 127\.0\.0\.1"
+    assert re.search(rf"^{followed.name} +yes +pgoutput +{reader} .* kB .*reserved", lines[1])
+    assert re.search(rf"^{stranger} +test_decoding +nobody .*no limit", lines[2])
+    assert (own["slot"], own["ours"], own["lost"]) == (followed.name, True, None)
+    assert own["bytes"] > 0
+    assert own["retained_bytes"] >= own["bytes"]
+
+
+def test_the_lag_is_told_in_bytes_and_seconds(followed: Deployment) -> None:
+    told = followed.type("lag")
+    assert told.code == 0
+    assert re.search(rf"^{followed.name}: [\d.]+ kB behind.*keeps [\d.]+ kB.*nobody reads it", told.out)
+    found = json.loads(followed.type("lag", "--format", "json").out)
+    assert found["bytes"] > 0
+    with connect(followed.url) as connection:
+        if connection.info.server_version >= 170000:
+            assert 0 < found["seconds"] < 100
+        execute(
+            connection, "SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())", (followed.name,)
+        )
+    found = json.loads(followed.type("lag", HEADRACE_FORMAT="json").out)
+    assert found["bytes"] >= 0
+
+
+def test_without_a_slot_there_is_no_lag(people: Deployment) -> None:
+    told = people.type("lag", "--format", "json")
+    assert people.name in told.refused(1, "SLOT_UNKNOWN")
+    found = json.loads(told.out)
+    assert (found["slot"], found["bytes"], found["seconds"]) == (people.name, None, None)
+
+
+def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deployment) -> None:
+    stranger = stranger_of(followed)
+    assert followed.type("slots", "drop").refused(2, "USAGE")
+    assert stranger in followed.type("slots", "drop", "strangr", "--yes").refused(1, "SLOT_UNKNOWN")
+    told = followed.type("slots", "drop", stranger, answer="no\n")
+    assert told.code == 1
+    assert "not this deployment's" in told.err
+    assert stranger_of(followed) == stranger
+    assert followed.type("slots", "drop", stranger, HEADRACE_YES="1").code == 0
+    told = followed.type("slots", "drop", followed.name, "--yes")
+    assert told.code == 0
+    assert "seeded again" in told.err
+    assert followed.left_in_database() == [f"publication {followed.name}"]
+
+
+def test_a_slot_that_is_read_is_not_dropped_and_its_reader_is_named(followed: Deployment) -> None:
+    with replication_connection(followed.url, "someone else") as stream:
+        stream.start(followed.name, 0, [followed.name])
+        text = followed.type("slots", "drop", followed.name, "--yes").refused(1, "SLOT_IN_USE")
+        assert f"pid {stream.pid}, someone else of postgres, from 127.0.0.1" in text
+    with connect(followed.url) as connection, advisory_lock(connection, followed.name):
+        text = followed.type("slots", "drop", followed.name, "--yes").refused(1, "SLOT_IN_USE")
+        assert f"pid {connection.info.backend_pid}" in text
+
+
+def test_check_reports_what_each_table_must_carry_carries_and_lacks(followed: Deployment) -> None:
+    followed.schema = SCHEMA + PETS
+    followed.write()
+    with connect(followed.url) as connection:
+        found = json.loads(followed.type("check", "--format", "json").out)
+        pets = next(one for one in found["coverage"] if one["table"] == "pets")
+        assert (pets["required"], pets["covered"]) == (["id", "person_id"], ["id"])
+        assert (pets["missing"], pets["identity"], pets["published"]) == (["person_id"], "default", False)
+        assert (pets["manageable"], pets["complete"]) == (True, False)
+        for one in found["coverage"]:
+            for statement in one["remedy"][:-2]:
+                execute(connection, statement)
+            with connection.transaction():
+                for statement in one["remedy"][-2:]:
+                    execute(connection, statement)
+    assert any("max_slot_wal_keep_size is -1" in text for text in found["warnings"])
+    with replication_connection(followed.url, "someone else") as stream:
+        stream.start(followed.name, 0, [followed.name])
+        told = followed.type("check")
+    assert re.search(r"^pets +id, person_id +complete$", told.out, re.MULTILINE)
+    assert "someone else of postgres, from 127.0.0.1" in told.err
+    assert [kind for kind, _ in told.errors] == ["SINK_UNREACHABLE"]
+
+
+def test_a_failover_slot_is_asked_for_in_the_file(people: Deployment, tmp_path: Path) -> None:
+    people.source += "\nfailover = 1"
+    people.write()
+    assert "failover" in people.type("check", "--offline").refused(2, "CONFIG")

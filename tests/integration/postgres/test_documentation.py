@@ -1,0 +1,45 @@
+"""The SQL of docs/postgres.md runs as it is written, in its order, on a server of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.postgres.connection import connect, execute
+from headrace.testing.postgres import EmbeddedPostgres
+
+PAGE = Path(__file__).parents[3] / "docs/postgres.md"
+BEFORE = """
+CREATE TABLE orders (id bigint PRIMARY KEY);
+CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint NOT NULL);
+CREATE TABLE events (id bigint, at date NOT NULL) PARTITION BY RANGE (at);
+CREATE PUBLICATION headrace FOR TABLE orders;
+CREATE ROLE rds_replication
+"""
+
+
+def blocks() -> list[str]:
+    """The SQL blocks, indented ones too."""
+    found = re.findall(r"^( *)```sql\n(.*?)^ *```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
+
+
+def test_every_block_of_sql_runs(make_server: Callable[..., EmbeddedPostgres]) -> None:
+    server = make_server()
+    ran = 0
+    with connect(server.url) as connection:
+        for statement in BEFORE.split(";"):
+            execute(connection, statement)
+        for block in blocks():
+            since = re.match(r"-- PostgreSQL (\d+) and later\n", block)
+            if since and connection.info.server_version < int(since[1]) * 10000:
+                continue
+            for statement in block.strip().rstrip(";").split(";"):
+                execute(connection, statement)
+                ran += 1
+        assert ran > 20
+        assert execute(connection, "SELECT tablename FROM pg_publication_tables ORDER BY 1") == [
+            ("order_items",),
+            ("orders",),
+        ]

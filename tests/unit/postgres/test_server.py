@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.server import OLDEST, ServerFacts, check_version, server_problems
+
+SERVER = ServerFacts(
+    version=180006,
+    version_text="18.6",
+    wal_level="logical",
+    in_recovery=False,
+    system_identifier=7,
+    timeline=1,
+    database_oid=5,
+    database="shop",
+    current_lsn=300,
+    max_slots=10,
+    used_slots=1,
+    max_walsenders=10,
+    used_walsenders=1,
+    max_slot_wal_keep_size=None,
+)
+
+
+@pytest.mark.parametrize(("version", "name"), [(130014, "13"), (120022, "12"), (90624, "9.6")])
+def test_a_server_before_14_is_refused_by_its_name(version: int, name: str) -> None:
+    with pytest.raises(HeadraceError, match=f"PostgreSQL {name}.*14 and later") as refused:
+        check_version(version)
+    assert refused.value.kind is Kind.SERVER_VERSION
+
+
+@pytest.mark.parametrize("version", [OLDEST, 150018, 160014, 180006])
+def test_14_and_later_are_read(version: int) -> None:
+    check_version(version)
+    assert server_problems(replace(SERVER, version=version)) == ()
+
+
+def test_a_standby_is_a_source_from_16_on() -> None:
+    assert server_problems(replace(SERVER, version=160000, in_recovery=True)) == ()
+    [problem] = server_problems(replace(SERVER, version=150018, in_recovery=True))
+    assert problem.kind is Kind.SERVER_VERSION
+    assert "15 decodes on a primary only" in problem.cause
