@@ -299,7 +299,7 @@ def test_full_makes_the_writers_of_a_column_list_fail_and_we_refuse_it(source: S
     assert "writers would fail" in str(problem)
     source.sql("ALTER TABLE t REPLICA IDENTITY FULL")
     for statement in ("UPDATE t SET n = 3", "DELETE FROM t"):
-        with pytest.raises(psycopg.Error, match="[Rr]eplica identity"):
+        with pytest.raises(psycopg.Error, match=r"[Rr]eplica identity"):
             source.sql(statement)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 from headrace.model import Lsn
 from headrace.pgoutput import (
@@ -91,7 +92,7 @@ class Wire:
         self._connection.start(source.slot, lsn, publications or (source.publication,))
         self.keepalives: list[Keepalive] = []
 
-    def __enter__(self) -> Wire:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
