@@ -34,7 +34,7 @@ class Kept(Enum):
 
 
 KEPT: Final = Kept.KEPT
-Values = dict[str, "str | None | Kept"]
+Values = dict[str, "str | Kept | None"]
 
 
 @dataclass(frozen=True)
