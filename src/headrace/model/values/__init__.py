@@ -1,0 +1,6 @@
+"""How does the text that PostgreSQL prints become a typed value, and its JSON?"""
+
+from headrace.model.values.conversion import Converted
+from headrace.model.values.convert import convert, convert_all
+
+__all__ = ["Converted", "convert", "convert_all"]

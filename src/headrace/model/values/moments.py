@@ -1,0 +1,87 @@
+"""How do dates and timestamps, as PostgreSQL prints them, become Arrow's?
+
+Arrow reads what lies in the years 1 to 9999; the rest (BC, later years, the infinities) is read here. The
+calendar is the Gregorian one throughout, as in PostgreSQL, Arrow and Spark.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.values.conversion import Converted, unreadable
+
+_REGULAR = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?([+-]\d\d(:\d\d)?)?)?$"
+_MOMENT = re.compile(
+    r"(\d{4,7})-(\d\d)-(\d\d)"
+    r"(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?"
+    r"(?:([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?)?"
+    r"( BC)?",
+    re.ASCII,
+)
+_DAY = 86_400_000_000  # µs
+
+
+def dates(texts: pa.StringArray) -> Converted:
+    """`date` as days since 1970; the infinities are the ends of 32 bits, where PostgreSQL has no date."""
+    try:
+        return Converted(pc.cast(texts, pa.date32()))
+    except pa.ArrowInvalid:
+        return _odd(texts, pa.date32(), np.int32, 1)
+
+
+def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
+    """`timestamp` and `timestamptz` as µs since 1970; the infinities are the ends of 64 bits.
+
+    The upper end and what comes after it, in the year 294247, does not fit.
+    """
+    try:
+        return Converted(pc.cast(texts, arrow))
+    except pa.ArrowInvalid:
+        return _odd(texts, arrow, np.int64, _DAY)
+
+
+def _odd(texts: pa.StringArray, arrow: pa.DataType, integer: type[np.signedinteger], day: int) -> Converted:
+    regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
+    try:
+        known = pc.cast(pc.if_else(regular, texts, None), arrow)
+    except pa.ArrowInvalid as error:
+        raise unreadable(f"it is no {arrow}") from error
+    number = pa.from_numpy_dtype(integer)
+    numbers = pc.fill_null(known.cast(number), 0).to_numpy(zero_copy_only=False).copy()
+    missing = texts.is_null().to_numpy(zero_copy_only=False)
+    unfit = []
+    limits = np.iinfo(integer)
+    for at in np.flatnonzero(~regular.to_numpy(zero_copy_only=False)).tolist():
+        text = texts[at].as_py()
+        if text in ("infinity", "-infinity"):
+            numbers[at] = limits.max if text == "infinity" else limits.min
+        elif limits.min < (moment := _microseconds(text) * day // _DAY) < limits.max:
+            numbers[at] = moment
+        else:
+            unfit.append(at)
+    missing[unfit] = True
+    return Converted(pa.array(numbers, number, mask=missing).cast(arrow), np.array(unfit, np.int64))
+
+
+def _microseconds(text: str) -> int:
+    """The microseconds from 1970 to a date or a timestamp."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise unreadable("it is no date of PostgreSQL's ISO style")
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.group(1, 2, 3, 4, 5, 6))
+    east = 1 if found[8] == "+" else -1
+    offset = sum(int(part or 0) * unit for part, unit in zip(found.group(9, 10, 11), (3600, 60, 1), strict=True))
+    seconds = hour * 3600 + minute * 60 + second - east * offset
+    days = _days(1 - year if found[12] else year, month, day)
+    return days * _DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """The days from 1970-01-01 to a date; the year 0 is 1 BC. Years begin in March, so leap days end them."""
+    year -= month <= 2  # noqa: PLR2004 (February)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
