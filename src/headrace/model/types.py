@@ -74,7 +74,9 @@ class TypeRow:
 _INFINITE = "`infinity` is the greatest value of the type, `-infinity` the least"
 _TEXTS = "inet cidr macaddr macaddr8|bit varbit|point line lseg box path polygon circle|tsvector tsquery"
 _INTERNAL = "xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot"
-_NAMED = "regclass regtype regproc regprocedure regoper regoperator regrole regnamespace regconfig regdictionary"
+_NAMED = (
+    "regclass regtype regproc regprocedure regoper regoperator regrole regnamespace regconfig regdictionary"
+)
 
 
 def _texts(names: str, note: str = "") -> TypeRow:
@@ -97,7 +99,9 @@ TYPES: tuple[TypeRow, ...] = (
         "decimal(p,s) where both are declared and p is at most 38 (a NaN there does not fit), "
         "else string, which holds every digit, NaN and the infinities",
     ),
-    TypeRow(("money",), Form.MONEY, Json.NUMBER, None, "as many decimals as the database's `lc_monetary` has"),
+    TypeRow(
+        ("money",), Form.MONEY, Json.NUMBER, None, "as many decimals as the database's `lc_monetary` has"
+    ),
     _texts("text varchar"),
     _texts("bpchar", "with its padding"),
     _texts("name char"),
@@ -198,6 +202,11 @@ class ValueType:
     def spark(self) -> str:
         """The type in Spark's DDL."""
         return spark_type(self.arrow)
+
+    @property
+    def json_in_composite(self) -> Json:
+        """What it is in JSON as a field of a composite type: there, PostgreSQL has fewer forms."""
+        return Json.STRING if self.form in (Form.MONEY, Form.BYTES) or self.name == "oid" else self.json
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:

@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.errors import HeadraceError, Kind
+
 Positions = npt.NDArray[np.int64]
 
 
@@ -37,3 +39,12 @@ class UnreadableError(ValueError):
 def unreadable(why: str) -> UnreadableError:
     """The error for a text that no value of the type has."""
     return UnreadableError(why)
+
+
+def not_read(column: str, type_name: str, error: UnreadableError) -> HeadraceError:
+    """What such an error means to the user."""
+    return HeadraceError(
+        Kind.VALUE,
+        f"a value of {column} cannot be read as {type_name}: {error}",
+        "Its type was changed after it was looked up: start again.",
+    )

@@ -7,7 +7,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.model.types import Form, ValueType
 from headrace.model.values import moments, nested, scalars
-from headrace.model.values.conversion import Converted, UnreadableError
+from headrace.model.values.conversion import Converted, UnreadableError, not_read
 
 Texts = pa.StringArray | pa.BinaryArray | pa.ChunkedArray
 
@@ -29,11 +29,7 @@ def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
     try:
         return _read(kind, whole(texts))
     except UnreadableError as error:
-        raise HeadraceError(
-            Kind.VALUE,
-            f"a value of {column} cannot be read as {kind.name}: {error}",
-            "The column's type was changed after it was looked up: start again.",
-        ) from error
+        raise not_read(column, kind.name, error) from error
 
 
 def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:

@@ -53,13 +53,16 @@ def _odd(texts: pa.StringArray, arrow: pa.DataType, integer: type[np.signedinteg
     number = pa.from_numpy_dtype(integer)
     numbers = pc.fill_null(known.cast(number), 0).to_numpy(zero_copy_only=False).copy()
     missing = texts.is_null().to_numpy(zero_copy_only=False)
-    unfit = []
     limits = np.iinfo(integer)
-    for at in np.flatnonzero(~regular.to_numpy(zero_copy_only=False)).tolist():
+    odd = ~regular.to_numpy(zero_copy_only=False)
+    for text, end in (("infinity", limits.max), ("-infinity", limits.min)):
+        infinite = pc.equal(texts, text).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+        numbers[infinite] = end
+        odd &= ~infinite
+    unfit = []
+    for at in np.flatnonzero(odd).tolist():
         text = texts[at].as_py()
-        if text in ("infinity", "-infinity"):
-            numbers[at] = limits.max if text == "infinity" else limits.min
-        elif limits.min < (moment := _microseconds(text) * day // _DAY) < limits.max:
+        if limits.min < (moment := _microseconds(text) * day // _DAY) < limits.max:
             numbers[at] = moment
         else:
             unfit.append(at)
@@ -74,7 +77,9 @@ def _microseconds(text: str) -> int:
         raise unreadable("it is no date of PostgreSQL's ISO style")
     year, month, day, hour, minute, second = (int(part or 0) for part in found.group(1, 2, 3, 4, 5, 6))
     east = 1 if found[8] == "+" else -1
-    offset = sum(int(part or 0) * unit for part, unit in zip(found.group(9, 10, 11), (3600, 60, 1), strict=True))
+    offset = sum(
+        int(part or 0) * unit for part, unit in zip(found.group(9, 10, 11), (3600, 60, 1), strict=True)
+    )
     seconds = hour * 3600 + minute * 60 + second - east * offset
     days = _days(1 - year if found[12] else year, month, day)
     return days * _DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))

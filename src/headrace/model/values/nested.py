@@ -68,9 +68,7 @@ def composites(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Conv
     """Structs; a value with a field that does not fit does not fit."""
     rows = fields_of(kind, texts)
     missing = texts.is_null().to_numpy(zero_copy_only=False)
-    parts = [
-        convert(part, _strings([row[number] for row in rows])) for number, part in enumerate(kind.parts)
-    ]
+    parts = [convert(part, _strings([row[number] for row in rows])) for number, part in enumerate(kind.parts)]
     return _struct(kind.arrow, [part.values for part in parts], missing, [part.unfit for part in parts])
 
 
