@@ -49,6 +49,7 @@ class Told:
 
     session: ReadSession
     row_type: RowType
+    edges: dict[str, tuple[str, ...]]
     ways: dict[str, Texts]
 
     def kind(self, name: str) -> ValueType:
@@ -69,16 +70,18 @@ def told(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgr
         pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
     server = servers(request.param)
     source = Source(server.create_database("of_every_type"))
+    edges = EDGES | ({"xml": ()} if request.param == 18 else {})  # the wheel is built without libxml
+    rows = [insertion(row, edges) for row in range(ROWS)]
     source.sql(*SETUP, creation(), f"ALTER TABLE {SQL} REPLICA IDENTITY FULL")
     start = source.publish()
-    source.transaction(*map(insertion, range(ROWS)))
+    source.transaction(*rows)
     ways = {"snapshot": snapshot(source)}
     source.sql(f"DELETE FROM {SQL}")
     for way, settings in WAYS.items():
         ways[way], ways[f"{way}, old rows"] = followed(source, start, settings)
-    source.transaction(*map(insertion, range(ROWS)))
+    source.transaction(*rows)
     with ReadSession(source.url) as session:
-        yield Told(session, read_row_types(session, [NAME])[NAME], ways)
+        yield Told(session, read_row_types(session, [NAME])[NAME], edges, ways)
     source.close()
     server.drop_database("of_every_type")
 
@@ -88,9 +91,9 @@ def creation() -> str:
     return f"CREATE TABLE {SQL} (id int PRIMARY KEY, {columns.replace(' dear', ' dear DEFAULT NULL')})"
 
 
-def insertion(row: int) -> str:
+def insertion(row: int, edges: dict[str, tuple[str, ...]]) -> str:
     """The row with the edge values of that number; NULL where a type has fewer."""
-    given = {kind: values[row] for kind, values in EDGES.items() if row < len(values)}
+    given = {kind: values[row] for kind, values in edges.items() if row < len(values)}
     names = ", ".join(identifier(name) for name in ("id", *map(COLUMNS.__getitem__, given)))
     return f"INSERT INTO {SQL} ({names}) VALUES ({', '.join([str(row), *map(literal, given.values())])})"
 
@@ -133,7 +136,7 @@ def test_every_row_of_the_table_of_types_has_values_at_its_edge() -> None:
 def test_a_value_is_the_same_whichever_way_it_comes(told: Told, kind: str) -> None:
     """As text, as typed value and as JSON. Holes 5 of drasi and 14 of flusso."""
     texts = told.ways["snapshot"][kind]
-    assert [text is None for text in texts] == [row >= len(EDGES[kind]) for row in range(ROWS)]
+    assert [text is None for text in texts] == [row >= len(told.edges[kind]) for row in range(ROWS)]
     expected = convert(told.kind(kind), told.texts(kind), kind)
     assert expected.values.type == told.kind(kind).arrow
     expected.values.validate(full=True)
