@@ -11,7 +11,7 @@ from headrace.model.types import Attribute, DatabaseType, TypeKind, ValueType, r
 from headrace.postgres.session import ReadSession
 
 # Every type that is reached from the tables' columns, each once, with its fields. A multirange's range is
-# taken from pg_range, a range's subtype too; an array is what is subscripted as one.
+# taken from pg_range, a range's subtype too. An array is what its element calls its array: int2vector is none.
 _TYPES = """
 WITH RECURSIVE wanted AS (
     SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name
@@ -36,7 +36,7 @@ typed AS NOT MATERIALIZED (
         WHEN t.typtype = 'r' THEN 'range'
         WHEN t.typtype = 'm' THEN 'multirange'
         WHEN t.typtype = 'c' THEN 'composite'
-        WHEN t.typlen = -1 AND t.typelem <> 0 AND t.typsubscript = 'array_subscript_handler'::regproc THEN 'array'
+        WHEN t.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = t.typelem) THEN 'array'
         ELSE 'base'
     END AS kind) AS k
 ),

@@ -7,6 +7,7 @@ with what the server says of them, and their JSON with the documents'.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -156,11 +157,10 @@ def test_a_value_is_the_same_whichever_way_it_comes(told: Told, kind: str) -> No
         )
 
 
-def nulled(value: Any) -> Any:
+def nulled(text: str | None) -> str | None:
     """What a document holds: null for what JSON has no number for."""
-    if isinstance(value, list):
-        return [nulled(item) for item in value]
-    return None if value in ("NaN", "Infinity", "-Infinity", "infinity", "-infinity") else value
+    nulled = re.sub(r'"-?[Ii]nfinity"|"NaN"', "null", text or "null")
+    return None if nulled == "null" else nulled
 
 
 @pytest.mark.parametrize("kind", EDGES)
@@ -175,10 +175,6 @@ def test_the_json_is_the_documents(told: Told, kind: str) -> None:
         assert text is None or json.loads(text, parse_float=Decimal) is not ...
     leaf = told.kind(kind)
     leaf = leaf.parts[0] if leaf.form is Form.ARRAY else leaf
-    if leaf.json in (Json.NUMBER, Json.MOMENT):
-        bare = [None if one is None else json.loads(one, parse_float=str, parse_int=str) for one in found]
-        assert [
-            None if one is None else json.loads(one, parse_float=str, parse_int=str) for one in documents
-        ] == [nulled(one) for one in bare]
-    else:
-        assert documents == found
+    assert documents == (
+        [nulled(text) for text in found] if leaf.json in (Json.NUMBER, Json.MOMENT) else found
+    )
