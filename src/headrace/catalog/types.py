@@ -10,8 +10,8 @@ from headrace.model import TableName
 from headrace.model.types import Attribute, DatabaseType, TypeKind, ValueType, resolve
 from headrace.postgres.session import ReadSession
 
-# Every type that is reached from the tables' columns, each once, with its fields. A multirange's range is
-# taken from pg_range, a range's subtype too. An array is what its element calls its array: int2vector is none.
+# Every type that is reached from the tables' columns, each once, with its fields. An array is what its
+# element calls its array: int2vector is none.
 _TYPES = """
 WITH RECURSIVE wanted AS (
     SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name

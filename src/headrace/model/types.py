@@ -218,25 +218,26 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
         money_scale: decimals of an amount of money in this database.
     """
     found = types[attribute.type]
+    kind = ValueType(found.name, Form.TEXT, Json.STRING, pa.string())
     match found.kind:
         case "domain":
             dimensions = attribute.dimensions or found.dimensions
             base = Attribute(attribute.name, found.of, found.modifier, dimensions)
-            return resolve(base, types, money_scale)
+            kind = resolve(base, types, money_scale)
         case "array":
             element = resolve(Attribute("element", found.of, attribute.modifier), types, money_scale)
-            return _array(element, types[found.of].delimiter, max(1, attribute.dimensions))
+            kind = _array(element, types[found.of].delimiter, max(1, attribute.dimensions))
         case "range":
-            return _range(found.name, resolve(Attribute("bound", found.of), types, money_scale))
+            kind = _range(found.name, resolve(Attribute("bound", found.of), types, money_scale))
         case "multirange":
             part = resolve(Attribute("range", found.of), types, money_scale)
             arrow = pa.list_(pa.field("element", part.arrow))
-            return ValueType(found.name, Form.MULTIRANGE, Json.STRING, arrow, (part,))
+            kind = ValueType(found.name, Form.MULTIRANGE, Json.STRING, arrow, (part,))
         case "composite" if found.fields:
-            return _composite(found, tuple(resolve(field, types, money_scale) for field in found.fields))
+            kind = _composite(found, tuple(resolve(field, types, money_scale) for field in found.fields))
         case "base":
-            return _base(found, attribute.modifier, money_scale)
-    return ValueType(found.name, Form.TEXT, Json.STRING, pa.string())
+            kind = _base(found, attribute.modifier, money_scale)
+    return kind
 
 
 def _base(found: DatabaseType, modifier: int, money_scale: int) -> ValueType:

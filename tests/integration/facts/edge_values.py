@@ -1,4 +1,4 @@
-"""Values at the edge of each type, as SQL literals without their quotes; every row of the table of types has one."""
+"""Values at the edge of each type, as SQL literals without their quotes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ SETUP = (
     "CREATE DOMAIN moods AS mood[]",
     "CREATE DOMAIN grid AS int[][]",
     'CREATE TYPE pair AS (a int, "b ""q""" text)',
-    "CREATE TYPE deep AS (p pair, ps pair[], n numeric, d numeric(5,1), f float8, ok bool, b bytea, at timestamptz, "
-    "day date, m mood, h hstore, j json, jb jsonb, r int4range, o oid, mo money, c citext)",
+    (
+        "CREATE TYPE deep AS (p pair, ps pair[], n numeric, d numeric(5,1), f float8, ok bool, "
+        "b bytea, at timestamptz, day date, m mood, h hstore, j json, jb jsonb, r int4range, o oid, mo money, c citext)"
+    ),
     "ALTER TYPE deep ADD ATTRIBUTE gone int",
     "ALTER TYPE deep DROP ATTRIBUTE gone",
     "CREATE TYPE floats AS RANGE (subtype = float8, subtype_diff = float8mi)",

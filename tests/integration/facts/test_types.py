@@ -7,6 +7,7 @@ with what the server says of them, and their JSON with the documents'.
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,17 +15,26 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+import psycopg
+import psycopg.types.composite
+import psycopg.types.hstore
 import pyarrow as pa
 import pytest
+from psycopg.types import TypeInfo
+from psycopg.types.composite import CompositeInfo
+from psycopg.types.multirange import Multirange
+from psycopg.types.range import Range, RangeInfo
 
 from headrace.assembly.json_text import json_text
 from headrace.capture import Offset
-from headrace.catalog import read_catalog
+from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.model import TableName, decode_changes
 from headrace.model.types import TYPES, Form, Json, ValueType
 from headrace.model.values import convert, json_form
-from headrace.postgres.connection import connect, execute
+from headrace.model.values.texts import array_tree, composite_texts, map_pairs
+from headrace.postgres.connection import connect
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as table_sql
@@ -48,7 +58,9 @@ Texts = dict[str, list[str | None]]
 class Told:
     """What each way told of the same rows."""
 
+    url: str
     session: ReadSession
+    table: Table
     row_type: RowType
     edges: dict[str, tuple[str, ...]]
     ways: dict[str, Texts]
@@ -82,7 +94,14 @@ def told(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgr
         ways[way], ways[f"{way}, old rows"] = followed(source, start, settings)
     source.transaction(*rows)
     with ReadSession(source.url) as session:
-        yield Told(session, read_row_types(session, [NAME])[NAME], edges, ways)
+        yield Told(
+            source.url,
+            session,
+            read_catalog(session, [NAME])[NAME],
+            read_row_types(session, [NAME])[NAME],
+            edges,
+            ways,
+        )
     source.close()
     server.drop_database("of_every_type")
 
@@ -102,9 +121,11 @@ def insertion(row: int, edges: dict[str, tuple[str, ...]]) -> str:
 def snapshot(source: Source) -> Texts:
     """What a snapshot sees that a slot has exported."""
     columns = ", ".join(printed(identifier(name)) for name in COLUMNS.values())
-    with create_slot(source.url, f"{source.slot}_snapshot") as slot:
-        with ReadSession(source.url, snapshot=slot.snapshot_name) as session:
-            rows = session.query(f"SELECT {columns} FROM {SQL} ORDER BY id")
+    with (
+        create_slot(source.url, f"{source.slot}_snapshot") as slot,
+        ReadSession(source.url, snapshot=slot.snapshot_name) as session,
+    ):
+        rows = session.query(f"SELECT {columns} FROM {SQL} ORDER BY id")
     with connect(source.url) as connection:
         drop_slot(connection, slot.name)
     assert len(rows) == ROWS
@@ -166,7 +187,7 @@ def nulled(text: str | None) -> str | None:
 @pytest.mark.parametrize("kind", EDGES)
 def test_the_json_is_the_documents(told: Told, kind: str) -> None:
     """To the byte, except that documents have null for NaN and the infinities."""
-    column = read_catalog(told.session, [NAME])[NAME].column(COLUMNS[kind])
+    column = told.table.column(COLUMNS[kind])
     assert column is not None
     documents = told.ask(kind, lambda sql: json_text(column, sql))
     found = json_form(told.kind(kind), told.texts(kind), kind).to_pylist()
@@ -178,3 +199,161 @@ def test_the_json_is_the_documents(told: Told, kind: str) -> None:
     assert documents == (
         [nulled(text) for text in found] if leaf.json in (Json.NUMBER, Json.MOMENT) else found
     )
+
+
+def typed(told: Told, kind: str) -> list[Any]:
+    """The typed values; moments as numbers of days or microseconds."""
+    values = convert(told.kind(kind), told.texts(kind), kind).values
+    if pa.types.is_temporal(values.type):
+        values = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
+    return values.to_pylist()
+
+
+DAYS = "CASE WHEN isfinite({0}) THEN ({0} - date '1970-01-01')::text WHEN {0} IS NOT NULL THEN {0}::text END"
+MICROSECONDS = (
+    "CASE WHEN isfinite({0}) THEN (({0}::timestamp::date - date '1970-01-01') * 86400000000::numeric "
+    "+ extract(epoch FROM {0}::timestamp::time) * 1000000)::numeric(38,0)::text "
+    "WHEN {0} IS NOT NULL THEN {0}::text END"
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sql", "bits"),
+    [
+        ("date", DAYS, 32),
+        ("timestamp", MICROSECONDS, 64),
+        ("timestamptz", MICROSECONDS, 64),
+        ("timestamp(0)", MICROSECONDS, 64),
+    ],
+)
+def test_a_moment_is_the_number_that_the_server_says(told: Told, kind: str, sql: str, bits: int) -> None:
+    """BC and far years too; the infinities are the ends of the type, which no other value takes."""
+    most = 2 ** (bits - 1)
+    ends = {"infinity": most - 1, "-infinity": -most}
+    said = [None if one is None else ends.get(one) or int(one) for one in told.ask(kind, sql.format)]
+    finite = [None if one is None or one not in range(-most, most) else one for one in said]
+    unfit = convert(told.kind(kind), told.texts(kind), kind).unfit.tolist()
+    for row in unfit:
+        assert said[row] is not None
+        assert said[row] >= most - 1
+        finite[row] = None
+    assert typed(told, kind) == finite
+    assert len(set(filter(None, finite))) == len(list(filter(None, finite)))
+    assert bool(unfit) == (kind in {"timestamp", "timestamptz"})
+
+
+LOADED = (
+    "bool|int2|int4|int8|oid|float4|float8|numeric(10,2)|numeric(38,10)|numeric(38,0)|numeric(3,-2)|"
+    "numeric(2,5)|price|dear|text|varchar(5)|char(5)|name|citext|bytea|int4[]|int4[][]|grid|int8[][][]|text[]|"
+    "bool[]|float8[]|numeric(10,2)[]|bytea[]|int4range|int8range|floats|words|int4multirange|nummultirange|"
+    "int4range[]|pair|pair[]|hstore|hstore[]"
+).split("|")
+
+
+@pytest.fixture(scope="module")
+def plain(told: Told) -> Iterator[psycopg.Connection]:
+    """A connection that reads values by psycopg's own means."""
+    with psycopg.connect(told.url) as connection:
+        psycopg.types.hstore.register_hstore(info(connection, "hstore", TypeInfo), connection)
+        psycopg.types.composite.register_composite(info(connection, "pair", CompositeInfo), connection)
+        for name in ("floats", "words"):
+            psycopg.types.range.register_range(info(connection, name, RangeInfo), connection)
+        yield connection
+
+
+def info(connection: psycopg.Connection, name: str, kind: type[Any]) -> Any:
+    found = kind.fetch(connection, name)
+    assert found is not None
+    return found
+
+
+def as_arrow(kind: ValueType, value: Any) -> Any:
+    """What PyArrow gives for a value that psycopg gives."""
+    if isinstance(value, list | Multirange):
+        inner = kind.parts[0] if not any(isinstance(item, list) for item in value) else kind
+        return [as_arrow(inner, item) for item in value]
+    if isinstance(value, Range):
+        bounds = {side: as_arrow(kind.parts[0], getattr(value, side)) for side in ("lower", "upper")}
+        flags = {"lower_inc": value.lower_inc, "upper_inc": value.upper_inc, "isempty": value.isempty}
+        return bounds | flags
+    if isinstance(value, dict):
+        return list(value.items())
+    if isinstance(value, tuple):
+        return dict(zip(kind.names, value, strict=True))
+    if isinstance(value, Decimal) and pa.types.is_string(kind.arrow):
+        return str(value)
+    return float(np.float32(value)) if value is not None and pa.types.is_float32(kind.arrow) else value
+
+
+@pytest.mark.parametrize("kind", LOADED)
+def test_a_typed_value_is_what_another_reader_of_the_database_gets(
+    told: Told, plain: psycopg.Connection, kind: str
+) -> None:
+    """Hole 5 of drasi: inner lists, quoted elements, NULLs in lists, arrays of numbers."""
+    rows = plain.execute(f"SELECT {identifier(COLUMNS[kind])} FROM {SQL} ORDER BY id").fetchall()
+    found = convert(told.kind(kind), told.texts(kind), kind)
+    given = [as_arrow(told.kind(kind), value) for (value,) in rows]
+    for row in found.unfit.tolist():
+        given[row] = None
+    assert repr(found.values.to_pylist()) == repr(given)
+
+
+UNFIT = {
+    "numeric(10,2)": ["NaN"],
+    "price": ["NaN"],
+    "timestamp": ["294276-12-31 23:59:59.999999"],
+    "timestamptz": ["294247-01-10 04:00:54.775807+00", "294276-12-31 23:59:59.999999+00"],
+    "int4[]": ["{{1,2},{3,4}}", "[-1:0][2:3]={{1,2},{3,NULL}}"],
+    "int4[][]": ["{1,2}", "{{{1}}}"],
+    "numeric[]": ["{{1.0,NaN},{NULL,2}}"],
+    "numeric(10,2)[]": ["{NaN}", "{{1.00,2.00},{3.00,4.00}}"],
+    "bytea[]": ['{{"\\\\x01"},{"\\\\x02"}}'],
+    "tsrange": ['["2024-01-01 00:00:00","294276-12-31 00:00:00"]'],
+}
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_what_does_not_fit_is_told_and_the_rest_does(told: Told, kind: str) -> None:
+    """Never silently NULL and never another value."""
+    found = convert(told.kind(kind), told.texts(kind), kind)
+    assert told.texts(kind).take(pa.array(found.unfit)).to_pylist() == UNFIT.get(kind, [])
+
+
+def test_random_texts_come_through_arrays_composite_types_and_hstore(plain: psycopg.Connection) -> None:
+    chance = random.Random(4)
+    letters = [
+        "",
+        "a",
+        " ",
+        ",",
+        '"',
+        "\\",
+        "{",
+        "}",
+        "(",
+        ")",
+        "NULL",
+        "\n",
+        "=>",
+        "ü",
+        "'",
+        ";",
+        "[",
+        "null",
+    ]
+
+    def text() -> str | None:
+        return None if chance.random() < 0.1 else "".join(chance.choices(letters, k=chance.randrange(5)))
+
+    for _ in range(100):
+        lists, key = [[[text() for _ in range(2)] for _ in range(3)] for _ in range(2)], text() or ""
+        flat, pair, pairs = lists[0][0], (chance.randrange(9), text()), {key: text(), "b": text()}
+        given = plain.execute(
+            "SELECT format('%%s', %s::text[]), format('%%s', %s::text[]), "
+            "format('%%s', row(%s::int, %s::text)), format('%%s', %s::hstore)",
+            (lists, flat, *pair, pairs),
+        ).fetchone()
+        assert given is not None
+        assert [array_tree(given[0]), array_tree(given[1])] == [lists, flat]
+        assert composite_texts(given[2], 2) == [str(pair[0]), pair[1]]
+        assert dict(map_pairs(given[3])) == pairs

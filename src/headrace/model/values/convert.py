@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
@@ -9,7 +12,7 @@ from headrace.model.types import Form, ValueType
 from headrace.model.values import moments, nested, scalars
 from headrace.model.values.conversion import Converted, UnreadableError, not_read
 
-Texts = pa.StringArray | pa.BinaryArray | pa.ChunkedArray
+Texts: TypeAlias = pa.StringArray | pa.BinaryArray | pa.ChunkedArray
 
 
 def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
@@ -24,7 +27,7 @@ def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
         The values, and the positions of those that the Arrow type cannot hold: they are NULL in `values`.
 
     Raises:
-        HeadraceError: VALUE, a text is not what PostgreSQL prints for this type. The text is not in the message.
+        HeadraceError: VALUE, a text is not what PostgreSQL prints for this type; it is not in the message.
     """
     try:
         return _read(kind, whole(texts))
@@ -65,31 +68,27 @@ def whole(texts: Texts) -> pa.StringArray:
         raise UnreadableError("it is no UTF-8") from error
 
 
-def _read(kind: ValueType, texts: pa.StringArray) -> Converted:  # noqa: PLR0911, one for each form
-    match kind.form:
-        case Form.BOOLEAN:
-            return scalars.booleans(texts)
-        case Form.INTEGER | Form.FLOAT:
-            return scalars.numbers(texts, kind.arrow)
-        case Form.DECIMAL:
-            return scalars.decimals(texts, kind.arrow)
-        case Form.MONEY:
-            return scalars.numbers(scalars.amounts(texts, kind.arrow.scale), kind.arrow)
-        case Form.BYTES:
-            return scalars.octets(texts)
-        case Form.DATE:
-            return moments.dates(texts)
-        case Form.TIMESTAMP:
-            return moments.timestamps(texts, kind.arrow)
-        case Form.MAP:
-            return nested.maps(kind, texts)
-        case Form.ARRAY | Form.VECTOR:
-            return nested.arrays(kind, texts, _read)
-        case Form.RANGE:
-            return nested.ranges(kind, texts, _read)
-        case Form.MULTIRANGE:
-            return nested.multiranges(kind, texts, _read)
-        case Form.COMPOSITE:
-            return nested.composites(kind, texts, _read)
-        case Form.TEXT:
-            return Converted(texts)
+def _read(kind: ValueType, texts: pa.StringArray) -> Converted:
+    nest = _NESTED.get(kind.form)
+    return _SCALARS[kind.form](kind, texts) if nest is None else nest(kind, texts, _read)
+
+
+_SCALARS: dict[Form, Callable[[ValueType, pa.StringArray], Converted]] = {
+    Form.BOOLEAN: lambda _, texts: scalars.booleans(texts),
+    Form.INTEGER: lambda kind, texts: scalars.numbers(texts, kind.arrow),
+    Form.FLOAT: lambda kind, texts: scalars.numbers(texts, kind.arrow),
+    Form.DECIMAL: lambda kind, texts: scalars.decimals(texts, kind.arrow),
+    Form.MONEY: lambda kind, texts: scalars.numbers(scalars.amounts(texts, kind.arrow.scale), kind.arrow),
+    Form.BYTES: lambda _, texts: scalars.octets(texts),
+    Form.DATE: lambda _, texts: moments.dates(texts),
+    Form.TIMESTAMP: lambda kind, texts: moments.timestamps(texts, kind.arrow),
+    Form.MAP: nested.maps,
+    Form.TEXT: lambda _, texts: Converted(texts),
+}
+_NESTED: dict[Form, Callable[[ValueType, pa.StringArray, nested.Convert], Converted]] = {
+    Form.ARRAY: nested.arrays,
+    Form.VECTOR: nested.arrays,
+    Form.RANGE: nested.ranges,
+    Form.MULTIRANGE: nested.multiranges,
+    Form.COMPOSITE: nested.composites,
+}

@@ -1,6 +1,6 @@
 """How are the texts of arrays, ranges, composite types and hstore taken apart?
 
-Pure syntax: what comes out are the texts of the parts, as PostgreSQL would print each alone, and None for NULL.
+Pure syntax: out come the texts of the parts, as PostgreSQL would print each alone, and None for NULL.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def multirange_texts(text: str) -> list[RangeText]:
     """The ranges of a multirange."""
     if text == "{}":
         return []
-    found, position = [], 0
+    found: list[RangeText] = []
+    position = 0
     while text[position : position + 1] == ("," if found else "{"):
         one, position = _range(text, position + 1)
         found.append(one)
