@@ -71,7 +71,11 @@ class TypeRow:
     extension: str = ""
 
 
-_INFINITE = "`infinity` is the greatest value of the type, `-infinity` the least"
+_DATES = "`infinity` is `+5880000-01-01`, `-infinity` is `-5870000-01-01`"
+_TIMESTAMPS = (
+    "`infinity` is `+294247-01-01 00:00:00`, `-infinity` is `-290000-01-01 00:00:00`; "
+    "a value from the year 294247 on does not fit"
+)
 _TEXTS = "inet cidr macaddr macaddr8|bit varbit|point line lseg box path polygon circle|tsvector tsquery"
 _INTERNAL = "xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot"
 _NAMED = (
@@ -108,20 +112,20 @@ TYPES: tuple[TypeRow, ...] = (
     TypeRow(("citext",), Form.TEXT, Json.STRING, pa.string(), "case is kept", "citext"),
     _texts("uuid"),
     TypeRow(("bytea",), Form.BYTES, Json.BASE64, pa.binary()),
-    TypeRow(("date",), Form.DATE, Json.MOMENT, pa.date32(), _INFINITE),
+    TypeRow(("date",), Form.DATE, Json.MOMENT, pa.date32(), _DATES),
     TypeRow(
         ("timestamp",),
         Form.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us"),
-        f"a clock's time without a zone; {_INFINITE}; from the year 294247 on it does not fit",
+        f"what a clock shows, without a zone; {_TIMESTAMPS}",
     ),
     TypeRow(
         ("timestamptz",),
         Form.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us", "UTC"),
-        f"an instant; JSON shows it in UTC; {_INFINITE}; from the year 294247 on it does not fit",
+        f"an instant, in JSON written in UTC; {_TIMESTAMPS}",
     ),
     _texts("time timetz", "as PostgreSQL prints it: `24:00:00` is one"),
     _texts("interval", "ISO 8601, `P1Y2M3DT4H5M6S`: months, days and seconds are apart"),

@@ -7,8 +7,10 @@ calendar is the Gregorian one throughout, as in PostgreSQL, Arrow and Spark.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -25,49 +27,75 @@ _MOMENT = re.compile(
 _DAY = 86_400_000_000  # µs
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the infinities become: numbers that no finite value of the type becomes.
+
+    Some way from the ends of the integer, so that a change of zone or a day more does not wrap around.
+    """
+
+    least: int
+    greatest: int
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """The days from 1970-01-01 to a date; the year 0 is 1 BC. Years begin in March, so leap days end them."""
+    year -= month <= 2  # noqa: PLR2004 (February)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
+
+
+DATE_ENDS = Ends(_days(-5_870_000, 1, 1), _days(5_880_000, 1, 1))
+"""Days since 1970; PostgreSQL's own dates lie between 4714 BC and 5874897."""
+TIMESTAMP_ENDS = Ends(_days(-290_000, 1, 1) * _DAY, _days(294_247, 1, 1) * _DAY)
+"""Microseconds since 1970; PostgreSQL's own timestamps lie between 4714 BC and 294276."""
+
+
 def dates(texts: pa.StringArray) -> Converted:
-    """`date` as days since 1970; the infinities are the ends of 32 bits, where PostgreSQL has no date."""
+    """`date` as days since 1970, the infinities as `DATE_ENDS`; every date fits."""
     try:
         return Converted(pc.cast(texts, pa.date32()))
     except pa.ArrowInvalid:
-        return _odd(texts, pa.date32(), np.int32, 1)
+        return _odd(texts, pa.date32(), DATE_ENDS)
 
 
 def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
-    """`timestamp` and `timestamptz` as µs since 1970; the infinities are the ends of 64 bits.
+    """`timestamp` and `timestamptz` as µs since 1970, the infinities as `TIMESTAMP_ENDS`.
 
-    The upper end and what comes after it, in the year 294247, does not fit.
+    What lies beyond the greatest of these, from the year 294247 on, does not fit.
     """
     try:
         return Converted(pc.cast(texts, arrow))
     except pa.ArrowInvalid:
-        return _odd(texts, arrow, np.int64, _DAY)
+        return _odd(texts, arrow, TIMESTAMP_ENDS)
 
 
-def _odd(texts: pa.StringArray, arrow: pa.DataType, integer: type[np.signedinteger], day: int) -> Converted:
+def _odd(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
     regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
     try:
         known = pc.cast(pc.if_else(regular, texts, None), arrow)
     except pa.ArrowInvalid as error:
         raise unreadable(f"it is no {arrow}") from error
-    number = pa.from_numpy_dtype(integer)
-    numbers = pc.fill_null(known.cast(number), 0).to_numpy(zero_copy_only=False).copy()
-    missing = texts.is_null().to_numpy(zero_copy_only=False)
-    limits = np.iinfo(integer)
-    odd = ~regular.to_numpy(zero_copy_only=False)
-    for text, end in (("infinity", limits.max), ("-infinity", limits.min)):
-        infinite = pc.equal(texts, text).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003
+    integer, unit = (pa.int32(), _DAY) if pa.types.is_date(arrow) else (pa.int64(), 1)
+    numbers = pc.fill_null(known.cast(integer), 0).to_numpy(zero_copy_only=False).copy()
+    odd = ~_mask(regular)
+    for text, end in (("infinity", ends.greatest), ("-infinity", ends.least)):
+        infinite = _mask(pc.fill_null(pc.equal(texts, text), fill_value=False))
         numbers[infinite] = end
         odd &= ~infinite
-    unfit = []
+    missing, unfit = _mask(texts.is_null()), []
     for at in np.flatnonzero(odd).tolist():
-        text = texts[at].as_py()
-        if limits.min < (moment := _microseconds(text) * day // _DAY) < limits.max:
+        moment = _microseconds(texts[at].as_py()) // unit
+        if moment < ends.greatest:
             numbers[at] = moment
         else:
             unfit.append(at)
     missing[unfit] = True
-    return Converted(pa.array(numbers, number, mask=missing).cast(arrow), np.array(unfit, np.int64))
+    return Converted(pa.array(numbers, integer, mask=missing).cast(arrow), np.array(unfit, np.int64))
+
+
+def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    return values.to_numpy(zero_copy_only=False).copy()
 
 
 def _microseconds(text: str) -> int:
@@ -83,10 +111,3 @@ def _microseconds(text: str) -> int:
     seconds = hour * 3600 + minute * 60 + second - east * offset
     days = _days(1 - year if found[12] else year, month, day)
     return days * _DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))
-
-
-def _days(year: int, month: int, day: int) -> int:
-    """The days from 1970-01-01 to a date; the year 0 is 1 BC. Years begin in March, so leap days end them."""
-    year -= month <= 2  # noqa: PLR2004 (February)
-    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
-    return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
