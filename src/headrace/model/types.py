@@ -58,7 +58,8 @@ class TypeRow:
 
     Attributes:
         names: the types' names in pg_type; the first stands for them all.
-        arrow: None where it depends on what the type is declared with or made of.
+        arrow: None where it depends on what the type is declared with.
+        example: a value, as PostgreSQL prints it.
         note: what a user has to know.
         extension: the extension that the type has to come from; empty for a built-in one.
     """
@@ -67,82 +68,81 @@ class TypeRow:
     form: Form
     json: Json
     arrow: pa.DataType | None
+    example: str
     note: str = ""
     extension: str = ""
 
 
-_DATES = "`infinity` is `+5880000-01-01`, `-infinity` is `-5870000-01-01`"
-_TIMESTAMPS = (
-    "`infinity` is `+294247-01-01 00:00:00`, `-infinity` is `-290000-01-01 00:00:00`; "
-    "a value from the year 294247 on does not fit"
+_NUMERIC = (
+    "decimal where precision and scale are declared and 38 digits suffice (NaN does not fit there); "
+    "else text, with every digit, NaN and the infinities"
 )
-_TEXTS = "inet cidr macaddr macaddr8|bit varbit|point line lseg box path polygon circle|tsvector tsquery"
-_INTERNAL = "xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot"
 _NAMED = (
     "regclass regtype regproc regprocedure regoper regoperator regrole regnamespace regconfig regdictionary"
 )
 
 
-def _texts(names: str, note: str = "") -> TypeRow:
-    return TypeRow(tuple(names.split()), Form.TEXT, Json.STRING, pa.string(), note)
+def _texts(names: str, example: str, note: str = "") -> TypeRow:
+    return TypeRow(tuple(names.split()), Form.TEXT, Json.STRING, pa.string(), example, note)
 
 
 TYPES: tuple[TypeRow, ...] = (
-    TypeRow(("bool",), Form.BOOLEAN, Json.BOOLEAN, pa.bool_()),
-    TypeRow(("int2",), Form.INTEGER, Json.NUMBER, pa.int16()),
-    TypeRow(("int4",), Form.INTEGER, Json.NUMBER, pa.int32()),
-    TypeRow(("int8",), Form.INTEGER, Json.NUMBER, pa.int64()),
-    TypeRow(("oid",), Form.INTEGER, Json.NUMBER, pa.int64()),
-    TypeRow(("float4",), Form.FLOAT, Json.NUMBER, pa.float32(), "NaN and the infinities are kept"),
-    TypeRow(("float8",), Form.FLOAT, Json.NUMBER, pa.float64(), "NaN and the infinities are kept"),
-    TypeRow(
-        ("numeric",),
-        Form.DECIMAL,
-        Json.NUMBER,
-        None,
-        "decimal(p,s) where both are declared and p is at most 38 (a NaN there does not fit), "
-        "else string, which holds every digit, NaN and the infinities",
-    ),
-    TypeRow(
-        ("money",), Form.MONEY, Json.NUMBER, None, "as many decimals as the database's `lc_monetary` has"
-    ),
-    _texts("text varchar"),
-    _texts("bpchar", "with its padding"),
-    _texts("name char"),
-    TypeRow(("citext",), Form.TEXT, Json.STRING, pa.string(), "case is kept", "citext"),
-    _texts("uuid"),
-    TypeRow(("bytea",), Form.BYTES, Json.BASE64, pa.binary()),
-    TypeRow(("date",), Form.DATE, Json.MOMENT, pa.date32(), _DATES),
+    TypeRow(("bool",), Form.BOOLEAN, Json.BOOLEAN, pa.bool_(), "t"),
+    TypeRow(("int2",), Form.INTEGER, Json.NUMBER, pa.int16(), "-7"),
+    TypeRow(("int4",), Form.INTEGER, Json.NUMBER, pa.int32(), "7"),
+    TypeRow(("int8",), Form.INTEGER, Json.NUMBER, pa.int64(), "9223372036854775807"),
+    TypeRow(("oid",), Form.INTEGER, Json.NUMBER, pa.int64(), "4294967295"),
+    TypeRow(("float4",), Form.FLOAT, Json.NUMBER, pa.float32(), "0.1"),
+    TypeRow(("float8",), Form.FLOAT, Json.NUMBER, pa.float64(), "NaN", "NaN and the infinities are kept"),
+    TypeRow(("numeric",), Form.DECIMAL, Json.NUMBER, None, "1.50", _NUMERIC),
+    TypeRow(("money",), Form.MONEY, Json.NUMBER, None, "-$1,234.50", "decimals as `lc_monetary` has them"),
+    _texts("text varchar", 'a "b"'),
+    _texts("bpchar", "DE  ", "`char(n)`, with its padding"),
+    _texts("name char", "n", '`"char"` has quotes in SQL'),
+    TypeRow(("citext",), Form.TEXT, Json.STRING, pa.string(), "Ann", "as it was written", "citext"),
+    _texts("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
+    TypeRow(("bytea",), Form.BYTES, Json.BASE64, pa.binary(), r"\x00ff"),
+    TypeRow(("date",), Form.DATE, Json.MOMENT, pa.date32(), "2024-02-29", "see below for infinity"),
     TypeRow(
         ("timestamp",),
         Form.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us"),
-        f"what a clock shows, without a zone; {_TIMESTAMPS}",
+        "2024-02-29 12:30:00.5",
+        "what a clock shows, without a zone",
     ),
     TypeRow(
         ("timestamptz",),
         Form.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us", "UTC"),
-        f"an instant, in JSON written in UTC; {_TIMESTAMPS}",
+        "2024-02-29 12:30:00+00",
+        "an instant; JSON shows it in UTC",
     ),
-    _texts("time timetz", "as PostgreSQL prints it: `24:00:00` is one"),
-    _texts("interval", "ISO 8601, `P1Y2M3DT4H5M6S`: months, days and seconds are apart"),
-    TypeRow(("json", "jsonb"), Form.TEXT, Json.ITSELF, pa.string(), "every digit is kept"),
-    _texts("xml jsonpath"),
-    *(_texts(names) for names in _TEXTS.split("|")),
-    _texts(_INTERNAL),
-    _texts(_NAMED, "the name; with its schema, if that is not `pg_catalog`"),
-    TypeRow(("int2vector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16()))),
-    TypeRow(("oidvector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64()))),
-    TypeRow(("hstore",), Form.MAP, Json.OBJECT, pa.map_(pa.string(), pa.string()), "", "hstore"),
+    _texts("time", "24:00:00", "Spark has no such hour"),
+    _texts("timetz", "12:30:00+05:30"),
+    _texts("interval", "P1Y2M3DT4H5M6.5S", "ISO 8601; months, days and seconds stay apart"),
+    TypeRow(("json", "jsonb"), Form.TEXT, Json.ITSELF, pa.string(), '{"a": 1.50}', "every digit is kept"),
+    _texts("xml", "<a>1</a>"),
+    _texts("jsonpath", '$."a"[*]'),
+    _texts("inet cidr", "10.0.0.0/8"),
+    _texts("macaddr macaddr8", "08:00:2b:01:02:03"),
+    _texts("bit varbit", "101"),
+    _texts("point line lseg box path polygon circle", "(1.5,-2)"),
+    _texts("tsvector tsquery", "'cat':2 'fat':1"),
+    _texts("xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot", "16/B374D848"),
+    _texts(_NAMED, "public.orders", "the name; with its schema, if that is not `pg_catalog`"),
+    TypeRow(("int2vector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16())), "1 2"),
+    TypeRow(("oidvector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64())), "1 2"),
+    TypeRow(
+        ("hstore",), Form.MAP, Json.OBJECT, pa.map_(pa.string(), pa.string()), '"a"=>"1"', extension="hstore"
+    ),
 )
 """The types that have a name of their own; what is made from them is in `resolve`."""
 
 _BUILT_IN = {name: row for row in TYPES if not row.extension for name in row.names}
 _EXTENSIONS = {(row.extension, name): row for row in TYPES if row.extension for name in row.names}
-_UNKNOWN = _texts("any")
+_UNKNOWN = _texts("any", "")
 
 TypeKind = Literal["base", "domain", "enum", "array", "range", "multirange", "composite"]
 
@@ -206,6 +206,11 @@ class ValueType:
     def spark(self) -> str:
         """The type in Spark's DDL."""
         return spark_type(self.arrow)
+
+    @property
+    def as_text(self) -> ValueType:
+        """The same column for whoever wants PostgreSQL's text instead: every value fits."""
+        return ValueType(self.name, Form.TEXT, Json.STRING, pa.string())
 
     @property
     def json_in_composite(self) -> Json:

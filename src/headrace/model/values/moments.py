@@ -45,14 +45,14 @@ def _days(year: int, month: int, day: int) -> int:
     return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
 
 
-DATE_ENDS = Ends(_days(-5_870_000, 1, 1), _days(5_880_000, 1, 1))
-"""Days since 1970; PostgreSQL's own dates lie between 4714 BC and 5874897."""
-TIMESTAMP_ENDS = Ends(_days(-290_000, 1, 1) * _DAY, _days(294_247, 1, 1) * _DAY)
-"""Microseconds since 1970; PostgreSQL's own timestamps lie between 4714 BC and 294276."""
+DATE_ENDS = Ends(_days(-290_000, 1, 1), _days(294_247, 1, 1))
+"""Days since 1970. PostgreSQL's own dates lie between 4714 BC and 5874897; the last do not fit."""
+TIMESTAMP_ENDS = Ends(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
+"""Microseconds since 1970: the same moments, so that an infinite date is an infinite timestamp after a cast."""
 
 
 def dates(texts: pa.StringArray) -> Converted:
-    """`date` as days since 1970, the infinities as `DATE_ENDS`; every date fits."""
+    """`date` as days since 1970, the infinities as `DATE_ENDS`; what is beyond does not fit."""
     try:
         return Converted(pc.cast(texts, pa.date32()))
     except pa.ArrowInvalid:
@@ -62,7 +62,7 @@ def dates(texts: pa.StringArray) -> Converted:
 def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     """`timestamp` and `timestamptz` as µs since 1970, the infinities as `TIMESTAMP_ENDS`.
 
-    What lies beyond the greatest of these, from the year 294247 on, does not fit.
+    What lies beyond does not fit.
     """
     try:
         return Converted(pc.cast(texts, arrow))
@@ -95,7 +95,8 @@ def _odd(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
 
 
 def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    return values.to_numpy(zero_copy_only=False).copy()
+    mask: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).copy()
+    return mask
 
 
 def _microseconds(text: str) -> int:

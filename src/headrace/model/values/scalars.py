@@ -40,6 +40,10 @@ def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
 
 def amounts(texts: pa.StringArray, scale: int) -> pa.StringArray:
     """`money` as a plain number's text, whatever the signs and separators of `lc_monetary` are."""
+    decimals = f"[^0-9][0-9]{{{scale}}}" if scale else ""
+    amount = pc.match_substring_regex(texts, f"^[^0-9]*[0-9]([^0-9]?[0-9])*{decimals}[^0-9]*$")
+    if not pc.all(amount, min_count=0).as_py():
+        raise unreadable(f"it is no amount with {scale} decimals")
     digits = pc.utf8_lpad(pc.replace_substring_regex(texts, r"[^0-9]+", ""), scale + 1, "0")
     if scale:
         whole = pc.utf8_slice_codeunits(digits, 0, -scale)
