@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,9 +85,15 @@ GROUP BY wanted.schema, wanted.name
 
 @dataclass(frozen=True, slots=True)
 class RowType:
-    """A table's columns in their order, with what their values are."""
+    """A table's columns in their order.
+
+    Attributes:
+        attributes: as the catalog declares them, for the comparison with what the log says of them.
+        columns: what the values of each are.
+    """
 
     table: TableName
+    attributes: tuple[Attribute, ...]
     columns: dict[str, ValueType]
 
 
@@ -100,13 +106,14 @@ def read_row_types(session: ReadSession, tables: Iterable[TableName]) -> dict[Ta
     names = sorted(set(tables))
     rows = session.query(_TYPES, ([one.schema for one in names], [one.name for one in names]))
     types = {row[0]: _type(row) for row in rows if row[0]}
-    return {
-        (table := TableName(row[1], row[2])): RowType(
-            table, {one.name: resolve(one, types, row[5]) for one in _attributes(*row[9:])}
-        )
-        for row in rows
-        if not row[0]
-    }
+    return {TableName(*row[1:3]): _row_type(row, types) for row in rows if not row[0]}
+
+
+def _row_type(row: tuple[Any, ...], types: Mapping[int, DatabaseType]) -> RowType:
+    _, schema, name, _, _, money_scale, _, _, _, *columns = row
+    attributes = _attributes(*columns)
+    resolved = {one.name: resolve(one, types, money_scale) for one in attributes}
+    return RowType(TableName(schema, name), attributes, resolved)
 
 
 def _type(row: tuple[Any, ...]) -> DatabaseType:

@@ -51,13 +51,13 @@ Such a value never becomes another one, nor silently NULL: reading it as typed e
 | arrays | another number of dimensions than declared (`int[][]` has two, `int[]` one); empty ones fit |
 | arrays, ranges, composite types | a value with a part that does not fit |
 
-The lower bounds of an array are in neither a typed column nor JSON: `[0:1]={a,b}` is `["a","b"]`.
+The lower bounds of an array are neither in a typed column nor in JSON: `[0:1]={a}` is `["a"]`.
 
-**Infinity.** Infinite dates and timestamps become `+294247-01-01` and `-290000-01-01`, at midnight (in UTC). No
-other value becomes those. They order and compare as they should (`valid_until > now()`), a cast from date to
-timestamp keeps them, and they lie some way from the ends of Spark's types, so that a change of zone does not
-wrap around. Python has no dates outside the years 1 to 9999: `collect` and `toPandas` of infinite, BC or later
-values fail there; filter or cast first.
+**Infinity.** Infinite dates and timestamps become `+294247-01-01` and `-290000-01-01`, at midnight UTC. No
+other value becomes those. They order and compare as they should (`valid_until > now()`), a cast from date
+to timestamp keeps them, and they lie some way from the ends of Spark's types, so that a change of zone does
+not wrap around. Python has no dates outside the years 1 to 9999: `collect` and `toPandas` of infinite, BC or
+later values fail there; filter or cast first.
 
 **BC.** The calendar is the proleptic Gregorian one in PostgreSQL, Arrow and Spark. 44 BC is Spark's year
 `-0043`; JSON keeps PostgreSQL's ` BC` behind the date.

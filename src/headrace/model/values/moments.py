@@ -48,7 +48,7 @@ def _days(year: int, month: int, day: int) -> int:
 DATE_ENDS = Ends(_days(-290_000, 1, 1), _days(294_247, 1, 1))
 """Days since 1970. PostgreSQL's own dates lie between 4714 BC and 5874897; the last do not fit."""
 TIMESTAMP_ENDS = Ends(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
-"""Microseconds since 1970: the same moments, so that an infinite date is an infinite timestamp after a cast."""
+"""Microseconds since 1970: the same moments, so that an infinite date, cast, is an infinite timestamp."""
 
 
 def dates(texts: pa.StringArray) -> Converted:

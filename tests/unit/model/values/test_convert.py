@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, Kind
 from headrace.model.types import TYPES, Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert, convert_all, json_form, moments
+from headrace.model.values.conversion import UnreadableError
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs, multirange_texts, range_text
 
 _ROWS = {name: row for row in TYPES for name in row.names}
@@ -175,8 +177,8 @@ def test_the_infinities_are_the_dates_that_are_documented() -> None:
             for end, year in zip((ends.greatest, ends.least), years, strict=True)
         ]
         assert [date(1970, 1, 1) + timedelta(days) for days in found] == [date(2247, 1, 1), date(2000, 1, 1)]
-    assert -(2**63) < moments.TIMESTAMP_ENDS.least - 3 * 86_400_000_000
-    assert moments.TIMESTAMP_ENDS.greatest + 3 * 86_400_000_000 < 2**63
+    reach = max(-moments.TIMESTAMP_ENDS.least, moments.TIMESTAMP_ENDS.greatest)
+    assert reach + 3 * 86_400_000_000 < 2**63
 
 
 PARSERS: list[Callable[[str], object]] = [
@@ -192,7 +194,5 @@ PARSERS: list[Callable[[str], object]] = [
 def test_no_text_makes_a_parser_fail_in_another_way_or_hang(
     text: str, parse: Callable[[str], object]
 ) -> None:
-    try:
+    with suppress(UnreadableError):
         parse(text)
-    except ValueError as error:
-        assert type(error).__name__ == "UnreadableError"
