@@ -57,7 +57,8 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
             return pc.if_else(pc.equal(texts, "t"), "true", "false")
         case Json.NUMBER:
             plain = scalars.amounts(texts, kind.arrow.scale) if kind.form is Form.MONEY else texts
-            return pc.if_else(pc.is_in(texts, _NO_NUMBER), _quoted(texts), plain)
+            special = pc.is_in(texts, _NO_NUMBER)
+            return pc.if_else(special, _quoted(texts), plain) if pc.any(special).as_py() else plain
         case Json.MOMENT:
             return _quoted(_moments(kind, texts))
         case Json.BASE64:
@@ -69,10 +70,18 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
 
 
 def _moments(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
+    """ISO 8601 has a T before the hour and minutes in the zone; PostgreSQL's ISO style has neither."""
     if kind.form is Form.DATE:
         return texts
-    dated = pc.replace_substring_regex(texts, r"^([0-9]+-\d\d-\d\d) ", r"\1T")
-    return pc.replace_substring_regex(dated, r"([+-]\d\d)( BC)?$", r"\1:00\2") if kind.arrow.tz else dated
+    if pc.all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), " "), min_count=0).as_py():
+        texts = pc.binary_replace_slice(texts, 10, 11, "T")
+    else:
+        texts = pc.replace_substring_regex(texts, r"^([0-9]+-\d\d-\d\d) ", r"\1T")
+    if kind.arrow.tz is None:
+        return texts
+    if pc.all(pc.ends_with(texts, "+00"), min_count=0).as_py():
+        return pc.binary_join_element_wise(texts, ":00", "")
+    return pc.replace_substring_regex(texts, r"([+-]\d\d)( BC)?$", r"\1:00\2")
 
 
 def _base64(texts: pa.StringArray) -> pa.StringArray:
@@ -102,6 +111,11 @@ def _map(text: str) -> str:
 
 
 def _arrays(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.StringArray:
+    if (plain := nested.plain_lists(kind, texts)) is not None:
+        texts_of_elements = _json(kind.parts[0], plain.flatten(), in_composite=in_composite).fill_null("null")
+        counts = pc.fill_null(pc.list_value_length(plain), 0).to_numpy()
+        lists = nested.lists(texts_of_elements, counts, nested.mask_of(texts.is_null()))
+        return pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", "")
     trees = nested.trees_of(kind, texts)
     elements = pa.array([leaf for tree in trees for leaf in leaves(tree or [])], pa.string())
     values = iter(_json(kind.parts[0], elements, in_composite=in_composite).to_pylist())

@@ -24,6 +24,7 @@ _MOMENT = re.compile(
     r"( BC)?",
     re.ASCII,
 )
+_INFINITE = pa.array(["infinity", "-infinity"])
 _DAY = 86_400_000_000  # µs
 
 
@@ -53,10 +54,7 @@ TIMESTAMP_ENDS = Ends(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
 
 def dates(texts: pa.StringArray) -> Converted:
     """`date` as days since 1970, the infinities as `DATE_ENDS`; what is beyond does not fit."""
-    try:
-        return Converted(pc.cast(texts, pa.date32()))
-    except pa.ArrowInvalid:
-        return _odd(texts, pa.date32(), DATE_ENDS)
+    return _moments(texts, pa.date32(), DATE_ENDS)
 
 
 def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
@@ -64,25 +62,25 @@ def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
 
     What lies beyond does not fit.
     """
+    return _moments(texts, arrow, TIMESTAMP_ENDS)
+
+
+def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
+    """Arrow's own reading as far as it goes; a value that it refuses costs it a long time."""
+    infinite = pc.is_in(texts, _INFINITE)
+    all_finite = not pc.any(infinite).as_py()
     try:
-        return Converted(pc.cast(texts, arrow))
+        known = pc.cast(texts if all_finite else pc.if_else(infinite, None, texts), arrow)
+        odd = np.zeros(len(texts), np.bool_)
     except pa.ArrowInvalid:
-        return _odd(texts, arrow, TIMESTAMP_ENDS)
-
-
-def _odd(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
-    regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
-    try:
-        known = pc.cast(pc.if_else(regular, texts, None), arrow)
-    except pa.ArrowInvalid as error:
-        raise unreadable(f"it is no {arrow}") from error
+        regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
+        known, odd = _known(pc.if_else(regular, texts, None), arrow), ~_mask(pc.or_(regular, infinite))
+    if all_finite and not odd.any():
+        return Converted(known)
     integer, unit = (pa.int32(), _DAY) if pa.types.is_date(arrow) else (pa.int64(), 1)
     numbers = pc.fill_null(known.cast(integer), 0).to_numpy(zero_copy_only=False).copy()
-    odd = ~_mask(regular)
     for text, end in (("infinity", ends.greatest), ("-infinity", ends.least)):
-        infinite = _mask(pc.fill_null(pc.equal(texts, text), fill_value=False))
-        numbers[infinite] = end
-        odd &= ~infinite
+        numbers[_mask(pc.fill_null(pc.equal(texts, text), fill_value=False))] = end
     missing, unfit = _mask(texts.is_null()), []
     for at in np.flatnonzero(odd).tolist():
         moment = _microseconds(texts[at].as_py()) // unit
@@ -92,6 +90,13 @@ def _odd(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
             unfit.append(at)
     missing[unfit] = True
     return Converted(pa.array(numbers, integer, mask=missing).cast(arrow), np.array(unfit, np.int64))
+
+
+def _known(texts: pa.StringArray, arrow: pa.DataType) -> pa.Array:
+    try:
+        return pc.cast(texts, arrow)
+    except pa.ArrowInvalid as error:
+        raise unreadable(f"it is no {arrow}") from error
 
 
 def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:

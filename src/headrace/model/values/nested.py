@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.types import Form, ValueType
 from headrace.model.values.conversion import Converted, Positions, nowhere
@@ -27,6 +28,7 @@ from headrace.model.values.texts import (
 
 Convert = Callable[[ValueType, pa.StringArray], Converted]
 """Reads the parts: the conversion of any type."""
+_PLAIN = r'^\{[^{}"\\]*\}$'
 _Mask = np.typing.NDArray[np.bool_]
 
 
@@ -39,7 +41,32 @@ def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
 
 def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
     """Lists, one in the other for each declared dimension; an array with another number does not fit."""
-    trees = trees_of(kind, texts)
+    if kind.dimensions == 1 and (plain := plain_lists(kind, texts)) is not None:
+        elements = convert(kind.parts[0], plain.flatten())
+        counts, missing = pc.fill_null(pc.list_value_length(plain), 0).to_numpy(), mask_of(texts.is_null())
+        missing[_owners(counts, elements.unfit)] = True
+        values = lists(elements.values, counts, missing)
+        return Converted(values.cast(kind.arrow), np.unique(_owners(counts, elements.unfit)))
+    return _deep_arrays(kind, trees_of(kind, texts), convert)
+
+
+def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
+    """The elements of arrays that have one dimension and no quotes; None where one is different."""
+    vector = kind.form is Form.VECTOR
+    if not vector and not pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
+        return None
+    inner = texts if vector else pc.utf8_slice_codeunits(texts, 1, -1)
+    found = pc.split_pattern(inner, " " if vector else kind.delimiter)
+    empty = pc.fill_null(pc.equal(inner, ""), fill_value=False)
+    if pc.any(empty).as_py():
+        found = pc.if_else(empty, pa.scalar([], found.type), found)
+    elements = found.flatten()
+    elements = pc.if_else(pc.equal(elements, "NULL"), None, elements)
+    counts = pc.fill_null(pc.list_value_length(found), 0).to_numpy()
+    return lists(elements, counts, mask_of(texts.is_null()))
+
+
+def _deep_arrays(kind: ValueType, trees: Sequence[Tree | None], convert: Convert) -> Converted:
     missing = np.array([tree is None for tree in trees], np.bool_)
     fits = [tree is not None and depth(tree) in (0, kind.dimensions) for tree in trees]
     known = [tree if fit and tree is not None else [] for tree, fit in zip(trees, fits, strict=True)]
@@ -53,7 +80,7 @@ def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converte
     values = elements.values
     for number, level in reversed(list(enumerate(levels))):
         mask = missing | unfit if number == 0 else np.zeros(len(level), np.bool_)
-        values = _lists(values, [len(tree) for tree in level], mask)
+        values = lists(values, [len(tree) for tree in level], mask)
     return Converted(values.cast(kind.arrow), np.flatnonzero(unfit))
 
 
@@ -92,7 +119,7 @@ def multiranges(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Con
     parts = _ranges(kind.parts[0], [part for one in many for part in one or ()], convert)
     unfit = np.unique(_owners(np.array(counts, np.int64), parts.unfit))
     missing[unfit] = True
-    return Converted(_lists(parts.values, counts, missing).cast(kind.arrow), unfit)
+    return Converted(lists(parts.values, counts, missing).cast(kind.arrow), unfit)
 
 
 def _ranges(kind: ValueType, parts: Sequence[RangeText | None], convert: Convert) -> Converted:
@@ -119,7 +146,14 @@ def _struct(
     )
 
 
-def _lists(values: pa.Array, counts: Sequence[int], mask: _Mask) -> pa.ListArray:
+def mask_of(values: pa.BooleanArray) -> _Mask:
+    """Booleans without NULL, for numpy."""
+    mask: _Mask = values.to_numpy(zero_copy_only=False).copy()
+    return mask
+
+
+def lists(values: pa.Array, counts: Sequence[int] | Positions, mask: _Mask) -> pa.ListArray:
+    """Lists of so many `values` each; NULL where `mask` says so."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(mask))

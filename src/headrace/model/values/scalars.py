@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.values.conversion import Converted, UnreadableError, unreadable
+from headrace.model.values.conversion import Converted, unreadable
 
 _NO_DECIMAL = pa.array(["NaN", "Infinity", "-Infinity"])
 _NO_DIGIT = 255
@@ -30,11 +30,10 @@ def booleans(texts: pa.StringArray) -> Converted:
 
 def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     """`numeric` with declared digits; of what PostgreSQL allows there, only NaN does not fit."""
-    try:
+    special = pc.is_in(texts, _NO_DECIMAL)
+    if not pc.any(special).as_py():
         return Converted(_cast(texts, arrow))
-    except UnreadableError:
-        special = pc.is_in(texts, _NO_DECIMAL)
-        values = _cast(pc.if_else(special, None, texts), arrow)
+    values = _cast(pc.if_else(special, None, texts), arrow)
     return Converted(values, np.flatnonzero(special.to_numpy(zero_copy_only=False)))
 
 
