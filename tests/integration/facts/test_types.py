@@ -50,6 +50,14 @@ SQL = table_sql(NAME)
 COLUMNS = {kind: f'c "{number}"' for number, kind in enumerate(EDGES)}
 ROWS = max(map(len, EDGES.values())) + 1
 WAYS = {"stream": {"backlog_bytes": None}, "replay": {"backlog_bytes": None}, "backlog": {"backlog_bytes": 1}}
+UNLIKE_OURS = (
+    "TimeZone = 'Asia/Kolkata'",
+    "DateStyle = 'SQL, DMY'",
+    "IntervalStyle = 'postgres_verbose'",
+    "bytea_output = 'escape'",
+    "extra_float_digits = -3",
+)
+"""The database's own settings: every way has to bring its own."""
 Texts = dict[str, list[str | None]]
 """The values of each type's column in the order of the rows; the last is NULL."""
 
@@ -85,6 +93,7 @@ def told(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgr
     source = Source(server.create_database("of_every_type"))
     edges = EDGES | ({"xml": ()} if request.param == 18 else {})  # the wheel is built without libxml
     rows = [insertion(row, edges) for row in range(ROWS)]
+    source.sql(*(f"ALTER DATABASE of_every_type SET {one}" for one in UNLIKE_OURS))
     source.sql(*SETUP, creation(), f"ALTER TABLE {SQL} REPLICA IDENTITY FULL")
     start = source.publish()
     source.transaction(*rows)
@@ -269,7 +278,7 @@ LOADED = (
 @pytest.fixture(scope="module")
 def plain(told: Told) -> Iterator[psycopg.Connection]:
     """A connection that reads values by psycopg's own means."""
-    with psycopg.connect(told.url) as connection:
+    with psycopg.connect(told.url, options="-c extra_float_digits=1 -c bytea_output=hex") as connection:
         psycopg.types.hstore.register_hstore(info(connection, "hstore", TypeInfo), connection)
         psycopg.types.composite.register_composite(info(connection, "pair", CompositeInfo), connection)
         for name in ("floats", "words"):
