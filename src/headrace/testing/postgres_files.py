@@ -195,6 +195,7 @@ def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         cwd="/",
+        process_group=0,  # the terminal's Ctrl-C is for us
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
         extra_groups=None if account is None else [],
