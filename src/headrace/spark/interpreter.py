@@ -4,9 +4,9 @@ Spark puts three archives before everything else that a worker imports from: pys
 own core jar. Modules in them are compiled anew in each process, and every call lists the archives again. Our
 session runs where PySpark is installed as a package, so its workers need none of that.
 
-What it brings, in processor seconds (alternating runs on two cores that others used too): the imports of one
-worker 0.36 for 1.31 (3 runs each); the 15 worker processes of a `headrace run` until it is live 9.7 for 18.8
-(medians of 3; 9.2 to 10.9 for 17.8 to 19.4); 60 updates after that 12.9 for 15.1.
+What it brings, in processor seconds (runs with and without it in turn, on two cores that others used too):
+the imports of one worker 0.36 for 1.31 (median of 3); the worker processes of a `headrace run`, about 15,
+until it is live 9.5 for 19.1 (median of 4; 8.9 to 10.9 for 17.8 to 21.8); 60 updates after that 13.3 for 16.7.
 """
 
 from __future__ import annotations
