@@ -6,7 +6,7 @@ session runs where PySpark is installed as a package, so its workers need none o
 
 What it brings, in processor seconds (runs with and without it in turn, on two cores that others used too):
 the imports of one worker 0.36 for 1.31 (median of 3); the worker processes of a `headrace run`, about 15,
-until it is live 9.5 for 19.1 (median of 4; 8.9 to 10.9 for 17.8 to 21.8); 60 updates after that 13.3 for 16.7.
+until it is live 9.5 for 19.1 (median of 4; 8.9 to 10.9 for 17.8 to 21.8); 60 updates then 13.3 for 16.7.
 """
 
 from __future__ import annotations
