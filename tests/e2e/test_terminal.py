@@ -159,7 +159,7 @@ def test_ctrl_c_ends_the_demo_and_all_that_it_started(
     after = demo.text.rpartition("^C")[2]
     assert "stopping …" in after
     assert after.endswith("✓ stopped; nothing is left running\r\n")
-    assert re.findall("error|Traceback|✗", after) == []
+    assert re.findall("error|Traceback|✗|Warning|py4j|WARN", demo.text) == []
 
 
 @pytest.mark.parametrize(

@@ -190,8 +190,11 @@ def _start(settings: SparkConf) -> SparkSession:
 
 @contextlib.contextmanager
 def _understood() -> Iterator[None]:
+    """Around Spark's start: its warnings on Python packages are not for the terminal, its errors are ours."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     except (PySparkException, Py4JError, OSError) as error:
         raise HeadraceError(
             Kind.SPARK, f"Spark does not start: {error}", "Run again with --log-level debug."
