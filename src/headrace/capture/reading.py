@@ -14,13 +14,16 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
 from headrace.capture.offset import Offset
+from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
+from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
@@ -62,6 +65,10 @@ class StreamSettings:
         give_back_seconds: while nobody takes what was read for so long, the connection is closed, except
             far inside a large transaction: a server that shuts down would wait for it.
         backlog_window: how much log the server collects at a time for that (bytes).
+        unfinished: take large transactions while they run, so that little is left to do at their end.
+        spool_bytes: what they may hold until then, on disk but for the first of each; where that is not
+            enough, or the disk is full, the server keeps them instead.
+        spool_folder: where; None: the system's folder for temporary files.
     """
 
     url: str = field(repr=False)
@@ -78,6 +85,9 @@ class StreamSettings:
     backlog_window: int = 64 << 20
     silence_seconds: float = 60.0
     give_back_seconds: float = 30.0
+    unfinished: bool = True
+    spool_bytes: int = 16 << 30
+    spool_folder: Path | None = None
 
 
 class LogReader:
@@ -90,6 +100,8 @@ class LogReader:
         self._settings = settings
         self._buffer = buffer
         self._translation = Translation(start, settings.tables, settings.needed)
+        self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
+        self._takes_unfinished = settings.unfinished
         self._frames = _Frames()
         self.confirmed: Lsn = start.lsn
         self.released = False
@@ -135,6 +147,9 @@ class LogReader:
             except _GivenBackError as error:
                 _LOG.warning("%s; connecting again when somebody does", error)
                 self._await_room()
+            except SpoolFullError as error:
+                _LOG.warning("%s The server keeps them from now on, until a restart", error)
+                self._takes_unfinished = False
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
@@ -159,6 +174,7 @@ class LogReader:
                 self._stream(connection)
         finally:
             self.heard = None
+            self._unfinished.forget()
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
@@ -172,7 +188,12 @@ class LogReader:
 
     def _stream(self, connection: ReplicationConnection) -> None:
         resume = self._translation.position
-        connection.start(self._settings.slot, resume.lsn, (self._settings.publication,))
+        connection.start(
+            self._settings.slot,
+            resume.lsn,
+            (self._settings.publication,),
+            unfinished=self._takes_unfinished,
+        )
         self._translation.restart(resume)
         self._frames, self._arrived = _Frames(), time.monotonic()
         while not self._closing.is_set():
@@ -186,7 +207,7 @@ class LogReader:
             if frames.collect(connection, settings.chunk_bytes):
                 self._arrived = time.monotonic()
         except HeadraceError:
-            self._publish()  # what came before the end
+            self._publish(connection)  # what came before the end
             raise
         if frames.bytes >= settings.chunk_bytes or (frames.bytes and self._is_due()):
             self._hand_over(connection)
@@ -226,20 +247,24 @@ class LogReader:
             raise HeadraceError(Kind.CONNECTION, "the database server is shutting down")
 
     def _hand_over(self, connection: ReplicationConnection) -> None:
-        """Publish, report, and wait while the buffer is full; the server must hear from us meanwhile."""
-        asked = self._publish()
+        """Publish, report, and wait while the buffer is full."""
+        asked = self._publish(connection)
         self._report(connection, force=asked)
         if asked:
             self._let_the_server_stop()
+        self._pause_while_full(connection)
+        self._arrived = time.monotonic()
+
+    def _pause_while_full(self, connection: ReplicationConnection) -> None:
+        """Wait for room; the server must hear from us meanwhile."""
         since = time.monotonic()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
                 raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
-        self._arrived = time.monotonic()
 
-    def _publish(self) -> bool:
+    def _publish(self, connection: ReplicationConnection) -> bool:
         """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
         batch, start, keepalives = split_frames(self._frames.take())
         self._received = max(self._received, start)
@@ -248,7 +273,7 @@ class LogReader:
             self._received = max(self._received, keepalive.wal_end)
             last = keepalive if before == len(batch) else None
         if len(batch):
-            self._translate(batch)
+            self._sort(batch, connection)
         translation = self._translation
         if translation.xid is None and translation.position.transaction is None:
             self._buffer.idle_at(translation.position.lsn)
@@ -256,8 +281,19 @@ class LogReader:
                 self._buffer.idle_at(last.wal_end)
         return any(keepalive.reply_requested for _, keepalive in keepalives)
 
-    def _translate(self, batch: MessageBatch) -> None:
-        rows, ends = self._translation.take(batch)
+    def _sort(self, batch: MessageBatch, connection: ReplicationConnection) -> None:
+        """Translate what has ended; of a transaction that waited, one part after the other."""
+        for part in self._unfinished.take(batch):
+            if self._closing.is_set():
+                return
+            self._translate(part.messages, apart=part.waited)
+            self._translation.adopt(part.told)
+            if part.waited:
+                self._report(connection)
+                self._pause_while_full(connection)
+
+    def _translate(self, batch: MessageBatch, *, apart: bool = False) -> None:
+        rows, ends = self._translation.take(batch, apart=apart)
         if len(rows) or len(ends):
             self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
             self.heard = time.monotonic()

@@ -6,7 +6,7 @@ transaction that is unfinished, and how far it has come.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -81,6 +81,15 @@ class _Relations:
         distinct, places = np.unique(oids, return_inverse=True)
         return np.array([self.number(int(oid)) for oid in distinct], np.int64)[places]
 
+    def adopt(self, oid: int, other: _Relations) -> None:
+        """Take the description that another has of a table."""
+        number = other.number_of.get(oid, _UNKNOWN)
+        if number >= 0:
+            self.number_of[oid] = len(self.known)
+            self.known.append(other.known[number])
+        elif number == _FOREIGN:
+            self.number_of[oid] = _FOREIGN
+
     def forget(self) -> None:
         self.known.clear()
         self.number_of.clear()
@@ -121,11 +130,13 @@ class Translation:
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     position: Offset = field(init=False)
     _relations: _Relations = field(init=False)
+    _apart: _Relations = field(init=False)
     _transaction: OpenTransaction | None = None
 
     def __post_init__(self) -> None:
         self.position = self.resume
         self._relations = _Relations(self.tables, self.needed)
+        self._apart = _Relations(self.tables, self.needed)
 
     @property
     def xid(self) -> int | None:
@@ -143,8 +154,13 @@ class Translation:
         self._relations.forget()
         self._transaction = None
 
-    def take(self, batch: MessageBatch) -> tuple[ChangeRows, Ends]:
+    def take(self, batch: MessageBatch, *, apart: bool = False) -> tuple[ChangeRows, Ends]:
         """The changes that the next messages hold, and where a batch may end among them.
+
+        Args:
+            batch: the messages.
+            apart: they are of a transaction that describes its relations itself: the server sent it piece
+                by piece among others, whose descriptions it neither sees nor changes (but see `adopt`).
 
         The commit of a transaction without any change for us is no such end: PostgreSQL 14 sends every
         empty transaction, and `tables` can empty others.
@@ -156,13 +172,21 @@ class Translation:
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
         letters = batch.data[batch.begin]
+        relations = self._apart if apart else self._relations
+        if apart and self._transaction is None:
+            relations.forget()
         found = find_transactions(batch, letters, self._transaction)
         known = self._is_known(found)
-        chosen = self._choose(batch, letters, found, known)
-        rows = self._rows(batch, letters, found, chosen)
+        chosen = _choose(batch, letters, found, known, relations)
+        rows = _rows(batch, letters, found, chosen, tuple(relations.known))
         before, kept = self.position.lsn, self._kept(found, chosen)
         self._advance(found, known, kept)
         return rows, self._ends(rows, found, chosen, kept, before)
+
+    def adopt(self, told: Iterable[int]) -> None:
+        """Behind a transaction that was `apart`: its descriptions of these relations hold from now on."""
+        for oid in told:
+            self._relations.adopt(oid, self._apart)
 
     def _is_known(self, found: Transactions) -> Mask:
         """Which changes `resume` covers."""
@@ -172,70 +196,6 @@ class Translation:
         inside = (commit_lsn == resume.transaction) & (found.sequence <= resume.sequence)
         known: Mask = inside | (commit_lsn < resume.transaction)
         return known
-
-    def _choose(self, batch: MessageBatch, letters: Letters, found: Transactions, known: Mask) -> _Chosen:
-        """The changes that are new and wanted; a relation holds from its description on."""
-        numerals = Numerals(batch.data)
-        is_row = ~known & (letters[found.changes] != TRUNCATE)
-        new_truncates = set(found.changes[~known & (letters[found.changes] == TRUNCATE)].tolist())
-        parts: list[_Chosen] = []
-        behind = 0
-
-        def rows_before(message: int) -> None:
-            nonlocal behind
-            upto = int(np.searchsorted(found.changes, message))
-            places = behind + np.flatnonzero(is_row[behind:upto])
-            behind = upto
-            messages = found.changes[places]
-            if (batch.end[messages] - batch.begin[messages] < _RELATION_ENDS).any():
-                raise broken("a row ends before its relation")
-            parts.append(
-                _Chosen(messages, places, self._relations.numbers(numerals.uint32(batch.begin[messages] + 1)))
-            )
-
-        for index in np.flatnonzero(~_IS_COMMON[letters]).tolist():
-            message = decode_message(batch.payload(index))
-            if isinstance(message, Relation):
-                rows_before(index)
-                self._relations.describe(message)
-            elif isinstance(message, Truncate) and index in new_truncates:
-                rows_before(index)
-                numbers = np.array([self._relations.number(oid) for oid in message.relations], np.int64)
-                place = np.full(len(numbers), np.searchsorted(found.changes, index))
-                parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
-        rows_before(len(letters))
-        every = _Chosen.joined(parts)
-        wanted = every.relation >= 0
-        return _Chosen(every.message[wanted], every.place[wanted], every.relation[wanted])
-
-    def _rows(
-        self, batch: MessageBatch, letters: Letters, found: Transactions, chosen: _Chosen
-    ) -> ChangeRows:
-        op = letters[chosen.message]
-        tupled = np.flatnonzero(op != TRUNCATE)
-        messages = chosen.message[tupled]
-        relations = tuple(self._relations.known)
-        widths = [len(relation.columns) for relation in relations]
-        part = MessageBatch(batch.data, batch.begin[messages], batch.end[messages])
-        decoded = decode_rows(part, chosen.relation[tupled], widths)
-        owner = found.owner[chosen.place]
-        old_kind = np.zeros(len(op), np.uint8)
-        old_kind[tupled] = decoded.old_kind
-        return ChangeRows(
-            relations=relations,
-            relation=chosen.relation,
-            op=op,
-            commit_lsn=found.commit_lsn[owner],
-            sequence=found.sequence[chosen.place],
-            commit_time=found.commit_time[owner],
-            xid=found.xid[owner],
-            old_kind=old_kind,
-            old=_spread(decoded.old, tupled, len(op)),
-            new=_spread(decoded.new, tupled, len(op)),
-            cells=decoded.cells,
-            data=batch.data,
-            weight=batch.end[chosen.message] - batch.begin[chosen.message] + _CHANGE_BYTES,
-        )
 
     def _kept(self, found: Transactions, chosen: _Chosen) -> Mask:
         """Whether each transaction has a change that is kept."""
@@ -274,6 +234,75 @@ class Translation:
             lsn, xid = np.append(lsn, inside.lsn), np.append(xid, self._transaction.xid)
             upto = np.append(upto, len(rows))
         return Ends(lsn, xid, weight[upto], upto, inside)
+
+
+def _choose(
+    batch: MessageBatch, letters: Letters, found: Transactions, known: Mask, relations: _Relations
+) -> _Chosen:
+    """The changes that are new and wanted; a relation holds from its description on."""
+    numerals = Numerals(batch.data)
+    is_row = ~known & (letters[found.changes] != TRUNCATE)
+    new_truncates = set(found.changes[~known & (letters[found.changes] == TRUNCATE)].tolist())
+    parts: list[_Chosen] = []
+    behind = 0
+
+    def rows_before(message: int) -> None:
+        nonlocal behind
+        upto = int(np.searchsorted(found.changes, message))
+        places = behind + np.flatnonzero(is_row[behind:upto])
+        behind = upto
+        messages = found.changes[places]
+        if (batch.end[messages] - batch.begin[messages] < _RELATION_ENDS).any():
+            raise broken("a row ends before its relation")
+        parts.append(_Chosen(messages, places, relations.numbers(numerals.uint32(batch.begin[messages] + 1))))
+
+    for index in np.flatnonzero(~_IS_COMMON[letters]).tolist():
+        message = decode_message(batch.payload(index))
+        if isinstance(message, Relation):
+            rows_before(index)
+            relations.describe(message)
+        elif isinstance(message, Truncate) and index in new_truncates:
+            rows_before(index)
+            numbers = np.array([relations.number(oid) for oid in message.relations], np.int64)
+            place = np.full(len(numbers), np.searchsorted(found.changes, index))
+            parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
+    rows_before(len(letters))
+    every = _Chosen.joined(parts)
+    wanted = every.relation >= 0
+    return _Chosen(every.message[wanted], every.place[wanted], every.relation[wanted])
+
+
+def _rows(
+    batch: MessageBatch,
+    letters: Letters,
+    found: Transactions,
+    chosen: _Chosen,
+    relations: tuple[Relation, ...],
+) -> ChangeRows:
+    op = letters[chosen.message]
+    tupled = np.flatnonzero(op != TRUNCATE)
+    messages = chosen.message[tupled]
+    widths = [len(relation.columns) for relation in relations]
+    part = MessageBatch(batch.data, batch.begin[messages], batch.end[messages])
+    decoded = decode_rows(part, chosen.relation[tupled], widths)
+    owner = found.owner[chosen.place]
+    old_kind = np.zeros(len(op), np.uint8)
+    old_kind[tupled] = decoded.old_kind
+    return ChangeRows(
+        relations=relations,
+        relation=chosen.relation,
+        op=op,
+        commit_lsn=found.commit_lsn[owner],
+        sequence=found.sequence[chosen.place],
+        commit_time=found.commit_time[owner],
+        xid=found.xid[owner],
+        old_kind=old_kind,
+        old=_spread(decoded.old, tupled, len(op)),
+        new=_spread(decoded.new, tupled, len(op)),
+        cells=decoded.cells,
+        data=batch.data,
+        weight=batch.end[chosen.message] - batch.begin[chosen.message] + _CHANGE_BYTES,
+    )
 
 
 def _spread(tuples: Tuples, places: Numbers, size: int) -> Tuples:

@@ -1,19 +1,27 @@
 """What do the log's bytes mean? Pure: bytes to messages to columns."""
 
 from headrace.pgoutput.batch import MessageBatch
-from headrace.pgoutput.decoder import decode_message
+from headrace.pgoutput.decoder import decode_message, decode_streamed
 from headrace.pgoutput.frames import Keepalive, encode_status, split_frames
 from headrace.pgoutput.messages import (
     UNCHANGED,
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    Prepare,
     Relation,
     RelationColumn,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Unchanged,
@@ -23,7 +31,9 @@ from headrace.pgoutput.messages import (
 __all__ = [
     "UNCHANGED",
     "Begin",
+    "BeginPrepare",
     "Commit",
+    "CommitPrepared",
     "Delete",
     "Insert",
     "Keepalive",
@@ -31,13 +41,20 @@ __all__ = [
     "Message",
     "MessageBatch",
     "Origin",
+    "Prepare",
     "Relation",
     "RelationColumn",
+    "RollbackPrepared",
+    "StreamAbort",
+    "StreamCommit",
+    "StreamStart",
+    "StreamStop",
     "Truncate",
     "Type",
     "Unchanged",
     "Update",
     "decode_message",
+    "decode_streamed",
     "encode_status",
     "split_frames",
 ]

@@ -111,11 +111,15 @@ class Cursor:
         self._position = position
         return tuple(values)
 
+    @property
+    def left(self) -> int:
+        """How many bytes are not read yet."""
+        return len(self._data) - self._position
+
     def finish(self) -> None:
         """Make sure that nothing is left."""
-        left = len(self._data) - self._position
-        if left:
-            raise broken(f"{left} bytes are left after a message")
+        if self.left:
+            raise broken(f"{self.left} bytes are left after a message")
 
 
 _UINT8 = struct.Struct(">B")

@@ -9,15 +9,23 @@ from headrace.pgoutput.cursor import Cursor, broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from headrace.pgoutput.messages import (
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    Prepare,
     Relation,
     RelationColumn,
+    RollbackPrepared,
     Row,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
@@ -25,16 +33,34 @@ from headrace.pgoutput.messages import (
 
 _CASCADE, _RESTART_IDENTITY = 1, 2
 
+STREAMED_LETTERS = frozenset("RYIUDTM")
+"""The messages that name their (sub)transaction where they belong to an unfinished one."""
+
 
 def decode_message(payload: bytes) -> Message:
     """The message that `payload` holds, whole.
 
     Raises:
-        HeadraceError: PROTOCOL where the bytes are no message of protocol version 1.
+        HeadraceError: PROTOCOL where the bytes are no message of protocol versions 1 to 4.
     """
     cursor = Cursor(payload)
     letter = cursor.letter()
-    read = _READERS.get(letter)
+    return _rest(cursor, letter, _READERS.get(letter))
+
+
+def decode_streamed(payload: bytes) -> tuple[int, Message]:
+    """A message between `StreamStart` and `StreamStop`, behind the id of its own (sub)transaction.
+
+    Raises:
+        HeadraceError: PROTOCOL where the bytes are no such message.
+    """
+    cursor = Cursor(payload)
+    letter = cursor.letter()
+    xid = cursor.uint32()
+    return xid, _rest(cursor, letter, _READERS.get(letter) if letter in STREAMED_LETTERS else None)
+
+
+def _rest(cursor: Cursor, letter: str, read: Callable[[Cursor], Message] | None) -> Message:
     if read is None:
         raise broken(f"unknown message {letter!r}")
     message = read(cursor)
@@ -43,12 +69,12 @@ def decode_message(payload: bytes) -> Message:
 
 
 def _begin(cursor: Cursor) -> Begin:
-    return Begin(cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US, cursor.uint32())
+    return Begin(cursor.uint64(), _time(cursor), cursor.uint32())
 
 
 def _commit(cursor: Cursor) -> Commit:
     cursor.uint8()
-    return Commit(cursor.uint64(), cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US)
+    return Commit(cursor.uint64(), cursor.uint64(), _time(cursor))
 
 
 def _origin(cursor: Cursor) -> Origin:
@@ -110,6 +136,58 @@ def _message(cursor: Cursor) -> LogicalMessage:
     return LogicalMessage(transactional, lsn, prefix, cursor.take(cursor.int32()))
 
 
+def _stream_start(cursor: Cursor) -> StreamStart:
+    return StreamStart(cursor.uint32(), cursor.uint8() == 1)
+
+
+def _stream_stop(_: Cursor) -> StreamStop:
+    return StreamStop()
+
+
+def _stream_commit(cursor: Cursor) -> StreamCommit:
+    xid = cursor.uint32()
+    cursor.uint8()
+    return StreamCommit(xid, cursor.uint64(), cursor.uint64(), _time(cursor))
+
+
+def _stream_abort(cursor: Cursor) -> StreamAbort:
+    xid, subxid = cursor.uint32(), cursor.uint32()
+    if not cursor.left:
+        return StreamAbort(xid, subxid)
+    return StreamAbort(xid, subxid, cursor.uint64(), _time(cursor))
+
+
+def _begin_prepare(cursor: Cursor) -> BeginPrepare:
+    return BeginPrepare(cursor.uint64(), cursor.uint64(), _time(cursor), cursor.uint32(), cursor.text())
+
+
+def _prepare(cursor: Cursor, *, streamed: bool = False) -> Prepare:
+    cursor.uint8()
+    place = cursor.uint64(), cursor.uint64(), _time(cursor)
+    return Prepare(*place, cursor.uint32(), cursor.text(), streamed)
+
+
+def _stream_prepare(cursor: Cursor) -> Prepare:
+    return _prepare(cursor, streamed=True)
+
+
+def _commit_prepared(cursor: Cursor) -> CommitPrepared:
+    cursor.uint8()
+    place = cursor.uint64(), cursor.uint64(), _time(cursor)
+    return CommitPrepared(*place, cursor.uint32(), cursor.text())
+
+
+def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
+    cursor.uint8()
+    place = cursor.uint64(), cursor.uint64(), _time(cursor), _time(cursor)
+    return RollbackPrepared(*place, cursor.uint32(), cursor.text())
+
+
+def _time(cursor: Cursor) -> int:
+    """Microseconds since 1970-01-01 UTC."""
+    return cursor.int64() + POSTGRES_EPOCH_US
+
+
 def _expect(cursor: Cursor, letter: str) -> None:
     found = cursor.letter()
     if found != letter:
@@ -127,4 +205,13 @@ _READERS: dict[str, Callable[[Cursor], Message]] = {
     "D": _delete,
     "T": _truncate,
     "M": _message,
+    "S": _stream_start,
+    "E": _stream_stop,
+    "c": _stream_commit,
+    "A": _stream_abort,
+    "b": _begin_prepare,
+    "P": _prepare,
+    "p": _stream_prepare,
+    "K": _commit_prepared,
+    "r": _rollback_prepared,
 }

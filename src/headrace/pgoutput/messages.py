@@ -1,6 +1,6 @@
 """Which messages does PostgreSQL's `pgoutput` plugin send?
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol version 1.
+Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol versions 1 to 4.
 """
 
 from __future__ import annotations
@@ -152,4 +152,105 @@ class LogicalMessage:
     content: bytes
 
 
-Message = Begin | Commit | Origin | Relation | Type | Insert | Update | Delete | Truncate | LogicalMessage
+@dataclass(frozen=True, slots=True)
+class StreamStart:
+    """What follows, up to the next `StreamStop`, belongs to the unfinished transaction `xid`."""
+
+    xid: int
+    first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStop:
+    """The end of a piece of an unfinished transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCommit:
+    """The transaction whose pieces came before has committed; `end_lsn` as for `Commit`."""
+
+    xid: int
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAbort:
+    """All of the transaction `xid`, or only its subtransaction `subxid`, has been rolled back.
+
+    `lsn` and `time` (microseconds since 1970-01-01 UTC) are known in protocol version 4 alone.
+    """
+
+    xid: int
+    subxid: int
+    lsn: Lsn | None = None
+    time: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeginPrepare:
+    """The first message of a transaction that a two-phase slot delivers when it is prepared."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """The last message of a prepared transaction; `streamed` where its pieces came before."""
+
+    prepare_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time: int
+    xid: int
+    gid: str
+    streamed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPrepared:
+    """A prepared transaction has committed."""
+
+    commit_lsn: Lsn
+    end_lsn: Lsn
+    commit_time: int
+    xid: int
+    gid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPrepared:
+    """A prepared transaction has been rolled back."""
+
+    prepare_end_lsn: Lsn
+    end_lsn: Lsn
+    prepare_time: int
+    rollback_time: int
+    xid: int
+    gid: str
+
+
+Message = (
+    Begin
+    | Commit
+    | Origin
+    | Relation
+    | Type
+    | Insert
+    | Update
+    | Delete
+    | Truncate
+    | LogicalMessage
+    | StreamStart
+    | StreamStop
+    | StreamCommit
+    | StreamAbort
+    | BeginPrepare
+    | Prepare
+    | CommitPrepared
+    | RollbackPrepared
+)

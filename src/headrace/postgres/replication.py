@@ -115,17 +115,25 @@ class ReplicationConnection:
             for row in range(result.ntuples)
         ]
 
-    def start(self, slot: str, lsn: Lsn, publications: Sequence[str]) -> None:
-        """Begin the stream of `slot` at `lsn` (0: where the slot was confirmed), protocol version 1.
+    def start(self, slot: str, lsn: Lsn, publications: Sequence[str], *, unfinished: bool = False) -> None:
+        """Begin the stream of `slot` at `lsn` (0: where the slot was confirmed).
+
+        Args:
+            slot: the slot.
+            lsn: what is committed before it is left out.
+            publications: their tables are sent.
+            unfinished: a large transaction is sent in pieces while it runs (protocol version 2), in the
+                place of behind its end (1).
 
         Raises:
             HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
         """
         names = replication_literal(",".join(identifier(name) for name in publications))
+        options = "proto_version '2', streaming 'on'" if unfinished else "proto_version '1'"
         self._slot = slot
         result = self._run(
             f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} "
-            f"(proto_version '1', publication_names {names})"
+            f"({options}, publication_names {names})"
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._refused(result)

@@ -14,18 +14,27 @@ from headrace.model import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,
+    BeginPrepare,
     Commit,
+    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
+    Prepare,
     Relation,
     RelationColumn,
+    RollbackPrepared,
+    StreamAbort,
+    StreamCommit,
+    StreamStart,
+    StreamStop,
     Truncate,
     Type,
     Update,
     decode_message,
+    decode_streamed,
 )
 
 EPOCH = 946_684_800_000_000
@@ -108,6 +117,33 @@ MESSAGES: dict[str, tuple[bytes, Message]] = {
         b"M\x01" + u64(77) + text("app") + u32(3) + b"a\0b",
         LogicalMessage(transactional=True, lsn=77, prefix="app", content=b"a\0b"),
     ),
+    "stream start": (b"S" + u32(7) + b"\x01", StreamStart(7, first=True)),
+    "stream goes on": (b"S" + u32(7) + b"\x00", StreamStart(7, first=False)),
+    "stream stop": (b"E", StreamStop()),
+    "stream commit": (
+        b"c" + u32(7) + b"\0" + u64(16) + u64(48) + u64(9),
+        StreamCommit(7, 16, 48, EPOCH + 9),
+    ),
+    "begin prepare": (
+        b"b" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
+        BeginPrepare(16, 48, EPOCH + 9, 7, "g"),
+    ),
+    "prepare": (
+        b"P\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
+        Prepare(16, 48, EPOCH + 9, 7, "g"),
+    ),
+    "stream prepare": (
+        b"p\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
+        Prepare(16, 48, EPOCH + 9, 7, "g", streamed=True),
+    ),
+    "commit prepared": (
+        b"K\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
+        CommitPrepared(16, 48, EPOCH + 9, 7, "g"),
+    ),
+    "rollback prepared": (
+        b"r\0" + u64(16) + u64(48) + u64(9) + u64(11) + u32(7) + text("g"),
+        RollbackPrepared(16, 48, EPOCH + 9, EPOCH + 11, 7, "g"),
+    ),
 }
 
 KINDS = pytest.mark.parametrize("name", MESSAGES)
@@ -144,6 +180,40 @@ def test_a_message_that_goes_on_is_refused(name: str) -> None:
     assert raised.value.kind is Kind.PROTOCOL
 
 
+def test_a_rollback_of_a_stream_may_say_when_it_happened() -> None:
+    short = b"A" + u32(7) + u32(8)
+    long = short + u64(16) + u64(9)
+    assert decode_message(short) == StreamAbort(7, 8)
+    assert decode_message(long) == StreamAbort(7, 8, 16, EPOCH + 9)
+    for size in {*range(len(short)), *range(len(short) + 1, len(long))}:
+        with pytest.raises(HeadraceError, match="ends too early"):
+            decode_message(long[:size])
+    with pytest.raises(HeadraceError, match="left after a message"):
+        decode_message(long + b"\0")
+
+
+STREAMED = [name for name, (payload, _) in MESSAGES.items() if chr(payload[0]) in "RYIUDTM"]
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_in_a_stream_a_message_names_its_transaction(name: str) -> None:
+    payload, expected = MESSAGES[name]
+    streamed = payload[:1] + u32(4_000_000_000) + payload[1:]
+    assert decode_streamed(streamed) == (4_000_000_000, expected)
+    for size in range(len(streamed)):
+        with pytest.raises(HeadraceError) as raised:
+            decode_streamed(streamed[:size])
+        assert raised.value.kind is Kind.PROTOCOL
+
+
+@pytest.mark.parametrize("name", sorted({*MESSAGES} - {*STREAMED}))
+def test_in_a_stream_no_transaction_begins_or_ends(name: str) -> None:
+    payload, _ = MESSAGES[name]
+    with pytest.raises(HeadraceError) as raised:
+        decode_streamed(payload[:1] + u32(7) + payload[1:])
+    assert raised.value.kind is Kind.PROTOCOL
+
+
 @given(st.data())
 def test_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
     payload = bytearray(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))][0])
@@ -152,7 +222,7 @@ def test_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
     decode_or_refuse(bytes(payload))
 
 
-@given(st.sampled_from("BCORYIUDTM"), st.binary(max_size=200))
+@given(st.sampled_from("BCORYIUDTMSEcAbPpKr"), st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(letter: str, rest: bytes) -> None:
     decode_or_refuse(letter.encode() + rest)
 
@@ -190,7 +260,7 @@ def test_a_count_beyond_the_message_costs_no_memory(payload: bytes) -> None:
     [
         (b"", "ends too early"),
         (b"Z", "unknown message 'Z'"),
-        (b"S" + u32(1) + b"\x01", "unknown message 'S'"),
+        (b"s" + u32(1) + b"\x01", "unknown message 's'"),
         (b"I" + u32(1) + b"O" + row(), "expected 'N'"),
         (b"U" + u32(1) + b"X" + row(), "unknown row kind 'X'"),
         (b"U" + u32(1) + b"K" + row() + b"K" + row(), "expected 'N'"),
