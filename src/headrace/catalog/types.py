@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model import TableName
-from headrace.model.types import Attribute, DatabaseType, TypeKind, ValueType, resolve
+from headrace.model.value_type import Attribute, DatabaseType, TypeKind, ValueType, resolve
 from headrace.postgres.session import ReadSession
 
 # Every type that is reached from the tables' columns, each once, with its fields. An array is what its

@@ -10,15 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.model.types import (
-    TYPES,
-    Attribute,
-    DatabaseType,
-    Form,
-    TypeRow,
-    ValueType,
-    resolve,
-)
+from headrace.model.types import TYPES, Form, TypeRow
+from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import json_form
 
 _HEAD = """\

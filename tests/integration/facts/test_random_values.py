@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.model.types import Attribute, DatabaseType, ValueType, resolve
+from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert_all, json_form
 from headrace.model.values.moments import TIMESTAMP_ENDS
 from headrace.postgres.printing import printed

@@ -31,7 +31,8 @@ from headrace.capture import Offset
 from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.model import TableName, decode_changes
-from headrace.model.types import TYPES, Form, Json, ValueType
+from headrace.model.types import TYPES, Form, Json
+from headrace.model.value_type import ValueType
 from headrace.model.values import convert, json_form, moments
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs
 from headrace.postgres.connection import connect

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.config.java import spark_java_home
-from headrace.model.types import TYPES, Attribute, DatabaseType, TypeRow, ValueType, resolve
+from headrace.model.types import TYPES, TypeRow
+from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert_all
 
 MOMENTS = [

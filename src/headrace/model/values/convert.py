@@ -8,7 +8,8 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.types import Form, ValueType
+from headrace.model.types import Form
+from headrace.model.value_type import ValueType
 from headrace.model.values import moments, nested, scalars
 from headrace.model.values.conversion import Converted, UnreadableError, not_read
 

@@ -13,7 +13,8 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.types import Form, Json, ValueType
+from headrace.model.types import Form, Json
+from headrace.model.value_type import ValueType
 from headrace.model.values import nested, scalars
 from headrace.model.values.conversion import UnreadableError, not_read
 from headrace.model.values.convert import Texts, whole

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.types import Form, ValueType
+from headrace.model.types import Form
+from headrace.model.value_type import ValueType
 from headrace.model.values.conversion import Converted, Positions, nowhere
 from headrace.model.values.texts import (
     RangeText,
@@ -23,7 +24,6 @@ from headrace.model.values.texts import (
     map_pairs,
     multirange_texts,
     range_text,
-    vector_tree,
 )
 
 Convert = Callable[[ValueType, pa.StringArray], Converted]
@@ -34,8 +34,6 @@ _Mask = np.typing.NDArray[np.bool_]
 
 def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
     """The elements of each array; None for NULL."""
-    if kind.form is Form.VECTOR:
-        return [None if text is None else vector_tree(text) for text in texts.to_pylist()]
     return [None if text is None else array_tree(text, kind.delimiter) for text in texts.to_pylist()]
 
 

@@ -76,11 +76,6 @@ def _element(token: re.Match[str]) -> str | None:
     return None if token[3] == "NULL" else token[3]
 
 
-def vector_tree(text: str) -> Tree:
-    """The elements of an int2vector or oidvector."""
-    return list(text.split())
-
-
 def range_text(text: str) -> RangeText:
     """The parts of one range."""
     found, end = _range(text, 0)

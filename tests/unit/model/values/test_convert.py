@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.types import TYPES, Attribute, DatabaseType, ValueType, resolve
+from headrace.model.types import TYPES
+from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert, convert_all, json_form, moments
 from headrace.model.values.conversion import UnreadableError
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs, multirange_texts, range_text

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
-from headrace.model.types import TYPES, Attribute, DatabaseType, Form, resolve, spark_type
+from headrace.model.types import TYPES, Form, spark_type
+from headrace.model.value_type import Attribute, DatabaseType, resolve
 
 INT4, NUMERIC, TEXT, MONEY, LIST, PRICE, PRICES, DEAR, HSTORE, EMPTY = range(1, 11)
 KNOWN = {
