@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -51,6 +52,23 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
             "docs/types.md lists which; read the column as text.",
         )
     return converted.values
+
+
+def rescued(columns: Mapping[str, tuple[Texts, Converted]], rows: int) -> pa.StringArray:
+    """What did not fit, for a column beside the typed ones: `{"price": "NaN"}`; NULL where all of a row did.
+
+    Args:
+        columns: each column's texts and what became of them, by its name.
+        rows: how many values each has.
+    """
+    lost: dict[int, dict[str, str]] = {}
+    for name, (texts, converted) in columns.items():
+        for at in converted.unfit.tolist():
+            lost.setdefault(at, {})[name] = texts[at].as_py()
+    if not lost:
+        return pa.nulls(rows, pa.string())
+    found = [json.dumps(lost[at], ensure_ascii=False) if at in lost else None for at in range(rows)]
+    return pa.array(found, pa.string())
 
 
 def whole(texts: Texts) -> pa.StringArray:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, Kind
 from headrace.model.types import TYPES
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
-from headrace.model.values import convert, convert_all, json_form, moments
+from headrace.model.values import convert, convert_all, json_form, moments, rescued
 from headrace.model.values.conversion import UnreadableError
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs, multirange_texts, range_text
 
@@ -131,6 +131,23 @@ def test_where_everything_has_to_fit_the_error_says_how_much_does_not() -> None:
         convert_all(kind("numeric", DECIMAL), texts, "public.t.c")
     assert "decimal(10,2)" in str(caught.value)
     assert convert_all(kind("numeric", DECIMAL).as_text, texts, "public.t.c").equals(texts)
+
+
+def test_what_does_not_fit_can_stand_beside_the_columns_instead() -> None:
+    columns = {
+        "price": ("numeric", ["NaN", "1.00", None]),
+        "at": ("timestamp", ["294276-01-01 00:00:00"] * 2 + [None]),
+    }
+    found = {
+        name: (texts := pa.array(values, pa.string()), convert(kind(of, DECIMAL), texts, name))
+        for name, (of, values) in columns.items()
+    }
+    assert rescued(found, 3).to_pylist() == [
+        '{"price": "NaN", "at": "294276-01-01 00:00:00"}',
+        '{"at": "294276-01-01 00:00:00"}',
+        None,
+    ]
+    assert rescued({}, 2).equals(pa.nulls(2, pa.string()))
 
 
 def test_amounts_of_money_in_other_locales() -> None:
