@@ -20,6 +20,7 @@ from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.capture.names import Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
@@ -52,6 +53,7 @@ class StreamSettings:
         url: the database; never printed.
         tables: the tables whose changes are kept, all of the publication where empty.
         needed: the columns that old rows must carry, by table.
+        for_documents: a TRUNCATE of a partition is named like one of its root.
         warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
         buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
             chunk more.
@@ -78,6 +80,7 @@ class StreamSettings:
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
+    for_documents: bool = False
     chunk_bytes: int = 4 << 20
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
@@ -90,6 +93,11 @@ class StreamSettings:
     spool_folder: Path | None = None
 
 
+def _names(settings: StreamSettings) -> Names:
+    wanted = settings.tables or settings.needed
+    return RootNames(settings.url, wanted, truncated_as_root=settings.for_documents)
+
+
 class LogReader:
     """The thread that reads one slot behind `start` into a buffer; made by `ChangeStream`.
 
@@ -99,7 +107,8 @@ class LogReader:
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
         self._settings = settings
         self._buffer = buffer
-        self._translation = Translation(start, settings.tables, settings.needed)
+        self._names = _names(settings)
+        self._translation = Translation(start, settings.tables, settings.needed, self._names)
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished
         self._frames = _Frames()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from headrace.model import Lsn
 from headrace.pgoutput.batch import MessageBatch, Numbers
 from headrace.pgoutput.columnar import DELETE, INSERT, TRUNCATE, UPDATE, Letters, Mask, Numerals, letter_set
 from headrace.pgoutput.cursor import broken
@@ -17,6 +18,7 @@ from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
 BEGIN, COMMIT = b"BC"
 _LATEST_US = 1 << 62
+_LATEST = (1 << 63) - 1
 _BEGIN_SIZE, _COMMIT_SIZE = 21, 26
 _IS_CHANGE = letter_set(bytes((INSERT, UPDATE, DELETE, TRUNCATE)))
 
@@ -64,6 +66,11 @@ class Transactions:
     owner: Numbers
     sequence: Numbers
     unfinished: OpenTransaction | None
+
+    def commit_of(self, message: int) -> Lsn:
+        """Where the commit record of the transaction around a message begins (bytes)."""
+        place = int(np.searchsorted(self.commit_messages, message))
+        return int(self.commit_lsn[place]) if place < len(self.commit_lsn) else _LATEST
 
 
 def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransaction | None) -> Transactions:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headrace.capture.changes import ChangeRows, Ends
+from headrace.capture.names import Names
 from headrace.capture.offset import Offset
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Kind
@@ -46,10 +47,12 @@ class _Relations:
 
     wanted: frozenset[TableName]
     needed: Mapping[TableName, frozenset[str]]
+    names: Names
     known: list[Relation] = field(default_factory=list)
     number_of: dict[int, int] = field(default_factory=dict)
 
-    def describe(self, relation: Relation) -> None:
+    def describe(self, relation: Relation, commit_lsn: Lsn) -> None:
+        relation = self.names.described(relation, commit_lsn)
         needed = self.needed.get(relation.table, frozenset())
         carried = {column.name for column in relation.columns if column.key}
         missing = sorted(needed - carried)
@@ -73,6 +76,14 @@ class _Relations:
         if found is None:
             raise broken(f"a change of relation {oid} came before its description")
         return found
+
+    def truncated(self, oid: int) -> int:
+        """`number`, under the name that a TRUNCATE has."""
+        number, name = self.number(oid), self.names.truncated(oid)
+        if number < 0 or name is None or self.known[number].table == name:
+            return number
+        self.known.append(replace(self.known[number], table=name))
+        return len(self.known) - 1
 
     def numbers(self, oids: Numbers) -> Numbers:
         """`number` of many."""
@@ -122,12 +133,14 @@ class Translation:
         resume: changes up to here are known already and skipped.
         tables: only these tables' changes are kept; all where empty.
         needed: the columns that each table's old rows must carry (decision 7).
+        names: under which name each table's changes go on.
         position: the offset right behind the last message.
     """
 
     resume: Offset
     tables: frozenset[TableName] = frozenset()
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
+    names: Names = field(default_factory=Names)
     position: Offset = field(init=False)
     _relations: _Relations = field(init=False)
     _apart: _Relations = field(init=False)
@@ -135,8 +148,8 @@ class Translation:
 
     def __post_init__(self) -> None:
         self.position = self.resume
-        self._relations = _Relations(self.tables, self.needed)
-        self._apart = _Relations(self.tables, self.needed)
+        self._relations = _Relations(self.tables, self.needed, self.names)
+        self._apart = _Relations(self.tables, self.needed, self.names)
 
     @property
     def xid(self) -> int | None:
@@ -260,10 +273,10 @@ def _choose(
         message = decode_message(batch.payload(index))
         if isinstance(message, Relation):
             rows_before(index)
-            relations.describe(message)
+            relations.describe(message, found.commit_of(index))
         elif isinstance(message, Truncate) and index in new_truncates:
             rows_before(index)
-            numbers = np.array([relations.number(oid) for oid in message.relations], np.int64)
+            numbers = np.array([relations.truncated(oid) for oid in message.relations], np.int64)
             place = np.full(len(numbers), np.searchsorted(found.changes, index))
             parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
     rows_before(len(letters))

@@ -1,39 +1,50 @@
 """Of which table is a row that the log reports under a partition's name?
 
 Without publish_via_partition_root the log names the leaf that holds a row, so that a truncated leaf is seen.
-Whoever asked for a partitioned table means all of its leaves, also those that are made later.
+Whoever asked for a partitioned table means all of its leaves, also those that are made later. Leaves are
+known by their oid: the log decodes old rows under the names of their time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 
-_ROOTS = """
-SELECT n.nspname::text, c.relname::text, rn.nspname::text, rc.relname::text
+_PLACE = """
+SELECT c.relispartition, rn.nspname::text, rc.relname::text
 FROM pg_class c
-JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (
-    SELECT a.relid
-    FROM pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, distance)
-    JOIN pg_class ac ON ac.oid = a.relid JOIN pg_namespace an ON an.oid = ac.relnamespace
-    LEFT JOIN unnest($1::text[], $2::text[]) AS wanted (schema, name)
+    SELECT coalesce(a.relid, c.oid) AS relid
+    FROM (SELECT) AS here
+    LEFT JOIN pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, distance) ON true
+    LEFT JOIN pg_class ac ON ac.oid = a.relid LEFT JOIN pg_namespace an ON an.oid = ac.relnamespace
+    LEFT JOIN unnest($2::text[], $3::text[]) AS wanted (schema, name)
          ON an.nspname = wanted.schema AND ac.relname = wanted.name
     ORDER BY wanted.name IS NULL, CASE WHEN wanted.name IS NULL THEN -a.distance ELSE a.distance END
     LIMIT 1
 ) AS root
 JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.relnamespace
-WHERE c.relispartition AND c.relkind IN ('r', 'p', 'f') AND c.oid <> root.relid
+WHERE c.oid = $1::text::oid
 """
 
-Roots = Mapping[TableName, TableName]
-"""For each partition the table that it stands for; ordinary tables are absent."""
+Roots = Mapping[int, TableName]
+"""For partitions, by their oid, the table that they stand for."""
 
 
-def read_roots(session: ReadSession, wanted: Iterable[TableName] = ()) -> Roots:
-    """The partitions of the database as they are now.
+@dataclass(frozen=True, slots=True)
+class PartitionPlace:
+    """Where a table stands now; `root` is the table itself where it is no partition."""
+
+    is_partition: bool
+    root: TableName
+
+
+def read_place(session: ReadSession, oid: int, wanted: Iterable[TableName] = ()) -> PartitionPlace | None:
+    """Where the table `oid` stands now, or None where it is gone.
 
     A partition stands for its nearest ancestor in `wanted`, itself counted; where none is, for the topmost.
 
@@ -41,28 +52,36 @@ def read_roots(session: ReadSession, wanted: Iterable[TableName] = ()) -> Roots:
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(wanted))
-    rows = session.query(_ROOTS, ([one.schema for one in names], [one.name for one in names]))
-    return {TableName(*row[:2]): TableName(*row[2:]) for row in rows}
+    rows = session.query(_PLACE, (str(oid), [one.schema for one in names], [one.name for one in names]))
+    return None if not rows else PartitionPlace(rows[0][0], TableName(*rows[0][1:]))
 
 
 class PartitionRoots:
-    """What partitions stand for, read again when a name comes that is new; not for two threads at once.
+    """What tables stand for now, and stood for before; not for two threads at once.
 
     Args:
-        read: the partitions as they are now, as `read_roots` gives them; its errors pass through.
+        read: where a table stands now, as `read_place` gives it; its errors pass through.
+        known: partitions of an earlier time, whatever became of them.
+        keep: whether the rows of a detached partition still count for its root. They must where they lead to
+            something that is read anew; as changes they would be wrong.
     """
 
-    def __init__(self, read: Callable[[], Roots]) -> None:
+    def __init__(
+        self,
+        read: Callable[[int], PartitionPlace | None],
+        known: Roots = MappingProxyType({}),
+        *,
+        keep: bool = True,
+    ) -> None:
         self._read = read
-        self._roots: dict[TableName, TableName] = {}
+        self._known = dict(known)
+        self._keep = keep
 
-    def root_of(self, table: TableName) -> TableName:
-        """The table that `table` stands for; itself where it is no partition, or is gone already."""
-        if table not in self._roots:
-            self._roots.update(self._read())
-            self._roots.setdefault(table, table)
-        return self._roots[table]
-
-    def forget(self) -> None:
-        """Read everything again: a table was altered, or a connection is new."""
-        self._roots.clear()
+    def root_of(self, oid: int, table: TableName) -> TableName:
+        """The table that `table` stands for; itself where it is no partition, or was gone before we came."""
+        place = self._read(oid)
+        if place is not None and place.is_partition:
+            self._known[oid] = place.root
+        elif place is not None and not self._keep:
+            self._known.pop(oid, None)
+        return self._known.get(oid, table)

@@ -12,7 +12,7 @@ import pytest
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.catalog import read_catalog
-from headrace.catalog.partitions import PartitionRoots, read_roots
+from headrace.catalog.partitions import PartitionRoots, read_place
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.identity import read_identities
@@ -57,21 +57,44 @@ def url(database: str) -> Iterator[str]:
         drop_slot(connection, "s_partitions")
 
 
+def oid(session: ReadSession, name: str) -> int:
+    [(found,)] = session.query("SELECT to_regclass($1)::oid::bigint", (name,))
+    return int(found)
+
+
 def test_a_partition_stands_for_the_nearest_table_that_is_asked_for(url: str) -> None:
-    jan = TableName("public", "Jan")
+    names = ['public."Jan"', '"my year"."2024"', 'public."Last"', "public.events", "public.users"]
     with ReadSession(url) as session:
-        assert read_roots(session) == {jan: EVENTS, YEAR: EVENTS, LAST: EVENTS}
-        assert read_roots(session, [EVENTS, USERS]) == {jan: EVENTS, YEAR: EVENTS, LAST: EVENTS}
-        assert read_roots(session, [EVENTS, YEAR]) == {jan: YEAR, LAST: EVENTS}
-        assert read_roots(session, [jan, USERS]) == {YEAR: EVENTS, LAST: EVENTS}
-        roots = PartitionRoots(lambda: read_roots(session, [EVENTS]))
-        assert (roots.root_of(jan), roots.root_of(USERS)) == (EVENTS, USERS)
-        with connect(url) as connection:
-            execute(connection, 'CREATE TABLE feb PARTITION OF "my year"."2024" FOR VALUES FROM (31) TO (60)')
-            assert roots.root_of(TableName("public", "feb")) == EVENTS
-            execute(connection, 'ALTER TABLE "my year"."2024" DETACH PARTITION feb')
-            roots.forget()
-            assert roots.root_of(TableName("public", "feb")) == TableName("public", "feb")
+
+        def roots(*wanted: TableName) -> list[TableName]:
+            places = [read_place(session, oid(session, name), wanted) for name in names]
+            assert None not in places
+            return [place.root for place in places]
+
+        jan = TableName("public", "Jan")
+        assert roots() == roots(EVENTS, USERS) == [EVENTS, EVENTS, EVENTS, EVENTS, USERS]
+        assert roots(EVENTS, YEAR) == [YEAR, YEAR, EVENTS, EVENTS, USERS]
+        assert roots(jan, USERS) == [jan, EVENTS, EVENTS, EVENTS, USERS]
+        assert read_place(session, 1) is None
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_what_a_partition_stood_for_is_remembered(url: str, keep: bool) -> None:
+    """Old rows of a dropped one come late; those of a detached one are rows of a table of its own now."""
+    feb = TableName("public", "feb")
+    with ReadSession(url) as session, connect(url) as connection:
+        roots = PartitionRoots(lambda oid: read_place(session, oid, [EVENTS]), keep=keep)
+        execute(connection, 'CREATE TABLE feb PARTITION OF "my year"."2024" FOR VALUES FROM (31) TO (60)')
+        number = oid(session, "public.feb")
+        assert roots.root_of(number, feb) == EVENTS
+        execute(connection, 'ALTER TABLE "my year"."2024" DETACH PARTITION feb')
+        assert roots.root_of(number, feb) == (EVENTS if keep else feb)
+        execute(connection, "ALTER TABLE events ATTACH PARTITION feb FOR VALUES FROM (100) TO (160)")
+        assert roots.root_of(number, TableName("public", "called_otherwise")) == EVENTS
+        execute(connection, "DROP TABLE feb")
+        assert roots.root_of(number, feb) == EVENTS
+        assert PartitionRoots(lambda _: None).root_of(number, feb) == feb
+        assert PartitionRoots(lambda _: None, {number: EVENTS}).root_of(number, feb) == EVENTS
 
 
 def set_up(
@@ -105,16 +128,6 @@ def following(stream: ChangeStream, start: Offset) -> tuple[pa.Table, Offset]:
     raise AssertionError("nothing came")
 
 
-def under_roots(changes: pa.Table, roots: PartitionRoots) -> pa.Table:
-    """The changes as those of the tables that were asked for."""
-    names = [
-        roots.root_of(TableName(schema, name))
-        for schema, name in zip(changes["schema"].to_pylist(), changes["table"].to_pylist(), strict=True)
-    ]
-    changes = changes.set_column(0, CHANGES_SCHEMA.field(0), pa.array([one.schema for one in names]))
-    return changes.set_column(1, CHANGES_SCHEMA.field(1), pa.array([one.name for one in names]))
-
-
 def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp_path: Path) -> None:
     """Flusso's hole 11: changes arrive under the partition's name and are dropped.
 
@@ -131,8 +144,9 @@ def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp
         with create_slot(url, slot) as made:
             start = Offset(made.consistent_point)
         resolver = Resolver(session, plan_resolution([spec], catalog))
-        roots = PartitionRoots(lambda: read_roots(session, [USERS, EVENTS]))
-        stream = ChangeStream(StreamSettings(url, slot, publication, idle_seconds=1000), start)
+        stream = ChangeStream(
+            StreamSettings(url, slot, publication, for_documents=True, idle_seconds=1000), start
+        )
         stream.open()
         try:
             for statement, touched in (
@@ -148,13 +162,13 @@ def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp
                 if touched == set():
                     continue
                 changes, start = following(stream, start)
-                found = resolver.resolve(under_roots(changes, roots))["users"]
+                found = resolver.resolve(changes)["users"]
                 assert found.everything == (touched is None), statement
                 assert touched is None or {int(str(key)) for (key,) in found.keys} >= touched, statement
             assert set_up(connection, required, slot) == [LATER], "a new leaf inherits no identity"
             execute(connection, "UPDATE events SET who = 6 WHERE id = 3")
             changes, start = following(stream, start)
-            found = resolver.resolve(under_roots(changes, roots))["users"]
+            found = resolver.resolve(changes)["users"]
             assert {int(str(key)) for (key,) in found.keys} == {5, 6}
         finally:
             stream.close()

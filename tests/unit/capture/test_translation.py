@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
+from headrace.capture.names import Names
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName, decode_changes
@@ -33,6 +35,7 @@ from headrace.pgoutput.messages import Binary
 from reference.encoding import batch_of
 
 USERS, LINES = TableName("public", "users"), TableName("Shop", "Lines")
+PEOPLE = TableName("public", "people")
 
 
 def column(name: str, *, key: bool = False) -> RelationColumn:
@@ -283,3 +286,26 @@ def test_an_impossible_order_is_refused(read: Read, messages: list[Message], sai
 def test_an_empty_message_is_refused() -> None:
     with pytest.raises(HeadraceError, match="empty"):
         Translation(Offset(0)).take(MessageBatch.join([b""]))
+
+
+class RootOfUsers(Names):
+    """`users` is a leaf of `people`."""
+
+    def described(self, relation: Relation, commit_lsn: int) -> Relation:
+        assert commit_lsn == 200
+        return replace(relation, table=PEOPLE) if relation.table == USERS else relation
+
+    def truncated(self, oid: int) -> TableName | None:
+        return USERS if oid == 1 else None
+
+
+def test_rows_of_a_leaf_go_on_under_its_root_and_its_truncate_under_its_own_name(read: Read) -> None:
+    """A truncated leaf is no truncated root: the rows of the others are still there."""
+    reader = read(names=RootOfUsers())
+    truncate = Truncate((1, 2), cascade=False, restart_identity=False)
+    reader.feed(*transaction(200, users(), lines(), insert(), truncate, insert(), truncate))
+    tables = [change.table for change in reader.changes]
+    assert tables == [PEOPLE, USERS, LINES, PEOPLE, USERS, LINES]
+    reader = read(names=RootOfUsers(), tables=frozenset({PEOPLE}))
+    reader.feed(*transaction(200, users(), lines(), insert(), truncate))
+    assert [change.table for change in reader.changes] == [PEOPLE, USERS]
