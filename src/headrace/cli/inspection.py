@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import Finding, complete, findings
+from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.usage import used_columns
 from headrace.cli.project import Here, Problems, Project, completed
 from headrace.errors import HeadraceError
 from headrace.model import TableName
@@ -33,6 +35,7 @@ class Inspection:
         problems: about the server and the slot.
         setup: what is to be altered; with its refusals.
         coverage: what the log carries of each table; empty where the schema files are not right.
+        fingerprint: of the same moment as the catalog.
     """
 
     project: Project
@@ -46,6 +49,12 @@ class Inspection:
     slot: SlotFacts | None
     setup: SetupPlan
     coverage: tuple[TableCoverage, ...] = ()
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+
+    def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
+        """The columns that the documents of these indexes read, of all indexes where none is named."""
+        specs = self.project.specs
+        return used_columns([specs[name] for name in names or specs], self.catalog)
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
@@ -73,6 +82,11 @@ class Inspection:
         roots = {facts.root: leaves[facts.table] for facts in self.identities if facts.root != facts.table}
         return {**roots, **leaves}
 
+    def root_needs(self) -> dict[TableName, frozenset[str]]:
+        """`stream_needs` by the tables that documents name."""
+        needs = self.stream_needs()
+        return {name: needs[name] for name in self.required if name in needs}
+
 
 def inspect(
     project: Project,
@@ -94,7 +108,7 @@ def inspect(
     """
     server = inspect_server(connection, here.database)
     with ReadSession(here.database) as session:
-        catalog = read_catalog(session, project.tables())
+        catalog, fingerprint = _look(session, project)
     found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
     project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
     publication = read_publication(connection, project.publication)
@@ -142,4 +156,15 @@ def inspect(
         slot,
         setup,
         covered,
+        fingerprint,
     )
+
+
+def _look(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:
+    """The catalog and its fingerprint of one moment."""
+    while True:
+        catalog = read_catalog(session, project.tables())
+        usage = used_columns(project.specs.values(), catalog)
+        fingerprint = read_fingerprint(session, usage, project.publication)
+        if read_catalog(session, project.tables()) == catalog:
+            return catalog, fingerprint

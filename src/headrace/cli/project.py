@@ -88,14 +88,18 @@ class Project:
         """The indexes that go on without a document that the sink refuses."""
         return frozenset(n for n in self.specs if self.deployment.on_error_of(n) == "skip")
 
-    def hashes(self, specs: Mapping[str, IndexSpec]) -> dict[str, str]:
-        """What each index's documents and mapping are determined by (decision 13)."""
-        extra = {
+    def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
+        """What each index's documents and mapping are determined by (decision 13).
+
+        Args:
+            types: for each index, what the catalog says of the columns that it reads.
+        """
+        extra: dict[str, object] = {
             "text_analysis": self.sink.text_analysis,
             "auto_subfields": self.sink.auto_subfields,
             "pipeline": self.sink.pipeline,
         }
-        return {name: spec_hash(spec, extra) for name, spec in specs.items()}
+        return {name: spec_hash(spec, extra | {"types": types[name]}) for name, spec in specs.items()}
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from headrace.catalog.differences import Difference
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.cli import terminal
+from headrace.cli.altering import CatalogWatch, Dependence, altered, schema_changed
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project
@@ -27,6 +30,7 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
+from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
     ExportedSlot,
     advance_slot,
@@ -84,6 +88,8 @@ class Run:
         self._client = Client(here.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._announced = False
+        self._baseline = Fingerprint()
+        self._dependence = Dependence({}, project.publication, {})
 
     def execute(self) -> None:
         """Seed what is not seeded, then follow until told to stop.
@@ -108,6 +114,7 @@ class Run:
             with self._stopping.interrupting():
                 state = self._known_state(connection, inspection, seeding)
                 published = self._set_up(connection, inspection)
+                self._remember_catalog(inspection)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
                 with self._stopping.patient(), terminal.working("starting Spark …"):
@@ -149,6 +156,23 @@ class Run:
         tables = self._project.tables()
         found = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in found.items() if table in tables}
+
+    def _remember_catalog(self, inspection: Inspection) -> None:
+        """What the run is compared with from now on; the set-up itself has altered some of it.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED, where someone has altered a table since it was inspected.
+        """
+        usage, publication = inspection.usage(), self._project.publication
+        self._dependence = Dependence(usage, publication, inspection.root_needs())
+        with ReadSession(self._here.database) as session:
+            self._baseline = self._dependence.read(session)
+            if found := altered(session, inspection.fingerprint, self._baseline):
+                raise schema_changed(found)
+
+    def _altered_since(self, state: PipelineState) -> tuple[Difference, ...]:
+        with ReadSession(self._here.database) as session:
+            return altered(session, Fingerprint.from_text(state.catalog), self._baseline)
 
     def _first_seeding(self, spark: LocalSpark, seeding: Seeding, state: PipelineState) -> PipelineState:
         """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
@@ -210,6 +234,7 @@ class Run:
             consistent_point=0,
             applied=0,
             published=published,
+            catalog=self._baseline.to_text(),
         )
 
     def _further_seeding(
@@ -222,15 +247,16 @@ class Run:
         """Seed what is new or changed since the last run, as of what has been applied."""
         gone = {name: one for name, one in state.indexes.items() if name not in self._project.specs}
         kept = {name: one for name, one in state.indexes.items() if name not in gone}
-        todo = seeding.unseeded(state, published)
+        todo = seeding.unseeded(state, published, self._altered_since(state))
         for name, one in kept.items():
             if name not in todo:
                 self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
-        if not todo and not gone and published == state.published:
+        catalog = self._baseline.to_text()
+        if not todo and not gone and (published, catalog) == (state.published, state.catalog):
             return state
         seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
         made = {name: seeding.make(name) for name in todo}
-        state = dataclasses.replace(state, indexes={**kept, **made}, published=published)
+        state = dataclasses.replace(state, indexes={**kept, **made}, published=published, catalog=catalog)
         self._meta.save(state)
         if not todo:
             return state
@@ -278,10 +304,12 @@ class Run:
         """Keep the board up to date while the query runs; why it ended, or None where it is to end.
 
         Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away.
+            HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
+                SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table.
         """
         began = time.monotonic()
-        with Watch(self._here, self._project, self._board, lock) as watch:
+        catalog = CatalogWatch(self._here.database, self._dependence, self._baseline)
+        with Watch(self._here, self._project, self._board, lock, catalog) as watch:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")

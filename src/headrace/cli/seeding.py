@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.catalog.differences import Difference
+from headrace.catalog.fingerprint import determining
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
@@ -59,19 +61,30 @@ class Seeding:
         self._board = board
         self._project = inspection.project
         self._generations = Generations(client, self._project.prefix)
-        self._hashes = self._project.hashes(self._project.specs)
+        types = {
+            name: determining(inspection.fingerprint, inspection.usage(name)) for name in self._project.specs
+        }
+        self._hashes = self._project.hashes(self._project.specs, types)
 
-    def unseeded(self, state: PipelineState, published: Mapping[str, int]) -> list[str]:
+    def unseeded(
+        self, state: PipelineState, published: Mapping[str, int], altered: Sequence[Difference] = ()
+    ) -> list[str]:
         """The indexes that do not serve what their schema asks for: new, changed, or lost in the cluster.
 
         Also those with a table that has not been in the publication all the time: see
-        `PipelineState.published`, compared with what is `published` now.
+        `PipelineState.published`, compared with what is `published` now; and those that what was `altered`
+        concerns.
         """
         left = {table for table, member in state.published.items() if published.get(table, member) != member}
         stale = [name for name, spec in self._project.specs.items() if left & set(map(str, spec.tables()))]
         for name in stale:
             if name in state.indexes:
                 terminal.warn(f"{name}: a table had left the publication, its changes are lost; seeding anew")
+        for difference in altered:
+            for name in self._project.specs:
+                if difference.concerns(self._inspection.usage(name)):
+                    terminal.warn(f"{name}: {difference.what}; seeding anew")
+                    stale.append(name)
         return [
             name
             for name in self._project.specs
@@ -121,7 +134,7 @@ class Seeding:
         schema = json.dumps(normalised(spec), sort_keys=True)
         made = self._generations.create(name, self._hashes[name], body, schema)
         self._board.index(name, phase=IndexPhase.PENDING, generation=made.index)
-        return IndexState(made.index, made.uuid, made.hash)
+        return IndexState(made.index, made.uuid, made.hash, as_of=self._inspection.fingerprint.as_of)
 
     def fill(self, spark: LocalSpark, meta: MetaIndex, state: PipelineState, cursor: Cursor) -> PipelineState:
         """Seed every index of `state` that is not, and note that durably; `publish` comes next.

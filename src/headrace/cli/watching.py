@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
+from headrace.cli.altering import CatalogWatch
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect
@@ -18,6 +19,7 @@ from headrace.status.phases import Event
 
 _SECONDS = 1.0
 _PATIENCE_SECONDS = 3.0
+_ENDING = frozenset({Kind.SLOT_IN_USE, Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 
 
 def impatient_client(here: Here) -> Client:
@@ -32,11 +34,14 @@ class Watch:
     The lock that keeps a second Headrace away is taken again when the server has been away.
     """
 
-    def __init__(self, here: Here, project: Project, board: StatusBoard, lock: SlotLock) -> None:
+    def __init__(
+        self, here: Here, project: Project, board: StatusBoard, lock: SlotLock, catalog: CatalogWatch
+    ) -> None:
         self._here = here
         self._project = project
         self._board = board
         self._lock = lock
+        self._catalog = catalog
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
@@ -51,12 +56,14 @@ class Watch:
     ) -> None:
         self._drop_connection()
         self._client.close()
+        self._catalog.close()
 
     def look(self) -> None:
         """Tell the board how things stand, at most once a second.
 
         Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot.
+            HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot; SCHEMA_CHANGED or
+                REPLICA_IDENTITY, where someone has altered a table.
         """
         if time.monotonic() < self._next:
             return
@@ -65,8 +72,9 @@ class Watch:
             self._lock.hold()
             state = self._meta.load()
             self._position(state)
+            self._catalog.look()
         except HeadraceError as error:
-            if error.kind is Kind.SLOT_IN_USE:
+            if error.kind in _ENDING:
                 raise
             self._drop_connection()
             if error.kind is not self._trouble:

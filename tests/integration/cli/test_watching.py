@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.cli.altering import CatalogWatch, Dependence
 from headrace.cli.project import open_project
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind
@@ -61,7 +63,8 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
         )
         MetaIndex(client, project.slot, project.prefix).save(state)
         lock = held.enter_context(SlotLock(here.database, project.slot))
-        watch = held.enter_context(Watch(here, project, board, lock))
+        catalog = CatalogWatch(here.database, Dependence({}, project.publication, {}), Fingerprint())
+        watch = held.enter_context(Watch(here, project, board, lock, catalog))
 
         def look() -> None:
             watch._next = 0.0

@@ -78,7 +78,7 @@ def test_what_this_version_cannot_run_is_a_mistake_in_the_file(write: Write, tex
 def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(write: Write) -> None:
     def hashed(text: str) -> str:
         project = open_project(write(text), {})
-        return project.hashes(project.specs)["users"]
+        return project.hashes(project.specs, {name: [] for name in project.specs})["users"]
 
     usual = hashed(SOURCE + SINK + INDEX)
     assert hashed(SOURCE + 'slot = "other"\n' + SINK + "batch_size = 7\n" + INDEX) == usual

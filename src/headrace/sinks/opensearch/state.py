@@ -32,12 +32,19 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class IndexState:
-    """The generation that a logical index writes; `seeded_at` is None until it is seeded."""
+    """The generation that a logical index writes.
+
+    Attributes:
+        seeded_at: None until it is seeded.
+        as_of: before this place in the log a table may have had another shape than the generation's plan
+            knows; what was written then was read when it was seeded (bytes).
+    """
 
     generation: str
     uuid: str
     hash: str
     seeded_at: Lsn | None = None
+    as_of: Lsn = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,8 @@ class PipelineState:
         indexes: by logical name.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
+        catalog: what the documents depend on in the database's catalog, as it was when they were seeded or
+            a run began last (`headrace.catalog.fingerprint`).
         identities_before: by table, the SQL that gives it its old replica identity back.
     """
 
@@ -65,6 +74,7 @@ class PipelineState:
     indexes: Mapping[str, IndexState] = field(default_factory=lambda: MappingProxyType({}))
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    catalog: str = ""
     counters: Counters = Counters()
 
     def advanced(self, applied: Lsn, counters: Counters) -> Self:
@@ -85,6 +95,7 @@ class PipelineState:
             "indexes": {name: _index_to_json(one) for name, one in self.indexes.items()},
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
+            "catalog": self.catalog,
             "counters": {name: getattr(self.counters, name) for name in Counters.__slots__},
         }
 
@@ -107,15 +118,21 @@ class PipelineState:
             indexes={name: _index_from_json(one) for name, one in found["indexes"].items()},
             published=found.get("published", {}),
             identities_before=found["identities_before"],
+            catalog=found.get("catalog", ""),
             counters=Counters(**found["counters"]),
         )
 
 
 def _index_to_json(one: IndexState) -> dict[str, Any]:
-    seeded = None if one.seeded_at is None else format_lsn(one.seeded_at)
-    return {"generation": one.generation, "uuid": one.uuid, "hash": one.hash, "seeded_at": seeded}
+    return {
+        "generation": one.generation,
+        "uuid": one.uuid,
+        "hash": one.hash,
+        "seeded_at": None if one.seeded_at is None else format_lsn(one.seeded_at),
+        "as_of": format_lsn(one.as_of),
+    }
 
 
 def _index_from_json(one: Mapping[str, Any]) -> IndexState:
     seeded = None if one["seeded_at"] is None else parse_lsn(one["seeded_at"])
-    return IndexState(one["generation"], one["uuid"], one["hash"], seeded)
+    return IndexState(one["generation"], one["uuid"], one["hash"], seeded, parse_lsn(one.get("as_of", "0/0")))

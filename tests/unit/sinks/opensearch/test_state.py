@@ -17,10 +17,11 @@ STATE = PipelineState(
     consistent_point=0x1600000010,
     applied=0x1600000010,
     indexes={
-        "users": IndexState("users_ab_1", "uuid-1", "ab", 0x1600000020),
+        "users": IndexState("users_ab_1", "uuid-1", "ab", 0x1600000020, as_of=0x1600000018),
         "orders": IndexState("orders_cd_2", "uuid-2", "cd"),
     },
     identities_before={"order_items": "ALTER TABLE order_items REPLICA IDENTITY DEFAULT"},
+    catalog="what a fingerprint's text is",
     counters=Counters(changes=5, batches=1),
 )
 

@@ -1,0 +1,156 @@
+"""What has changed in the catalog between two moments, and what does that mean for documents? Pure.
+
+A table's rows can change without any change in the log: by a rewrite, by a partition that comes with rows or
+goes with its rows, by a table that is made anew, while a table is not published. Then documents are built
+anew. Other differences mean only that the plan is old, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
+from headrace.catalog.usage import Usage
+from headrace.model import TableName
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that documents depend on and that is not as it was.
+
+    Attributes:
+        table: as documents name it.
+        what: one sentence for people, without a full stop: what it was, what it is.
+        column: the only column that it concerns, else None.
+    """
+
+    table: TableName
+    what: str
+    column: str | None = None
+
+    def concerns(self, usage: Usage) -> bool:
+        """Whether documents that read these columns are concerned."""
+        return self.table in usage and (self.column is None or self.column in usage[self.table])
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A leaf that was not there. If it was attached with rows in it, nothing in the log tells of these."""
+
+    table: TableName
+    oid: int
+    part: PartPrint
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A leaf that was detached or dropped, with all its rows: like a TRUNCATE that the log does not tell."""
+
+    table: TableName
+    oid: int
+    part: PartPrint
+
+
+@dataclass(frozen=True, slots=True)
+class Weakening:
+    """A relation whose old rows do not carry what leads to documents, and did before, or is new."""
+
+    table: TableName
+    part: PartPrint
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """All of them; what does not matter is left out."""
+
+    plain: tuple[Difference, ...] = ()
+    arrivals: tuple[Arrival, ...] = ()
+    departures: tuple[Departure, ...] = ()
+
+
+def compare(before: Fingerprint, now: Fingerprint) -> Differences:
+    """What is different `now` of what both looked at.
+
+    A table or column that only `now` looks at is no difference, nor is a column that it does not look at and
+    that is still there.
+    """
+    plain: list[Difference] = []
+    arrivals: list[Arrival] = []
+    departures: list[Departure] = []
+    for table, old in before.tables.items():
+        plain += _publication(table, before, now)
+        new = now.tables.get(table)
+        if new is None:
+            plain.append(Difference(table, f"the table {table} is gone"))
+        elif new.oid != old.oid:
+            plain.append(Difference(table, f"the table {table} was dropped and made anew"))
+        else:
+            plain += _table(table, old, new)
+            if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
+                arrivals += [Arrival(table, oid, new.parts[oid]) for oid in new.parts.keys() - old.parts]
+                departures += [Departure(table, oid, old.parts[oid]) for oid in old.parts.keys() - new.parts]
+    return Differences(tuple(plain), tuple(arrivals), tuple(departures))
+
+
+def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> Iterator[Weakening]:
+    """The relations whose old rows do not carry `carried`, by the table that documents name."""
+    for table, found in now.tables.items():
+        for part in found.parts.values():
+            missing = carried.get(table, frozenset()) - (part.carried or frozenset())
+            if part.carried is not None and missing:
+                yield Weakening(table, part, tuple(sorted(missing)))
+
+
+def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Difference]:
+    if not old.members <= new.members:
+        yield Difference(table, f"the table {table} has left the publication, or is published in part now")
+    for name, column in old.columns.items():
+        if new.columns.get(name) != column:
+            yield from _column(table, name, column, new, _is_rewritten(old, new))
+    for oid, part in old.parts.items():
+        if part.persistence == "p" and oid in new.parts and new.parts[oid].persistence != "p":
+            yield Difference(table, f"{part.name} is unlogged now: its changes are not in the log")
+
+
+def _is_rewritten(old: TablePrint, new: TablePrint) -> bool:
+    return any(oid in new.parts and new.parts[oid].file != part.file for oid, part in old.parts.items())
+
+
+def _column(
+    table: TableName, name: str, old: ColumnPrint, table_now: TablePrint, rewritten: bool
+) -> Iterator[Difference]:
+    what = f"the column {name} of the table {table}"
+    new, called = table_now.columns.get(name), table_now.names.get(old.number)
+    if new is None and called == name:
+        return
+    if new is None:
+        said = f"{what} is gone" if called is None else f"{what} is called {called} now"
+    elif new.number != old.number:
+        said = f"{what} was dropped and added again"
+    elif (new.type_oid, new.modifier) != (old.type_oid, old.modifier):
+        said = f"{what} was {old.type}, and is {new.type} now"
+    elif new.inside != old.inside:
+        said = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
+    elif rewritten and new.touched != old.touched:
+        said = f"{what} was altered, and the table written anew: its values may be others"
+    else:
+        return
+    yield Difference(table, said, name)
+
+
+def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[Difference]:
+    if before.publication is None:
+        return
+    if now.publication is None:
+        yield Difference(table, "the publication is gone")
+        return
+    oid, every, operations, via_root = before.publication
+    oid_now, every_now, operations_now, via_root_now = now.publication
+    if oid != oid_now or (every and not every_now):
+        yield Difference(table, "the publication was made anew or narrowed")
+    elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
+        yield Difference(table, f"the publication published {operations}, and {operations_now} now")
+    elif via_root_now and not via_root:
+        yield Difference(table, "the publication has publish_via_partition_root on now")

@@ -1,0 +1,326 @@
+"""What in the catalog do documents depend on, as of one moment? A small value that can be kept and compared.
+
+For each table: its oid, the columns that are read with their types (an enum's labels, a composite type's
+attributes), the relations that hold its rows with their replica identities, and how it is published.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Self
+
+from headrace.catalog.usage import Usage
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, TableName
+from headrace.postgres.session import ReadSession
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnPrint:
+    """A column that is read.
+
+    Attributes:
+        number: pg_attribute.attnum; another one where it was dropped and added again.
+        type_oid, modifier: as the log describes it too.
+        type: for people, with its modifier.
+        inside: what its values are made of: enum labels and attributes, domains and arrays followed; the
+            expression of a generated column.
+        touched: the transaction that defined the column last (raw xid).
+    """
+
+    number: int
+    type_oid: int
+    modifier: int
+    type: str
+    inside: str
+    touched: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartPrint:
+    """A relation that holds rows: the table itself, or a leaf of it.
+
+    Attributes:
+        name: what it is called now.
+        identity: pg_class.relreplident.
+        carried: the columns of its old rows in the log; None is all of them.
+        file: pg_class.relfilenode; another one where it was rewritten, or emptied by TRUNCATE.
+        persistence: pg_class.relpersistence.
+    """
+
+    name: TableName
+    identity: str
+    carried: frozenset[str] | None
+    file: int
+    persistence: str
+
+
+@dataclass(frozen=True, slots=True)
+class TablePrint:
+    """One table that documents name.
+
+    Attributes:
+        columns: those that are read and exist.
+        parts: by oid.
+        names: all columns by their number; not compared, only told.
+        members: what the server calls each membership of the table, its leaves or their schemas in the
+            publication, and what it hides: (oid, column list or None, whether rows are filtered).
+    """
+
+    oid: int
+    columns: Mapping[str, ColumnPrint]
+    parts: Mapping[int, PartPrint]
+    members: frozenset[tuple[int, tuple[str, ...] | None, bool]] = frozenset()
+    names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """All that was looked at.
+
+    Attributes:
+        tables: an absent one does not exist.
+        publication: its oid, whether it holds all tables, what it publishes and whether under the root's
+            name; None where it does not exist.
+        as_of: a place in the log; every change before it that was made to one of the tables in another
+            shape than this was visible when this was read (bytes).
+    """
+
+    tables: Mapping[TableName, TablePrint] = field(default_factory=lambda: MappingProxyType({}))
+    publication: tuple[int, bool, str, bool] | None = None
+    as_of: Lsn = 0
+
+    def to_text(self) -> str:
+        """As the state of a deployment keeps it: some kilobytes for a hundred tables."""
+        found = {
+            "publication": self.publication,
+            "tables": [[name.schema, name.name, _table_json(one)] for name, one in self.tables.items()],
+        }
+        return base64.b64encode(zlib.compress(json.dumps(found).encode())).decode("ascii")
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """What `to_text` wrote; its place in the log is not kept. Empty text: nothing was looked at.
+
+        Raises:
+            HeadraceError: CONTINUITY, where something else wrote it.
+        """
+        if not text:
+            return cls()
+        try:
+            found = json.loads(zlib.decompress(base64.b64decode(text)))
+            return cls(
+                {TableName(schema, name): _table(one) for schema, name, one in found["tables"]},
+                None if found["publication"] is None else tuple(found["publication"]),
+            )
+        except (KeyError, TypeError, ValueError, zlib.error) as error:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the catalog as it was cannot be read from the deployment's state: {error!r}",
+                "Use the version that wrote it, or seed again (`headrace teardown --indexes`, then "
+                "`headrace run`).",
+            ) from error
+
+
+def determining(found: Fingerprint, usage: Usage) -> list[object]:
+    """What of it determines documents that read `usage`, as JSON values: types and what they are made of."""
+    return [
+        [table.schema, table.name, name, column.type, column.inside]
+        for table in sorted(usage)
+        if table in found.tables
+        for name, column in sorted(found.tables[table].columns.items())
+        if name in usage[table]
+    ]
+
+
+def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
+    """What `usage` depends on now: a query, and the same once more around the log's position.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    before = _read(session, usage, publication)
+    while True:
+        [(position,)] = session.query(_POSITION)
+        after = _read(session, usage, publication)
+        if after == before:
+            return Fingerprint(after.tables, after.publication, int(position))
+        before = after
+
+
+def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
+    names = sorted(usage)
+    columns = [(name, column) for name in names for column in sorted(usage[name])]
+    [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
+    sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if version >= _SCHEMAS_SINCE else "")
+    rows = session.query(
+        sql,
+        (
+            [name.schema for name in names],
+            [name.name for name in names],
+            [name.schema for name, _ in columns],
+            [name.name for name, _ in columns],
+            [column for _, column in columns],
+            publication,
+        ),
+    )
+    found = session.query(_PUBLICATION, (publication,))
+    return Fingerprint(
+        {TableName(schema, name): _table(one) for schema, name, one in rows},
+        tuple(found[0]) if found else None,
+    )
+
+
+def _table(found: Mapping[str, Any]) -> TablePrint:
+    return TablePrint(
+        found["oid"],
+        {name: ColumnPrint(*one) for name, *one in found["columns"]},
+        {
+            oid: PartPrint(
+                TableName(schema, name), identity, None if kept is None else frozenset(kept), file, logged
+            )
+            for oid, schema, name, identity, kept, file, logged in found["parts"]
+        },
+        frozenset(
+            (oid, None if listed is None else tuple(sorted(listed)), filtered)
+            for oid, listed, filtered in found["members"]
+        ),
+        {int(number): name for number, name in found.get("names", {}).items()},
+    )
+
+
+def _table_json(one: TablePrint) -> dict[str, Any]:
+    return {
+        "oid": one.oid,
+        "columns": [
+            [name, c.number, c.type_oid, c.modifier, c.type, c.inside, c.touched]
+            for name, c in one.columns.items()
+        ],
+        "parts": [
+            [
+                *(oid, part.name.schema, part.name.name, part.identity),
+                None if part.carried is None else sorted(part.carried),
+                *(part.file, part.persistence),
+            ]
+            for oid, part in one.parts.items()
+        ],
+        "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(one.members, key=_by_oid)],
+    }
+
+
+def _by_oid(member: tuple[int, tuple[str, ...] | None, bool]) -> int:
+    return member[0]
+
+
+_SCHEMAS_SINCE = 150000
+
+_POSITION = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint
+"""
+
+_PUBLICATION = """
+SELECT oid::bigint, puballtables,
+       concat_ws(', ', CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,
+                 CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END),
+       pubviaroot
+FROM pg_publication WHERE pubname = $1
+"""
+
+_SCHEMA_MEMBERS = """
+    UNION ALL
+    SELECT s.oid::bigint, NULL, false
+    FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+    WHERE p.pubname = $6 AND s.pnnspid IN (SELECT i.relnamespace FROM tree t JOIN pg_class i ON i.oid = t.oid
+                                           WHERE t.root = r.oid)
+"""
+
+# to_jsonb: PostgreSQL 14 has neither column lists nor row filters.
+_TABLES = """
+WITH RECURSIVE named AS (
+    SELECT c.oid, c.relkind, n.nspname, c.relname
+    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = wanted.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+    WHERE c.relkind IN ('r', 'p')
+),
+attribute AS (
+    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.xmin
+    FROM unnest($3::text[], $4::text[], $5::text[]) AS used (nspname, relname, attname)
+    JOIN named r ON r.nspname = used.nspname AND r.relname = used.relname
+    JOIN pg_attribute a ON a.attrelid = r.oid AND a.attname = used.attname
+    WHERE a.attnum > 0 AND NOT a.attisdropped
+),
+inside (declared, reached) AS (
+    SELECT DISTINCT atttypid, atttypid FROM attribute
+    UNION
+    SELECT inside.declared, step.oid
+    FROM inside JOIN pg_type t ON t.oid = inside.reached
+    CROSS JOIN LATERAL (
+        SELECT t.typbasetype WHERE t.typtype = 'd'
+        UNION ALL SELECT t.typelem WHERE t.typcategory = 'A' AND t.typelem <> 0
+        UNION ALL SELECT a.atttypid FROM pg_attribute a
+                  WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
+    ) AS step (oid)
+),
+tree AS (
+    SELECT oid AS root, oid FROM named
+    UNION
+    SELECT tree.root, i.inhrelid FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+    JOIN pg_inherits i ON i.inhparent = tree.oid
+)
+SELECT r.nspname::text, r.relname::text, json_build_object(
+    'oid', r.oid::bigint,
+    'columns', (SELECT coalesce(json_agg(json_build_array(
+            a.attname, a.attnum, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
+            (SELECT coalesce(string_agg(made.of, '; ' ORDER BY made.of), '') FROM (
+                SELECT format_type(e.enumtypid, NULL) || ': '
+                       || string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
+                FROM inside JOIN pg_enum e ON e.enumtypid = inside.reached
+                WHERE inside.declared = a.atttypid GROUP BY e.enumtypid
+                UNION ALL
+                SELECT format_type(t.oid, NULL) || ': '
+                       || string_agg(quote_ident(b.attname) || ' ' || format_type(b.atttypid, b.atttypmod),
+                                     ', ' ORDER BY b.attnum)
+                FROM inside JOIN pg_type t ON t.oid = inside.reached AND t.typtype = 'c'
+                JOIN pg_attribute b ON b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
+                WHERE inside.declared = a.atttypid GROUP BY t.oid
+                UNION ALL
+                SELECT 'generated: ' || pg_get_expr(d.adbin, d.adrelid)
+                FROM pg_attrdef d
+                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum) AS made (of)),
+            a.xmin::text::bigint) ORDER BY a.attnum), '[]')
+        FROM attribute a WHERE a.attrelid = r.oid),
+    'names', (SELECT json_object_agg(b.attnum, b.attname) FROM pg_attribute b
+              WHERE b.attrelid = r.oid AND b.attnum > 0 AND NOT b.attisdropped),
+    'parts', (SELECT coalesce(json_agg(json_build_array(
+            c.oid::bigint, n.nspname, c.relname, c.relreplident,
+            CASE WHEN c.relreplident <> 'f' THEN
+                (SELECT coalesce(json_agg(b.attname), '[]')
+                 FROM pg_index x JOIN pg_attribute b ON b.attrelid = c.oid
+                      AND b.attnum = ANY ((x.indkey::int2[])[0:x.indnkeyatts - 1])
+                 WHERE x.indrelid = c.oid AND x.indisvalid AND x.indimmediate
+                   AND CASE c.relreplident WHEN 'd' THEN x.indisprimary WHEN 'i' THEN x.indisreplident END)
+            END,
+            c.relfilenode::bigint, c.relpersistence) ORDER BY c.oid), '[]')
+        FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE t.root = r.oid),
+    'members', (SELECT coalesce(json_agg(json_build_array(member, listed, filtered)), '[]') FROM (
+        SELECT m.oid::bigint,
+               (SELECT json_agg(b.attname) FROM pg_attribute b
+                WHERE b.attrelid = m.prrelid AND to_jsonb(m) -> 'prattrs' @> to_jsonb(b.attnum)),
+               to_jsonb(m) ->> 'prqual' IS NOT NULL
+        FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
+        WHERE p.pubname = $6 AND (m.prrelid IN (SELECT t.oid FROM tree t WHERE t.root = r.oid)
+                                  OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(r.oid)))
+        /*schemas*/
+        ) AS found (member, listed, filtered))
+)
+FROM named r
+"""
