@@ -1,16 +1,19 @@
-"""Under which name do a table's changes go on? A partition's rows under that of the table that was asked for.
+"""Under which name do a table's changes go on, and is the table still what the plan was made for?
 
-The log names the leaf that holds a row (`publish_via_partition_root` is off: a truncated leaf is seen so).
+The log names the leaf that holds a row (`publish_via_partition_root` is off: a truncated leaf is seen so). A
+partition's rows go on under the name of the table that was asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.catalog.partitions import PartitionPlace, PartitionRoots, Roots, read_place
+from headrace.catalog.needs import ColumnNeed, Needs
+from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_place
+from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.pgoutput import Relation
+from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.session import ReadSession
 
 
@@ -37,42 +40,32 @@ class Names:
 
 
 class RootNames(Names):
-    """A partition's rows under the name of its root.
+    """A partition's rows under the name of its root, for programs that see changes.
 
-    A TRUNCATE of a leaf empties no other: for programs that see changes it keeps the leaf's name. For
-    documents (`truncated_as_root`) it means the same as one of the root: whatever exists may have changed.
+    A TRUNCATE of a leaf empties no other, so it keeps the leaf's name.
 
     Args:
         url: the database.
         wanted: the tables that were asked for; a partition stands for the nearest of them above it, else for
             the topmost table.
-        known: by oid, what partitions stood for that may be gone now.
+        keep: see `PartitionRoots`.
     """
 
-    def __init__(
-        self,
-        url: str,
-        wanted: Iterable[TableName],
-        *,
-        truncated_as_root: bool,
-        known: Roots | None = None,
-    ) -> None:
+    def __init__(self, url: str, wanted: Iterable[TableName], *, keep: bool = False) -> None:
         self._url = url
         self._wanted = frozenset(wanted)
-        self._truncated_as_root = truncated_as_root
-        self._roots = PartitionRoots(self._read, known or {}, keep=truncated_as_root)
+        self._roots = PartitionRoots(self._read, keep=keep)
         self._own: dict[int, TableName] = {}
         self._session: ReadSession | None = None
 
     def described(self, relation: Relation, commit_lsn: Lsn) -> Relation:  # noqa: ARG002
         """Asked at each description: one comes again only when its table was altered, or attached."""
+        self._own[relation.oid] = relation.table
         root = self._roots.root_of(relation.oid, relation.table)
-        if not self._truncated_as_root:
-            self._own[relation.oid] = relation.table
         return relation if root == relation.table else replace(relation, table=root)
 
     def truncated(self, oid: int) -> TableName | None:
-        """A leaf's own name, for programs."""
+        """The leaf's own name."""
         return self._own.get(oid)
 
     def close(self) -> None:
@@ -81,7 +74,94 @@ class RootNames(Names):
             self._session.close()
             self._session = None
 
-    def _read(self, oid: int) -> PartitionPlace | None:
+    def session(self) -> ReadSession:
+        """For the catalog.
+
+        Raises:
+            HeadraceError: CONNECTION.
+        """
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._url)
-        return read_place(self._session, oid, self._wanted)
+        return self._session
+
+    def _read(self, oid: int) -> PartitionPlace | None:
+        return read_place(self.session(), oid, self._wanted)
+
+
+class DocumentNames(RootNames):
+    """The same for documents, whose plan must fit.
+
+    A TRUNCATE of a leaf means the same as one of its root: whatever exists may have changed. Rows of a
+    partition that was detached count as long as they come.
+    """
+
+    def __init__(self, url: str, needs: Needs) -> None:
+        super().__init__(url, needs, keep=True)
+        self._needs = needs
+
+    def described(self, relation: Relation, commit_lsn: Lsn) -> Relation:
+        """Compared before any of its rows is used."""
+        named = super().described(relation, commit_lsn)
+        needs = self._needs.get(named.table, {})
+        now = {name: one for name, one in needs.items() if commit_lsn >= one.since}
+        self._check_columns(relation, now)
+        _check_identity(relation, now)
+        hidden = [one.name in needs and _has_another_type(one, needs[one.name]) for one in named.columns]
+        if not any(hidden):
+            return named
+        columns = zip(named.columns, hidden, strict=True)
+        return replace(named, columns=tuple(_hidden(one) if hide else one for one, hide in columns))
+
+    def truncated(self, oid: int) -> TableName | None:  # noqa: ARG002
+        """That of its rows."""
+        return None
+
+    def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
+        columns = {column.name: column for column in relation.columns}
+        for name, need in needs.items():
+            found = columns.get(name)
+            if found is None and (need.type_oid is not None or need.carried):
+                has = ", ".join(relation.names)
+                raise _changed(f"the table {relation.table} has no column {name} in the log, it has: {has}")
+            if found is not None and need.type_oid is not None and not _fits(found, need):
+                is_now = self._type(found)
+                raise _changed(
+                    f"the column {name} of the table {relation.table} was {need.type}, and is {is_now} now"
+                )
+
+    def _type(self, column: RelationColumn) -> str:
+        asked = "SELECT format_type($1::text::oid, $2)"
+        [(name,)] = self.session().query(asked, (str(column.type_oid), column.type_modifier))
+        return str(name)
+
+
+def _fits(column: RelationColumn, need: ColumnNeed) -> bool:
+    return (column.type_oid, column.type_modifier) == (need.type_oid, need.modifier)
+
+
+def _has_another_type(column: RelationColumn, need: ColumnNeed) -> bool:
+    return need.type_oid not in {None, column.type_oid}
+
+
+def _hidden(column: RelationColumn) -> RelationColumn:
+    """A column that nothing asks for: its old values need not be values of the type that it has now."""
+    return replace(column, name=f"\0{column.name}")
+
+
+def _check_identity(relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
+    carried = {column.name for column in relation.columns if column.key}
+    missing = [name for name, need in needs.items() if need.carried and name not in carried]
+    if missing:
+        raise HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the log of the table {relation.table} does not carry the old value of {', '.join(missing)}",
+            "Run `headrace setup`, which shows what to alter, then start again.",
+        )
+
+
+def _changed(what: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.SCHEMA_CHANGED,
+        what,
+        "Correct the schema file if it names what has changed, then start again: documents are built anew.",
+    )

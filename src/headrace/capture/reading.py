@@ -20,11 +20,12 @@ from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
-from headrace.capture.names import Names, RootNames
+from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
 from headrace.capture.unfinished import UnfinishedTransactions
+from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
@@ -53,7 +54,7 @@ class StreamSettings:
         url: the database; never printed.
         tables: the tables whose changes are kept, all of the publication where empty.
         needed: the columns that old rows must carry, by table.
-        for_documents: a TRUNCATE of a partition is named like one of its root.
+        documents: what they need of each table; None where changes are read for something else.
         warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
         buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
             chunk more.
@@ -80,7 +81,7 @@ class StreamSettings:
     needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
-    for_documents: bool = False
+    documents: Needs | None = None
     chunk_bytes: int = 4 << 20
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
@@ -94,8 +95,9 @@ class StreamSettings:
 
 
 def _names(settings: StreamSettings) -> Names:
-    wanted = settings.tables or settings.needed
-    return RootNames(settings.url, wanted, truncated_as_root=settings.for_documents)
+    if settings.documents is None:
+        return RootNames(settings.url, settings.tables)
+    return DocumentNames(settings.url, settings.documents)
 
 
 class LogReader:

@@ -220,7 +220,7 @@ def _by_oid(member: tuple[int, tuple[str, ...] | None, bool]) -> int:
 _SCHEMAS_SINCE = 150000
 
 _POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
         - '0/0')::bigint
 """
 

@@ -7,9 +7,8 @@ known by their oid: the log decodes old rows under the names of their time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
@@ -30,9 +29,6 @@ CROSS JOIN LATERAL (
 JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.relnamespace
 WHERE c.oid = $1::text::oid
 """
-
-Roots = Mapping[int, TableName]
-"""For partitions, by their oid, the table that they stand for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,20 +57,13 @@ class PartitionRoots:
 
     Args:
         read: where a table stands now, as `read_place` gives it; its errors pass through.
-        known: partitions of an earlier time, whatever became of them.
         keep: whether the rows of a detached partition still count for its root. They must where they lead to
             something that is read anew; as changes they would be wrong.
     """
 
-    def __init__(
-        self,
-        read: Callable[[int], PartitionPlace | None],
-        known: Roots = MappingProxyType({}),
-        *,
-        keep: bool = True,
-    ) -> None:
+    def __init__(self, read: Callable[[int], PartitionPlace | None], *, keep: bool) -> None:
         self._read = read
-        self._known = dict(known)
+        self._known: dict[int, TableName] = {}
         self._keep = keep
 
     def root_of(self, oid: int, table: TableName) -> TableName:

@@ -17,6 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.catalog.differences import Difference
 from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.needs import IndexNeeds, stream_needs
 from headrace.cli import terminal
 from headrace.cli.altering import CatalogWatch, Dependence, altered, schema_changed
 from headrace.cli.continuity import check_continuity, check_origin
@@ -51,6 +52,7 @@ _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
+_ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,9 @@ class Run:
                 state, phase="seeding", consistent_point=slot.consistent_point, applied=slot.consistent_point
             )
             for name in self._project.specs:
-                state = dataclasses.replace(state, indexes={**state.indexes, name: seeding.make(name)})
+                state = dataclasses.replace(
+                    state, indexes={**state.indexes, name: seeding.make(name, self._baseline.as_of)}
+                )
                 made.update(state.indexes)
             self._meta.save(state)
             self._board.happened(Event.SEEDING)
@@ -255,7 +259,7 @@ class Run:
         if not todo and not gone and (published, catalog) == (state.published, state.catalog):
             return state
         seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
-        made = {name: seeding.make(name) for name in todo}
+        made = {name: seeding.make(name, self._baseline.as_of) for name in todo}
         state = dataclasses.replace(state, indexes={**kept, **made}, published=published, catalog=catalog)
         self._meta.save(state)
         if not todo:
@@ -273,7 +277,9 @@ class Run:
     ) -> None:
         """Run the query until told to stop; again after failures that may pass."""
         work = seeding.work(state.indexes)
-        following = Following(self._project.slot, self._project.publication, inspection.stream_needs())
+        asked = [IndexNeeds(inspection.usage(name), one.as_of) for name, one in state.indexes.items()]
+        needs = stream_needs(asked, inspection.root_needs(), self._baseline, inspection.catalog)
+        following = Following(self._project.slot, self._project.publication, needs)
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -286,12 +292,26 @@ class Run:
                 break
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
+            if failure.kind in _ALTERED:
+                self._build_anew_next_time()
             if not _may_pass(failure) or failures > _MOST_RESTARTS:
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
             self._still_continuous(lock)
         self._settle()
+
+    def _build_anew_next_time(self) -> None:
+        """The log holds a table in a shape that the catalog may not show any more, and will hold it again.
+
+        What is built behind that place has read those changes, and is followed from there on.
+        """
+        for attempt in patiently():
+            with attempt:
+                state = self._meta.load()
+                if state is not None:
+                    stale = {name: dataclasses.replace(one, hash="") for name, one in state.indexes.items()}
+                    self._meta.save(dataclasses.replace(state, indexes=stale))
 
     def _live(self) -> None:
         self._board.happened(Event.FOLLOWING)

@@ -113,7 +113,9 @@ class Seeding:
         plan = DocumentsPlan(
             specs=specs,
             catalog=catalog,
-            resolution=plan_resolution(specs.values(), catalog),
+            resolution=plan_resolution(
+                specs.values(), catalog, {name: one.as_of for name, one in indexes.items()}
+            ),
             targets=targets,
             writer=project.writer_options(),
             slot=project.slot,
@@ -122,8 +124,8 @@ class Seeding:
         )
         return Work(plan, Connections(self._here.database, self._here.sink))
 
-    def make(self, name: str) -> IndexState:
-        """A new, empty generation of the index `name`.
+    def make(self, name: str, as_of: Lsn) -> IndexState:
+        """A new, empty generation of the index `name`, planned for the tables as they were at `as_of`.
 
         Raises:
             HeadraceError: SINK_REJECTED, also where the name that readers will use belongs to someone else.
@@ -134,7 +136,7 @@ class Seeding:
         schema = json.dumps(normalised(spec), sort_keys=True)
         made = self._generations.create(name, self._hashes[name], body, schema)
         self._board.index(name, phase=IndexPhase.PENDING, generation=made.index)
-        return IndexState(made.index, made.uuid, made.hash, as_of=self._inspection.fingerprint.as_of)
+        return IndexState(made.index, made.uuid, made.hash, as_of=as_of)
 
     def fill(self, spark: LocalSpark, meta: MetaIndex, state: PipelineState, cursor: Cursor) -> PipelineState:
         """Seed every index of `state` that is not, and note that durably; `publish` comes next.

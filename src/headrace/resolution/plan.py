@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.catalog.table import Catalog
-from headrace.model import TableName
+from headrace.model import Lsn, TableName
 from headrace.resolution.paths import Path, find_paths
 from headrace.resolution.render import path_statement
 from headrace.spec.tree import IndexSpec
@@ -16,12 +16,16 @@ from headrace.spec.tree import IndexSpec
 class Route:
     """What is done with the values of a changed row's columns.
 
-    `statement` leads them to the root's keys; None where they are the root's key.
+    Attributes:
+        statement: leads them to the root's keys; None where they are the root's key.
+        since: a change whose commit record begins before this place (bytes) may lack a column, because its
+            table had another shape then; the index's documents were read after it.
     """
 
     index: str
     columns: tuple[str, ...]
     statement: str | None
+    since: Lsn = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,20 @@ class RequiredColumns:
     why: str
 
 
-def plan_resolution(specs: Iterable[IndexSpec], catalog: Catalog) -> ResolutionPlan:
+def plan_resolution(
+    specs: Iterable[IndexSpec], catalog: Catalog, since: Mapping[str, Lsn] | None = None
+) -> ResolutionPlan:
     """The plan for all indexes.
+
+    Args:
+        since: `Route.since` of each index, where it has one.
 
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
     """
     routes: dict[TableName, dict[Route, None]] = {}
     for path in _all_paths(specs, catalog):
-        route = Route(path.index, _names(path), path_statement(path))
+        route = Route(path.index, _names(path), path_statement(path), (since or {}).get(path.index, 0))
         for name in _arriving_as(path.table, catalog):
             routes.setdefault(name, {})[route] = None
     return ResolutionPlan({name: tuple(found) for name, found in routes.items()})

@@ -63,10 +63,10 @@ class Resolver:
             if routes and has_truncate(rows):
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
-            for columns in dict.fromkeys(route.columns for route in routes):
-                found = dict.fromkeys(lead_values(rows, table, columns))
+            for columns, since in dict.fromkeys((route.columns, route.since) for route in routes):
+                found = dict.fromkeys(lead_values(rows, table, columns, since))
                 for route in routes:
-                    if route.columns == columns:
+                    if (route.columns, route.since) == (columns, since):
                         values[route].update(found)
         return everything, values
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key, Op, TableName
+from headrace.model import Key, Lsn, Op, TableName
 
 
 def tables_of(changes: pa.Table) -> dict[TableName, pa.Table]:
@@ -38,17 +38,20 @@ def without_truncates(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))
 
 
-def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...]) -> list[Key]:
+def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...], since: Lsn = 0) -> list[Key]:
     """The distinct values of `columns` in the rows' old and new sides, those with a null left out.
+
+    A change that committed before `since` may lack a column and is left out then.
 
     Raises:
         HeadraceError: REPLICA_IDENTITY, where neither side of a change carries a column.
     """
     olds, news = [], []
+    late = rows["_commit_lsn"].to_numpy() >= since
     for column in columns:
         before, had = _lookup(rows["before"], column)
         after, has = _lookup(rows["after"], column)
-        if not bool(np.all(had | has)):
+        if bool(np.any(~(had | has) & late)):
             raise _missing(table, column)
         olds.append(pc.if_else(pa.array(had), before, after))
         news.append(pc.if_else(pa.array(has), after, before))

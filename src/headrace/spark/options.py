@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
+from headrace.catalog.needs import Needs, from_text
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import with_defaults
@@ -40,6 +41,9 @@ class CdcOptions(BaseModel):
     needed_columns: dict[str, dict[str, tuple[str, ...]]] = Field(
         {}, description="JSON, schema → table → columns that old rows must carry, else the query fails"
     )
+    document_needs: str | None = Field(
+        None, description="internal: what documents need of each table, see headrace.catalog.needs"
+    )
 
     @field_validator("tables", mode="before")
     @classmethod
@@ -64,6 +68,11 @@ class CdcOptions(BaseModel):
     def _check_url(cls, url: SecretStr) -> SecretStr:
         with_defaults(url.get_secret_value())
         return url
+
+    @property
+    def needs(self) -> Needs | None:
+        """`document_needs` by table and column."""
+        return None if self.document_needs is None else from_text(self.document_needs)
 
     @property
     def needed(self) -> dict[TableName, frozenset[str]]:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +14,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
-from headrace.model import TableName
 from headrace.spark import register
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
@@ -32,7 +30,7 @@ class Following:
 
     slot: str
     publication: str
-    needed: Mapping[TableName, frozenset[str]]
+    needs: Needs
 
 
 class DocumentsQuery:
@@ -41,9 +39,6 @@ class DocumentsQuery:
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         register(spark)
         spark.dataSource.register(DocumentsSink)
-        needed: dict[str, dict[str, list[str]]] = {}
-        for table, columns in following.needed.items():
-            needed.setdefault(table.schema, {})[table.name] = sorted(columns)
         changes = (
             spark.readStream.format("postgres_cdc")
             .option("url", work.connections.database)
@@ -52,7 +47,7 @@ class DocumentsQuery:
             .option("createSlot", "false")
             .option("progress", "true")
             .option("maxBytesPerTrigger", "32m")
-            .option("neededColumns", json.dumps(needed))
+            .option("documentNeeds", to_text(following.needs))
             .load()
         )
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"

@@ -154,7 +154,7 @@ class CdcReader(DataSourceStreamReader):
                     tables=frozenset(options.tables),
                     needed=options.needed,
                     warm_up=options.progress,
-                    for_documents=options.progress,
+                    documents=options.needs,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                 ),
                 start,

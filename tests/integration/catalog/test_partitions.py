@@ -93,8 +93,7 @@ def test_what_a_partition_stood_for_is_remembered(url: str, keep: bool) -> None:
         assert roots.root_of(number, TableName("public", "called_otherwise")) == EVENTS
         execute(connection, "DROP TABLE feb")
         assert roots.root_of(number, feb) == EVENTS
-        assert PartitionRoots(lambda _: None).root_of(number, feb) == feb
-        assert PartitionRoots(lambda _: None, {number: EVENTS}).root_of(number, feb) == EVENTS
+        assert PartitionRoots(lambda _: None, keep=keep).root_of(number, feb) == feb
 
 
 def set_up(
@@ -145,7 +144,7 @@ def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp
             start = Offset(made.consistent_point)
         resolver = Resolver(session, plan_resolution([spec], catalog))
         stream = ChangeStream(
-            StreamSettings(url, slot, publication, for_documents=True, idle_seconds=1000), start
+            StreamSettings(url, slot, publication, documents={EVENTS: {}}, idle_seconds=1000), start
         )
         stream.open()
         try:

@@ -1,0 +1,179 @@
+"""Tables are altered while they are followed: what is in the log of each shape, and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from headrace.capture import ChangeStream, Offset
+from headrace.catalog import read_catalog
+from headrace.catalog.fingerprint import read_fingerprint
+from headrace.catalog.needs import IndexNeeds, Needs, from_text, stream_needs, to_text
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.session import ReadSession
+from integration.capture.following import EVERYTHING, Source, next_batch, take
+
+LINE, EVENT = TableName("public", "line"), TableName("public", "event")
+DDL = (
+    "CREATE TABLE line (id int PRIMARY KEY, shop_id int NOT NULL, qty int, note text)",
+    "ALTER TABLE line REPLICA IDENTITY FULL",
+    "CREATE TABLE event (id int, day int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
+    "CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM (0) TO (10)",
+    "CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM (10) TO (20)",
+)
+USAGE = {LINE: frozenset({"id", "shop_id", "qty"}), EVENT: frozenset({"id", "day"})}
+CARRIED = {LINE: frozenset({"id", "shop_id"}), EVENT: frozenset({"id", "day"})}
+
+
+@pytest.fixture
+def start(source: Source) -> Offset:
+    source.sql(*DDL)
+    return source.publish()
+
+
+def needs(source: Source, usage: Mapping[TableName, frozenset[str]] = USAGE) -> Needs:
+    """As a run that begins now asks for; it has built its indexes just now."""
+    with ReadSession(source.url) as session:
+        found = read_fingerprint(session, usage, source.publication)
+        catalog = read_catalog(session, usage)
+    carried = {name: columns & usage[name] for name, columns in CARRIED.items()}
+    made = stream_needs([IndexNeeds(usage, found.as_of)], carried, found, catalog)
+    assert from_text(to_text(made)) == made
+    return made
+
+
+def refused(stream: ChangeStream, start: Offset) -> HeadraceError:
+    def follow() -> None:
+        end = start
+        while True:
+            end = next_batch(stream, end, EVERYTHING)
+
+    with pytest.raises(HeadraceError) as caught:
+        follow()
+    return caught.value
+
+
+FATAL = {
+    "ALTER TABLE line DROP qty": (Kind.SCHEMA_CHANGED, "no column qty in the log, it has: id, shop_id, note"),
+    "ALTER TABLE line RENAME qty TO amount": (Kind.SCHEMA_CHANGED, "it has: id, shop_id, amount, note"),
+    "ALTER TABLE line ALTER qty TYPE numeric(5,1)": (Kind.SCHEMA_CHANGED, "was integer, and is numeric(5,1)"),
+    "ALTER TABLE line REPLICA IDENTITY DEFAULT": (Kind.REPLICA_IDENTITY, "the old value of shop_id"),
+    "ALTER TABLE line DROP CONSTRAINT line_pkey; ALTER TABLE line REPLICA IDENTITY NOTHING": (
+        Kind.REPLICA_IDENTITY,
+        "the old value of id, shop_id",
+    ),
+}
+
+
+@pytest.mark.parametrize(("altering", "ending"), FATAL.items(), ids=FATAL)
+def test_what_is_needed_is_altered_while_it_is_followed(
+    source: Source, start: Offset, altering: str, ending: tuple[Kind, str]
+) -> None:
+    """The rows before it are taken, none behind it."""
+    stream = source.stream(start, documents=needs(source))
+    source.sql("INSERT INTO line VALUES (1, 1, 1, 'n')")
+    changes, end = take(stream, start, 1)
+    assert changes[0].after == {"id": "1", "shop_id": "1", "qty": "1", "note": "n"}
+    source.sql(*altering.split(";"), "INSERT INTO line VALUES (2, 1)")
+    error = refused(stream, end)
+    assert error.kind is ending[0]
+    assert ending[1] in str(error)
+
+
+HARMLESS = [
+    "ALTER TABLE line DROP note",
+    "ALTER TABLE line RENAME note TO remark",
+    "ALTER TABLE line ALTER note TYPE varchar(9)",
+    "ALTER TABLE line ADD more int DEFAULT 7",
+    "ALTER TABLE line ADD UNIQUE (shop_id, id)",
+]
+
+
+@pytest.mark.parametrize("altering", HARMLESS)
+def test_unused_columns_come_go_and_change(source: Source, start: Offset, altering: str) -> None:
+    stream = source.stream(start, documents=needs(source))
+    source.sql("INSERT INTO line VALUES (1, 1, 1)", altering, "INSERT INTO line VALUES (2, 1, 1)")
+    changes, _ = take(stream, start, 2)
+    assert [(change.after or {})["id"] for change in changes] == ["1", "2"]
+
+
+@pytest.mark.parametrize("altering", FATAL)
+def test_old_shapes_come_behind_an_alteration_while_nothing_ran(
+    source: Source, start: Offset, altering: str
+) -> None:
+    """The run that begins then has read those rows when it built its documents: they do no harm."""
+    source.sql("INSERT INTO line VALUES (1, 1, 1, 'n')", *altering.split(";"))
+    columns = {
+        "id",
+        "shop_id",
+        *(["amount"] if "amount" in altering else [] if "DROP q" in altering else ["qty"]),
+    }
+    if "IDENTITY" in altering:
+        source.sql("INSERT INTO line VALUES (2, 1, 1)", "ALTER TABLE line REPLICA IDENTITY FULL")
+    usage = USAGE | {LINE: frozenset({"id", "shop_id"} | quantity)}
+    stream = source.stream(start, documents=needs(source, usage))
+    source.sql("INSERT INTO line VALUES (3, 1)", "DELETE FROM line WHERE id = 3")
+    rows = 4 if "IDENTITY" in altering else 3
+    changes, end = take(stream, start, rows)
+    assert (changes[0].after or {}).get("qty") == (None if "TYPE" in altering else "1")
+    assert changes[-1].before is not None
+    assert changes[-1].before["shop_id"] == "1"
+    source.sql("ALTER TABLE line RENAME shop_id TO shop", "INSERT INTO line VALUES (4, 1)")
+    assert refused(stream, end).kind is Kind.SCHEMA_CHANGED
+
+
+def test_a_column_that_was_renamed_there_and_back_is_noticed(source: Source, start: Offset) -> None:
+    """The catalog is as it was: only the log knows."""
+    documents = needs(source)
+    source.sql(
+        "ALTER TABLE line RENAME shop_id TO shop",
+        "INSERT INTO line VALUES (1, 1)",
+        "ALTER TABLE line RENAME shop TO shop_id",
+    )
+    assert refused(source.stream(start, documents=documents), start).kind is Kind.SCHEMA_CHANGED
+
+
+def names(source: Source, stream: ChangeStream, start: Offset, rows: int) -> tuple[list[str], Offset]:
+    changes, end = take(stream, start, rows)
+    return [f"{change.op} {change.table.name}" for change in changes], end
+
+
+@pytest.mark.parametrize("for_documents", [True, False], ids=["documents", "changes"])
+def test_leaves_come_go_and_move_while_they_are_followed(
+    source: Source, start: Offset, for_documents: bool
+) -> None:
+    stream = source.stream(start, documents=needs(source) if for_documents else None)
+    source.sql(
+        "INSERT INTO event VALUES (1, 1), (2, 11)",
+        "UPDATE event SET day = 12 WHERE id = 1",
+        "ALTER TABLE event_1 RENAME TO first",
+        "CREATE TABLE event_3 PARTITION OF event FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO event VALUES (3, 21)",
+    )
+    found, end = names(source, stream, start, 5)
+    assert found == ["c event", "c event", "d event", "c event", "c event"]
+    source.sql("TRUNCATE event_3")
+    assert names(source, stream, end, 1)[0] == ["t event" if for_documents else "t event_3"]
+    end = next_batch(stream, end)
+    source.sql("TRUNCATE event")
+    leaves = ["t event_2", "t event_3", "t first"]
+    found, end = names(source, stream, end, 3)
+    assert sorted(found) == (["t event"] * 3 if for_documents else leaves)
+    source.sql("ALTER TABLE event DETACH PARTITION event_2", "INSERT INTO event_2 VALUES (4, 11)")
+    found, end = names(source, stream, end, 1)
+    assert found == ["c event" if for_documents else "c event_2"]
+    source.sql(
+        "ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO event VALUES (5, 11)",
+    )
+    assert names(source, stream, end, 1)[0] == ["c event"]
+
+
+def test_rows_of_a_leaf_that_is_gone_when_they_are_read(source: Source, start: Offset) -> None:
+    """What it stood for nobody knows any more; what is left of the table is right."""
+    source.sql("INSERT INTO event VALUES (1, 1), (2, 11)", "DROP TABLE event_1", "DELETE FROM event")
+    stream = source.stream(start, documents=needs(source))
+    found, _ = names(source, stream, start, 3)
+    assert found == ["c event_1", "c event", "d event"]
