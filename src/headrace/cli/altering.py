@@ -11,39 +11,52 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.arrivals import came_with_rows
-from headrace.catalog.differences import Difference, Differences, Weakening, compare, weakened
+from headrace.catalog.differences import Difference, Weakening, compare, weakened
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
+from headrace.cli.inspection import Inspection
+from headrace.cli.project import Here
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
+from headrace.sinks.opensearch import IndexState
 
 SECONDS = 10.0
 _AGAIN = "Correct the schema file if it names what has changed, then start again: documents are built anew"
 
 
-def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> tuple[Difference, ...]:
-    """Every difference that makes documents wrong, or may.
+@dataclass(frozen=True, slots=True)
+class Alterations:
+    """What was altered between two moments, as far as documents are concerned.
+
+    Attributes:
+        wrong: makes documents wrong, or may: they are built anew.
+        moved: whether partitions have come or gone.
+        emptied: tables that lost a partition with its rows: whatever exists may have changed.
+    """
+
+    wrong: tuple[Difference, ...] = ()
+    moved: bool = False
+    emptied: frozenset[TableName] = frozenset()
+
+
+def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> Alterations:
+    """Compare.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
     found = compare(before, now)
-    return (*found.plain, *_with_rows(session, found), *_without_rows(found))
-
-
-def _with_rows(session: ReadSession, found: Differences) -> tuple[Difference, ...]:
-    return tuple(
+    brought = [
         Difference(one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it")
         for one in found.arrivals
         if came_with_rows(session, one.part.name, one.oid)
-    )
-
-
-def _without_rows(found: Differences) -> tuple[Difference, ...]:
-    return tuple(
-        Difference(one.table, f"the partition {one.part.name} of {one.table} is gone, and its rows with it")
-        for one in found.departures
+    ]
+    return Alterations(
+        (*found.plain, *brought),
+        bool(found.arrivals or found.departures),
+        frozenset(one.table for one in found.departures),
     )
 
 
@@ -78,14 +91,21 @@ class CatalogWatch:
         dependence: what is compared.
         baseline: what the run began with.
         seconds: how long it waits between two looks.
+
+    Attributes:
+        baseline: what was found last.
+        moved: whether partitions have come or gone since the beginning.
+        emptied: the tables that have lost one.
     """
 
     def __init__(
         self, url: str, dependence: Dependence, baseline: Fingerprint, seconds: float = SECONDS
     ) -> None:
+        self.baseline = baseline
+        self.moved = False
+        self.emptied: frozenset[TableName] = frozenset()
         self._url = url
         self._dependence = dependence
-        self._baseline = baseline
         self._seconds = seconds
         self._next = 0.0
         self._session: ReadSession | None = None
@@ -115,11 +135,51 @@ class CatalogWatch:
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._url)
         now = self._dependence.read(self._session)
-        if found := altered(self._session, self._baseline, now):
-            raise schema_changed(found)
+        found = altered(self._session, self.baseline, now)
+        if found.wrong:
+            raise schema_changed(found.wrong)
         for weak in weakened(now, self._dependence.carried):
             raise _weak(weak)
-        self._baseline = now
+        self.moved |= found.moved
+        self.emptied |= found.emptied
+        self.baseline = now
+
+
+class KnownCatalog:
+    """The catalog that a run is planned for.
+
+    Args:
+        inspection: what the plan was made from.
+
+    Raises:
+        HeadraceError: SCHEMA_CHANGED, where someone has altered a table since it was inspected.
+    """
+
+    def __init__(self, inspection: Inspection, here: Here) -> None:
+        self._inspection = inspection
+        self._url = here.database
+        self._dependence = Dependence(
+            inspection.usage(), inspection.project.publication, inspection.root_needs()
+        )
+        with ReadSession(self._url) as session:
+            self.baseline = self._dependence.read(session)
+            if wrong := altered(session, inspection.fingerprint, self.baseline).wrong:
+                raise schema_changed(wrong)
+
+    def since(self, text: str) -> Alterations:
+        """What was altered since a state was written that holds this text."""
+        with ReadSession(self._url) as session:
+            return altered(session, Fingerprint.from_text(text), self.baseline)
+
+    def watch(self) -> CatalogWatch:
+        """From what is known now."""
+        return CatalogWatch(self._url, self._dependence, self.baseline)
+
+    def needs(self, indexes: Mapping[str, IndexState]) -> Needs:
+        """What the log must hold for these generations."""
+        found = self._inspection
+        asked = [IndexNeeds(found.usage(name), one.as_of) for name, one in indexes.items()]
+        return stream_needs(asked, self._dependence.carried, self.baseline, found.catalog)
 
 
 def schema_changed(found: Sequence[Difference]) -> HeadraceError:

@@ -15,11 +15,8 @@ from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from headrace.catalog.differences import Difference
-from headrace.catalog.fingerprint import Fingerprint
-from headrace.catalog.needs import IndexNeeds, stream_needs
 from headrace.cli import terminal
-from headrace.cli.altering import CatalogWatch, Dependence, altered, schema_changed
+from headrace.cli.altering import CatalogWatch, KnownCatalog
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project
@@ -31,7 +28,6 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
-from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
     ExportedSlot,
     advance_slot,
@@ -90,8 +86,6 @@ class Run:
         self._client = Client(here.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._announced = False
-        self._baseline = Fingerprint()
-        self._dependence = Dependence({}, project.publication, {})
 
     def execute(self) -> None:
         """Seed what is not seeded, then follow until told to stop.
@@ -116,18 +110,18 @@ class Run:
             with self._stopping.interrupting():
                 state = self._known_state(connection, inspection, seeding)
                 published = self._set_up(connection, inspection)
-                self._remember_catalog(inspection)
+                catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
                 with self._stopping.patient(), terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if state is None:
-                    state = self._new_state(inspection, published)
-                    state = self._first_seeding(spark, seeding, state)
+                    state = self._new_state(inspection, published, catalog)
+                    state = self._first_seeding(spark, seeding, state, catalog)
                 else:
-                    state = self._further_seeding(spark, seeding, state, published)
+                    state = self._further_seeding(spark, seeding, state, published, catalog)
                 seeding.publish(state)
-            self._follow(spark, inspection, seeding, state, lock)
+            self._follow(spark, catalog, seeding, state, lock)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -159,24 +153,9 @@ class Run:
         found = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in found.items() if table in tables}
 
-    def _remember_catalog(self, inspection: Inspection) -> None:
-        """What the run is compared with from now on; the set-up itself has altered some of it.
-
-        Raises:
-            HeadraceError: SCHEMA_CHANGED, where someone has altered a table since it was inspected.
-        """
-        usage, publication = inspection.usage(), self._project.publication
-        self._dependence = Dependence(usage, publication, inspection.root_needs())
-        with ReadSession(self._here.database) as session:
-            self._baseline = self._dependence.read(session)
-            if found := altered(session, inspection.fingerprint, self._baseline):
-                raise schema_changed(found)
-
-    def _altered_since(self, state: PipelineState) -> tuple[Difference, ...]:
-        with ReadSession(self._here.database) as session:
-            return altered(session, Fingerprint.from_text(state.catalog), self._baseline)
-
-    def _first_seeding(self, spark: LocalSpark, seeding: Seeding, state: PipelineState) -> PipelineState:
+    def _first_seeding(
+        self, spark: LocalSpark, seeding: Seeding, state: PipelineState, catalog: KnownCatalog
+    ) -> PipelineState:
         """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
         self._meta.save(state)
         with self._slot() as slot, self._undone_on_failure(seeding) as made:
@@ -186,7 +165,7 @@ class Run:
             )
             for name in self._project.specs:
                 state = dataclasses.replace(
-                    state, indexes={**state.indexes, name: seeding.make(name, self._baseline.as_of)}
+                    state, indexes={**state.indexes, name: seeding.make(name, catalog.baseline.as_of)}
                 )
                 made.update(state.indexes)
             self._meta.save(state)
@@ -226,7 +205,9 @@ class Run:
         seeding.discard(made)
         self._meta.delete()
 
-    def _new_state(self, inspection: Inspection, published: Mapping[str, int]) -> PipelineState:
+    def _new_state(
+        self, inspection: Inspection, published: Mapping[str, int], catalog: KnownCatalog
+    ) -> PipelineState:
         server = inspection.server
         return PipelineState(
             system_identifier=str(server.system_identifier),
@@ -238,7 +219,7 @@ class Run:
             consistent_point=0,
             applied=0,
             published=published,
-            catalog=self._baseline.to_text(),
+            catalog=catalog.baseline.to_text(),
         )
 
     def _further_seeding(
@@ -247,20 +228,22 @@ class Run:
         seeding: Seeding,
         state: PipelineState,
         published: Mapping[str, int],
+        catalog: KnownCatalog,
     ) -> PipelineState:
         """Seed what is new or changed since the last run, as of what has been applied."""
         gone = {name: one for name, one in state.indexes.items() if name not in self._project.specs}
         kept = {name: one for name, one in state.indexes.items() if name not in gone}
-        todo = seeding.unseeded(state, published, self._altered_since(state))
-        for name, one in kept.items():
-            if name not in todo:
-                self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
-        catalog = self._baseline.to_text()
-        if not todo and not gone and (published, catalog) == (state.published, state.catalog):
+        found, known = catalog.since(state.catalog), catalog.baseline.to_text()
+        todo = seeding.unseeded(state, published, found.wrong)
+        still = {name: one for name, one in kept.items() if name not in todo}
+        for name, one in still.items():
+            self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
+        seeding.renew(still, found.emptied, state.applied)
+        if not todo and not gone and (published, known) == (state.published, state.catalog):
             return state
         seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
-        made = {name: seeding.make(name, self._baseline.as_of) for name in todo}
-        state = dataclasses.replace(state, indexes={**kept, **made}, published=published, catalog=catalog)
+        made = {name: seeding.make(name, catalog.baseline.as_of) for name in todo}
+        state = dataclasses.replace(state, indexes={**kept, **made}, published=published, catalog=known)
         self._meta.save(state)
         if not todo:
             return state
@@ -270,24 +253,27 @@ class Run:
     def _follow(
         self,
         spark: LocalSpark,
-        inspection: Inspection,
+        catalog: KnownCatalog,
         seeding: Seeding,
         state: PipelineState,
         lock: SlotLock,
     ) -> None:
         """Run the query until told to stop; again after failures that may pass."""
         work = seeding.work(state.indexes)
-        asked = [IndexNeeds(inspection.usage(name), one.as_of) for name, one in state.indexes.items()]
-        needs = stream_needs(asked, inspection.root_needs(), self._baseline, inspection.catalog)
+        needs = catalog.needs(state.indexes)
         following = Following(self._project.slot, self._project.publication, needs)
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
             try:
-                failure = self._watched(query, lock)
+                watch = catalog.watch()
+                failure = self._watched(query, lock, watch)
             finally:
                 query.stop()
+            if failure is None and watch.moved:
+                self._renew(catalog, watch, seeding)
+                continue
             if failure is None:
                 break
             self._board.failed(failure)
@@ -300,6 +286,20 @@ class Run:
             self._stopping.wait(min(2.0**failures, 30.0))
             self._still_continuous(lock)
         self._settle()
+
+    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, seeding: Seeding) -> None:
+        """Partitions have come or gone, of which the log says nothing: keep that, and go on.
+
+        Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
+        """
+        catalog.baseline = watch.baseline
+        with self._stopping.interrupting():
+            for attempt in patiently():
+                with attempt:
+                    state = self._meta.load()
+                    assert state is not None, "it is there while a run lives"
+                    seeding.renew(state.indexes, watch.emptied, state.applied)
+                    self._meta.save(dataclasses.replace(state, catalog=watch.baseline.to_text()))
 
     def _build_anew_next_time(self) -> None:
         """The log holds a table in a shape that the catalog may not show any more, and will hold it again.
@@ -320,15 +320,15 @@ class Run:
             terminal.done("live: following the log")
             self._on_live()
 
-    def _watched(self, query: DocumentsQuery, lock: SlotLock) -> HeadraceError | None:
-        """Keep the board up to date while the query runs; why it ended, or None where it is to end.
+    def _watched(self, query: DocumentsQuery, lock: SlotLock, catalog: CatalogWatch) -> HeadraceError | None:
+        """Keep the board up to date while the query runs; why it ended, or None where it is to end
+        (`catalog` says whether only to begin again).
 
         Raises:
             HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
                 SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table.
         """
         began = time.monotonic()
-        catalog = CatalogWatch(self._here.database, self._dependence, self._baseline)
         with Watch(self._here, self._project, self._board, lock, catalog) as watch:
             while not self._stopping.is_set():
                 if not query.active:
@@ -336,6 +336,8 @@ class Run:
                 if query.begun() or time.monotonic() - began > _QUIET_SECONDS:
                     self._live()
                     watch.look()
+                    if catalog.moved:
+                        return None
                 self._stopping.wait(_LOOK_SECONDS)
         return None
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.differences import Difference
@@ -12,7 +13,7 @@ from headrace.catalog.fingerprint import determining
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
-from headrace.model import Lsn
+from headrace.model import Lsn, TableName
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.sinks.opensearch import (
@@ -28,6 +29,7 @@ from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.seeding import SeedRange, seed
 from headrace.spark.session import LocalSpark
+from headrace.spark.worker import Worker
 from headrace.spec import normalised
 from headrace.status.board import IndexPhase, StatusBoard
 
@@ -160,6 +162,21 @@ class Seeding:
             self._board.index(name, documents=count, ranges_done=total, ranges_total=total)
             terminal.done(f"{self._generations.alias(name)}: {count:,} documents")
         return state
+
+    def renew(self, indexes: Mapping[str, IndexState], emptied: Collection[TableName], applied: Lsn) -> None:
+        """Assemble anew what exists of those `indexes` that read a table of `emptied`.
+
+        In this process: it is what a TRUNCATE costs.
+
+        Raises:
+            HeadraceError: what no patience cures.
+        """
+        for name, one in indexes.items():
+            lost = sorted(self._project.specs[name].tables() & set(emptied))
+            if lost and one.seeded_at is not None:
+                terminal.say(f"{name}: {lost[0]} has lost a partition; assembling every document anew")
+                with contextlib.closing(Worker(self.work({name: one}))) as worker:
+                    worker.renew(name, applied)
 
     def publish(self, state: PipelineState) -> None:
         """Let readers see every index of `state`; where it fails, the next start does it."""

@@ -91,6 +91,17 @@ class Worker:
         reach("range")
         return self._accepted(result)
 
+    def renew(self, index: str, version: Lsn) -> WriteResult:
+        """Assemble every document that the index holds anew; `version` as for `seed`."""
+        for attempt in patiently():
+            with attempt, self._reading() as session:
+                session.await_replay(version)
+        wanted = [(index, key) for key in self._keys_in(index)]
+        result = WriteResult()
+        for at in range(0, len(wanted), _KEYS_AT_ONCE):
+            result += self._write(_portion(wanted[at : at + _KEYS_AT_ONCE]), version)
+        return result
+
     def _touched(self, rows: pa.Table, version: Lsn) -> list[Portion]:
         """The keys to assemble, in portions of one write each; a whole index is enumerated from the sink."""
         for attempt in patiently():

@@ -105,11 +105,7 @@ def test_old_shapes_come_behind_an_alteration_while_nothing_ran(
 ) -> None:
     """The run that begins then has read those rows when it built its documents: they do no harm."""
     source.sql("INSERT INTO line VALUES (1, 1, 1, 'n')", *altering.split(";"))
-    columns = {
-        "id",
-        "shop_id",
-        *(["amount"] if "amount" in altering else [] if "DROP q" in altering else ["qty"]),
-    }
+    quantity = {"amount"} if "amount" in altering else set() if "DROP qty" in altering else {"qty"}
     if "IDENTITY" in altering:
         source.sql("INSERT INTO line VALUES (2, 1, 1)", "ALTER TABLE line REPLICA IDENTITY FULL")
     usage = USAGE | {LINE: frozenset({"id", "shop_id"} | quantity)}

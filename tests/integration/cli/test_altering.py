@@ -84,8 +84,6 @@ ENDING = {
        ALTER TABLE event ATTACH PARTITION more DEFAULT""": "more was attached to event with rows in it",
     """BEGIN; CREATE TABLE more (LIKE event); INSERT INTO more VALUES (1, 25, 'w');
        ALTER TABLE event ATTACH PARTITION more DEFAULT; COMMIT""": "more was attached to event with rows",
-    "ALTER TABLE event DETACH PARTITION event_2": "the partition event_2 of event is gone",
-    "DROP TABLE event_1": "the partition event_1 of event is gone",
 }
 SINCE_15 = {
     "ALTER PUBLICATION p SET TABLE shop (id, name), line, event": "shop has left the publication",
@@ -183,3 +181,20 @@ def test_what_no_document_depends_on_ends_nothing(world: World, statements: str)
     world.sql(statements)
     world.watch.look()
     world.watch.look()
+    assert not world.watch.emptied
+
+
+MOVING = {
+    "ALTER TABLE event DETACH PARTITION event_2": {EVENT},
+    "DROP TABLE event_1": {EVENT},
+    "CREATE TABLE more PARTITION OF event DEFAULT": set(),
+}
+
+
+@pytest.mark.parametrize(("statements", "emptied"), MOVING.items(), ids=MOVING)
+def test_partitions_come_and_go(world: World, statements: str, emptied: set[TableName]) -> None:
+    """No reason to end, but one to read what exists anew: the log says nothing of the rows that go."""
+    world.sql(statements)
+    world.watch.look()
+    world.watch.look()
+    assert (world.watch.moved, world.watch.emptied) == (True, emptied)
