@@ -1,0 +1,208 @@
+"""Tables are altered while a deployment runs and while it is stopped; partitioned ones among them.
+
+One deployment goes through it all. The oracle is plain SELECTs, put together here.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.testing.driving import DrivenRun
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.oracle import Documents, actual_documents, differences
+from headrace.testing.postgres import EmbeddedPostgres
+
+DDL = """
+CREATE TYPE mood AS ENUM ('low', 'high');
+CREATE TABLE shop (id int PRIMARY KEY, mood mood, total int, spare text);
+CREATE TABLE line (id int PRIMARY KEY, shop_id int NOT NULL, qty int);
+CREATE UNIQUE INDEX line_identity ON line (shop_id, id);
+ALTER TABLE line REPLICA IDENTITY USING INDEX line_identity;
+CREATE TABLE event (shop_id int, day int, what text, PRIMARY KEY (shop_id, day)) PARTITION BY RANGE (day);
+CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM (0) TO (10);
+CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM (10) TO (20);
+CREATE TABLE event_3 PARTITION OF event FOR VALUES FROM (20) TO (30);
+INSERT INTO shop SELECT i, 'low', i * 10 FROM generate_series(1, 9) i;
+INSERT INTO line SELECT i, 1 + i % 9, i FROM generate_series(1, 30) i;
+INSERT INTO event SELECT 1 + i % 9, i, 'w' || i FROM generate_series(1, 29) i
+"""
+SHOPS = """
+version: 1
+table: shop
+primary_key: id
+fields:
+  - enum: mood
+  - integer: total
+  - has_many: lines
+    table: line
+    primary_key: id
+    foreign_key: shop_id
+    fields: [{ integer: qty }]
+  - has_many: events
+    table: event
+    primary_key: [shop_id, day]
+    foreign_key: shop_id
+    fields: [{ keyword: what }]
+"""
+EVENTS = """
+version: 1
+table: event
+primary_key: [shop_id, day]
+fields:
+  - keyword: what
+  - belongs_to: shop
+    table: shop
+    column: shop_id
+    primary_key: id
+    fields: [{ enum: mood }]
+"""
+
+
+class Story(DrivenRun):
+    def __init__(self, folder: Path, url: str, sink: str, name: str) -> None:
+        self.url, self.sink, self.prefix, self.folder = url, sink, f"{name}_", folder
+        config = folder / "headrace.toml"
+        config.write_text(
+            f'prefix = "{self.prefix}"\n[source]\ntype = "postgres"\nconnection_url = {json.dumps(url)}\n'
+            f'[sinks.primary]\ntype = "opensearch"\nurl = "{sink}"\n'
+            '[[index]]\nname = "shops"\nschema = "shops.yml"\n'
+            '[[index]]\nname = "events"\nschema = "events.yml"\n'
+        )
+        self.write_schema(SHOPS)
+        (folder / "events.yml").write_text(EVENTS)
+        self.total = "total"
+        super().__init__(config, name, folder)
+
+    def write_schema(self, text: str) -> None:
+        (self.folder / "shops.yml").write_text(text)
+
+    def sql(self, text: str) -> None:
+        """Each statement in a transaction of its own."""
+        with connect(self.url) as connection:
+            for statement in text.split(";"):
+                execute(connection, statement)
+
+    def expected(self) -> dict[str, Documents]:
+        with connect(self.url) as connection:
+            shops = execute(connection, f"SELECT id, mood::text, {self.total} FROM shop")
+            lines = execute(connection, "SELECT shop_id, qty FROM line ORDER BY id")
+            events = execute(connection, "SELECT shop_id, day, what FROM event ORDER BY shop_id, day")
+        moods = {shop: mood for shop, mood, _ in shops}
+        return {
+            "shops": {
+                str(shop): {
+                    "mood": mood,
+                    "total": total,
+                    "lines": [{"qty": qty} for owner, qty in lines if owner == shop],
+                    "events": [{"what": what} for owner, _, what in events if owner == shop],
+                }
+                for shop, mood, total in shops
+            },
+            "events": {
+                f"{shop}:{day}": {"what": what, "shop": {"mood": moods[shop]} if shop in moods else None}
+                for shop, day, what in events
+            },
+        }
+
+    def wrong(self) -> list[str]:
+        return [
+            f"{index}: {line}"
+            for index, documents in self.expected().items()
+            for line in differences(documents, actual_documents(self.sink, self.prefix + index))
+        ]
+
+    def converges(self, seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while wrong := self.wrong():
+            assert time.monotonic() < end, "\n".join([*wrong, self.said()])
+            self.assert_lives()
+            time.sleep(0.2)
+
+    def ends(self, saying: str) -> None:
+        """By itself, with this on its last line."""
+        assert self._process is not None
+        assert self._process.wait(60) == 1, self.said()
+        assert saying in self.said()
+        self._process = None
+
+
+@pytest.fixture(scope="module")
+def story(
+    postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Story]:
+    name = "alterations"
+    story = Story(tmp_path_factory.mktemp(name), postgres.create_database(name), opensearch.url, name)
+    story.sql(DDL)
+    yield story
+    story.close()
+    with connect(story.url) as connection:
+        drop_slot(connection, name)
+    postgres.drop_database(name)
+
+
+def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
+    """As the root of documents and below another: rows move, leaves are truncated, dropped and made.
+
+    Flusso's hole 11: changes arrive under the partition's name and are dropped.
+    """
+    story.start()
+    story.wait_ready()
+    assert story.wrong() == []
+
+    story.sql(
+        "INSERT INTO event VALUES (1, 30 - 2, 'new') ON CONFLICT (shop_id, day) DO UPDATE SET what = 'new';"
+        "UPDATE event SET day = day - 20 WHERE day BETWEEN 24 AND 26;"
+        "DELETE FROM event WHERE day = 22; UPDATE event SET what = what || '!' WHERE day < 5;"
+        "UPDATE event SET shop_id = 9 WHERE shop_id = 8; UPDATE line SET shop_id = 3 WHERE shop_id = 2"
+    )
+    story.converges()
+    story.sql(
+        "TRUNCATE event_2; ALTER TABLE shop ALTER spare TYPE varchar(3); ALTER TABLE shop RENAME spare TO x"
+    )
+    story.sql("INSERT INTO shop VALUES (20, 'high', 5)")
+    story.converges()
+
+    story.sql("DROP TABLE event_1; CREATE TABLE event_9 PARTITION OF event FOR VALUES FROM (90) TO (99)")
+    story.sql(
+        "INSERT INTO event VALUES (20, 91, 'late'), (4, 92, 'late');"
+        "UPDATE event SET what = 'later' WHERE day = 92"
+    )
+    story.converges()
+
+    story.sql("ALTER TYPE mood RENAME VALUE 'low' TO 'down'")
+    story.ends("HEADRACE_SCHEMA_CHANGED")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_tables_are_altered_while_nothing_runs(story: Story) -> None:
+    """The end above was for a label, so the next start builds anew; so does the one behind this."""
+    story.start()
+    story.wait_ready()
+    story.converges()
+    story.terminate()
+
+    story.sql(
+        "UPDATE shop SET total = total + 1; UPDATE line SET shop_id = 5 WHERE shop_id = 3;"
+        "ALTER TABLE shop RENAME total TO amount; UPDATE shop SET amount = amount + 1 WHERE id < 5;"
+        "ALTER TABLE line RENAME shop_id TO shop; UPDATE line SET shop = 6 WHERE shop = 5;"
+        "ALTER TABLE line RENAME shop TO shop_id; UPDATE line SET shop_id = 7 WHERE shop_id = 6;"
+        "INSERT INTO event VALUES (7, 15, 'gone soon'); DROP TABLE event_2;"
+        "CREATE TABLE event_5 (LIKE event INCLUDING ALL); INSERT INTO event_5 VALUES (2, 55, 'attached');"
+        "ALTER TABLE event ATTACH PARTITION event_5 FOR VALUES FROM (50) TO (60)"
+    )
+    story.write_schema(SHOPS.replace("integer: total", "integer: total\n    column: amount"))
+    story.total = "amount"
+    story.start()
+    story.wait_ready()
+    story.converges()
+    story.sql("UPDATE shop SET amount = 0; UPDATE event SET what = 'x'; UPDATE line SET shop_id = 1")
+    story.converges()
+    story.terminate()
