@@ -17,12 +17,14 @@ from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import IndexState
 
 SECONDS = 10.0
+ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
+"""What is said of an altered table, by the catalog or by the log."""
 _AGAIN = "Correct the schema file if it names what has changed, then start again: documents are built anew"
 
 
@@ -130,6 +132,19 @@ class CatalogWatch:
             self.close()
             raise
         self._next = time.monotonic() + self._seconds
+
+    def explained(self, failure: HeadraceError) -> HeadraceError:
+        """Why the query failed: what the catalog says was altered, if that is it; else `failure` itself."""
+        if failure.retry is Retry.BACK_OFF:
+            return failure
+        try:
+            self._compare()
+        except HeadraceError as error:
+            if error.kind is Kind.SCHEMA_CHANGED or (error.kind in ALTERED and failure.kind not in ALTERED):
+                return error
+        finally:
+            self.close()
+        return failure
 
     def _compare(self) -> None:
         if self._session is None or self._session.closed:

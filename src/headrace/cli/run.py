@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.cli import terminal
-from headrace.cli.altering import CatalogWatch, KnownCatalog
+from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project
@@ -48,7 +48,6 @@ _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
-_ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +275,10 @@ class Run:
                 continue
             if failure is None:
                 break
+            told, failure = failure, watch.explained(failure)
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
-            if failure.kind in _ALTERED:
+            if failure is told and failure.kind in ALTERED:
                 self._build_anew_next_time()
             if not _may_pass(failure) or failures > _MOST_RESTARTS:
                 raise failure

@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from headrace.cli.altering import CatalogWatch
+from headrace.cli.altering import ALTERED, CatalogWatch
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect
@@ -19,7 +19,7 @@ from headrace.status.phases import Event
 
 _SECONDS = 1.0
 _PATIENCE_SECONDS = 3.0
-_ENDING = frozenset({Kind.SLOT_IN_USE, Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
+_ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
 def impatient_client(here: Here) -> Client:

@@ -198,3 +198,16 @@ def test_partitions_come_and_go(world: World, statements: str, emptied: set[Tabl
     world.watch.look()
     world.watch.look()
     assert (world.watch.moved, world.watch.emptied) == (True, emptied)
+
+
+def test_a_failure_is_explained_by_what_was_altered(world: World) -> None:
+    """A column that is gone makes the reading statements fail, perhaps before anyone looks."""
+    gone = HeadraceError(Kind.DATABASE, 'column "price" does not exist')
+    assert world.watch.explained(gone) is gone
+    told = HeadraceError(Kind.SCHEMA_CHANGED, "the table shop has no column price in the log")
+    assert world.watch.explained(told) is told, "only the log knows: what was altered is as it was again"
+    world.sql("ALTER TABLE shop DROP COLUMN price")
+    assert world.watch.explained(told) is not told
+    assert world.watch.explained(gone).kind is Kind.SCHEMA_CHANGED
+    away = HeadraceError(Kind.CONNECTION, "the server is away")
+    assert world.watch.explained(away) is away
