@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from headrace.capture.visibility import await_visible
 from headrace.catalog.needs import ColumnNeed, Needs
 from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_place
 from headrace.errors import HeadraceError, Kind
@@ -16,15 +19,19 @@ from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.session import ReadSession
 
+_PATIENCE_SECONDS = 5.0
+
 
 class Names:
     """Every table under its own name."""
 
-    def described(self, relation: Relation, commit_lsn: Lsn) -> Relation:  # noqa: ARG002
+    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """The description of a table as its rows' changes have it.
 
         Args:
-            relation: as the log describes it, in a transaction whose commit record begins at `commit_lsn`.
+            relation: as the log describes it.
+            commit_lsn: where the commit record of the transaction that does begins (bytes).
+            xid: that transaction's 32-bit id.
 
         Raises:
             HeadraceError: where changes of this table must not be used as they are.
@@ -58,8 +65,16 @@ class RootNames(Names):
         self._own: dict[int, TableName] = {}
         self._session: ReadSession | None = None
 
-    def described(self, relation: Relation, commit_lsn: Lsn) -> Relation:  # noqa: ARG002
-        """Asked at each description: one comes again only when its table was altered, or attached."""
+    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
+        """Asked at each description: one comes again only when its table was altered, or attached.
+
+        That may have been in the same transaction, which the catalog shows only when it is visible.
+        """
+        if not await_visible(self.session(), np.array([xid]), timeout=_PATIENCE_SECONDS):
+            raise HeadraceError(
+                Kind.CONNECTION,
+                f"the transaction {xid} is in the log and not visible, as of a standby that lags",
+            )
         self._own[relation.oid] = relation.table
         root = self._roots.root_of(relation.oid, relation.table)
         return relation if root == relation.table else replace(relation, table=root)
@@ -99,9 +114,9 @@ class DocumentNames(RootNames):
         super().__init__(url, needs, keep=True)
         self._needs = needs
 
-    def described(self, relation: Relation, commit_lsn: Lsn) -> Relation:
+    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Compared before any of its rows is used."""
-        named = super().described(relation, commit_lsn)
+        named = super().described(relation, commit_lsn, xid)
         needs = self._needs.get(named.table, {})
         now = {name: one for name, one in needs.items() if commit_lsn >= one.since}
         self._check_columns(relation, now)

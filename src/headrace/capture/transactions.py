@@ -18,7 +18,6 @@ from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
 BEGIN, COMMIT = b"BC"
 _LATEST_US = 1 << 62
-_LATEST = (1 << 63) - 1
 _BEGIN_SIZE, _COMMIT_SIZE = 21, 26
 _IS_CHANGE = letter_set(bytes((INSERT, UPDATE, DELETE, TRUNCATE)))
 
@@ -67,10 +66,12 @@ class Transactions:
     sequence: Numbers
     unfinished: OpenTransaction | None
 
-    def commit_of(self, message: int) -> Lsn:
-        """Where the commit record of the transaction around a message begins (bytes)."""
+    def around(self, message: int) -> tuple[Lsn, int]:
+        """Where the commit record of the transaction around a message begins (bytes), and its xid."""
         place = int(np.searchsorted(self.commit_messages, message))
-        return int(self.commit_lsn[place]) if place < len(self.commit_lsn) else _LATEST
+        if place >= len(self.xid):
+            raise broken("a description stands outside a transaction")
+        return int(self.commit_lsn[place]), int(self.xid[place])
 
 
 def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransaction | None) -> Transactions:

@@ -51,8 +51,8 @@ class _Relations:
     known: list[Relation] = field(default_factory=list)
     number_of: dict[int, int] = field(default_factory=dict)
 
-    def describe(self, relation: Relation, commit_lsn: Lsn) -> None:
-        relation = self.names.described(relation, commit_lsn)
+    def describe(self, relation: Relation, commit_lsn: Lsn, xid: int) -> None:
+        relation = self.names.described(relation, commit_lsn, xid)
         needed = self.needed.get(relation.table, frozenset())
         carried = {column.name for column in relation.columns if column.key}
         missing = sorted(needed - carried)
@@ -273,7 +273,7 @@ def _choose(
         message = decode_message(batch.payload(index))
         if isinstance(message, Relation):
             rows_before(index)
-            relations.describe(message, found.commit_of(index))
+            relations.describe(message, *found.around(index))
         elif isinstance(message, Truncate) and index in new_truncates:
             rows_before(index)
             numbers = np.array([relations.truncated(oid) for oid in message.relations], np.int64)

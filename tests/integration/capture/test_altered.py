@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -13,7 +14,7 @@ from headrace.catalog.needs import IndexNeeds, Needs, from_text, stream_needs, t
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from integration.capture.following import EVERYTHING, Source, next_batch, take
+from integration.capture.following import EVERYTHING, Source, eventually, next_batch, take
 
 LINE, EVENT = TableName("public", "line"), TableName("public", "event")
 DDL = (
@@ -173,3 +174,24 @@ def test_rows_of_a_leaf_that_is_gone_when_they_are_read(source: Source, start: O
     stream = source.stream(start, documents=needs(source))
     found, _ = names(source, stream, start, 3)
     assert found == ["c event_1", "c event", "d event"]
+
+
+def test_a_leaf_that_no_snapshot_shows_yet(source: Source, start: Offset) -> None:
+    """A commit that waits for a synchronous standby is in the log, its new leaf not in the catalog."""
+    stream = source.stream(start, documents=needs(source))
+    source.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(
+                source.transaction,
+                "CREATE TABLE event_3 PARTITION OF event FOR VALUES FROM (20) TO (30)",
+                "INSERT INTO event VALUES (1, 21)",
+            )
+            waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            eventually(lambda: source.number(waits))
+            assert stream.next_offset(start, EVERYTHING, 1) == start
+            source.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+            waiting.result(30)
+    finally:
+        source.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+    assert names(source, stream, start, 1)[0] == ["c event"]

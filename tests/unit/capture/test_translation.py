@@ -291,8 +291,8 @@ def test_an_empty_message_is_refused() -> None:
 class RootOfUsers(Names):
     """`users` is a leaf of `people`."""
 
-    def described(self, relation: Relation, commit_lsn: int) -> Relation:
-        assert commit_lsn == 200
+    def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
+        assert (commit_lsn, xid) == (200, 7)
         return replace(relation, table=PEOPLE) if relation.table == USERS else relation
 
     def truncated(self, oid: int) -> TableName | None:
