@@ -55,13 +55,15 @@ class RootNames(Names):
         url: the database.
         wanted: the tables that were asked for; a partition stands for the nearest of them above it, else for
             the topmost table.
-        keep: see `PartitionRoots`.
+        documents: the rows lead to something that is read anew: those of a detached partition still count,
+            and a partition stands for the topmost table that was asked for, from which the plan leads on.
     """
 
-    def __init__(self, url: str, wanted: Iterable[TableName], *, keep: bool = False) -> None:
+    def __init__(self, url: str, wanted: Iterable[TableName], *, documents: bool = False) -> None:
         self._url = url
         self._wanted = frozenset(wanted)
-        self._roots = PartitionRoots(self._read, keep=keep)
+        self._roots = PartitionRoots(self._read, keep=documents)
+        self._topmost = documents
         self._own: dict[int, TableName] = {}
         self._session: ReadSession | None = None
 
@@ -100,7 +102,7 @@ class RootNames(Names):
         return self._session
 
     def _read(self, oid: int) -> PartitionPlace | None:
-        return read_place(self.session(), oid, self._wanted)
+        return read_place(self.session(), oid, self._wanted, topmost=self._topmost)
 
 
 class DocumentNames(RootNames):
@@ -111,7 +113,7 @@ class DocumentNames(RootNames):
     """
 
     def __init__(self, url: str, needs: Needs) -> None:
-        super().__init__(url, needs, keep=True)
+        super().__init__(url, needs, documents=True)
         self._needs = needs
 
     def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:

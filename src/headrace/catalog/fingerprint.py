@@ -272,7 +272,7 @@ tree AS (
     SELECT oid AS root, oid FROM named
     UNION
     SELECT tree.root, i.inhrelid FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
-    JOIN pg_inherits i ON i.inhparent = tree.oid
+    JOIN pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
 )
 SELECT r.nspname::text, r.relname::text, json_build_object(
     'oid', r.oid::bigint,

@@ -23,7 +23,7 @@ CROSS JOIN LATERAL (
     LEFT JOIN pg_class ac ON ac.oid = a.relid LEFT JOIN pg_namespace an ON an.oid = ac.relnamespace
     LEFT JOIN unnest($2::text[], $3::text[]) AS wanted (schema, name)
          ON an.nspname = wanted.schema AND ac.relname = wanted.name
-    ORDER BY wanted.name IS NULL, CASE WHEN wanted.name IS NULL THEN -a.distance ELSE a.distance END
+    ORDER BY wanted.name IS NULL, CASE WHEN $4 OR wanted.name IS NULL THEN -a.distance ELSE a.distance END
     LIMIT 1
 ) AS root
 JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.relnamespace
@@ -39,16 +39,20 @@ class PartitionPlace:
     root: TableName
 
 
-def read_place(session: ReadSession, oid: int, wanted: Iterable[TableName] = ()) -> PartitionPlace | None:
+def read_place(
+    session: ReadSession, oid: int, wanted: Iterable[TableName] = (), *, topmost: bool = False
+) -> PartitionPlace | None:
     """Where the table `oid` stands now, or None where it is gone.
 
-    A partition stands for its nearest ancestor in `wanted`, itself counted; where none is, for the topmost.
+    A partition stands for its nearest ancestor in `wanted`, itself counted, or for the `topmost` of those;
+    where none is, for the topmost of all.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(wanted))
-    rows = session.query(_PLACE, (str(oid), [one.schema for one in names], [one.name for one in names]))
+    schemas = [one.schema for one in names]
+    rows = session.query(_PLACE, (str(oid), schemas, [one.name for one in names], topmost))
     return None if not rows else PartitionPlace(rows[0][0], TableName(*rows[0][1:]))
 
 

@@ -53,7 +53,7 @@ def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> Alte
     brought = [
         Difference(one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it")
         for one in found.arrivals
-        if came_with_rows(session, one.part.name, one.oid)
+        if came_with_rows(session, one.table, one.part.name, one.oid)
     ]
     return Alterations(
         (*found.plain, *brought),

@@ -103,6 +103,11 @@ def _reason(path: Path) -> str:
 
 
 def _arriving_as(table: TableName, catalog: Catalog) -> set[TableName]:
-    """Its own name, its partitions', and that of the partitioned table whose partition it is."""
-    parents = {name for name, one in catalog.tables.items() if table in one.partitions}
-    return {table, *catalog[table].partitions, *parents}
+    """Its own name, its partitions', and those of the partitioned tables that it is a part of."""
+    leaves = set(catalog[table].partitions)
+    parents = {
+        name
+        for name, one in catalog.tables.items()
+        if table in one.partitions or (leaves and leaves <= set(one.partitions))
+    }
+    return {table, *leaves, *parents}

@@ -74,6 +74,10 @@ def test_a_partition_stands_for_the_nearest_table_that_is_asked_for(url: str) ->
         jan = TableName("public", "Jan")
         assert roots() == roots(EVENTS, USERS) == [EVENTS, EVENTS, EVENTS, EVENTS, USERS]
         assert roots(EVENTS, YEAR) == [YEAR, YEAR, EVENTS, EVENTS, USERS]
+        places = [
+            read_place(session, oid(session, name), (EVENTS, YEAR, jan), topmost=True) for name in names
+        ]
+        assert [place and place.root for place in places] == roots()
         assert roots(jan, USERS) == [jan, EVENTS, EVENTS, EVENTS, USERS]
         assert read_place(session, 1) is None
 

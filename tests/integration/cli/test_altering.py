@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.catalog.arrivals import came_with_rows
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.cli.altering import CatalogWatch, Dependence
@@ -125,6 +127,7 @@ def _short(text: str) -> str:
 
 class World:
     def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
         self.connection: Connection = connect(url)
         self.sql(DDL)
         (folder / "shops.schema.yml").write_text(SCHEMA)
@@ -211,3 +214,21 @@ def test_a_failure_is_explained_by_what_was_altered(world: World) -> None:
     assert world.watch.explained(gone).kind is Kind.SCHEMA_CHANGED
     away = HeadraceError(Kind.CONNECTION, "the server is away")
     assert world.watch.explained(away) is away
+
+
+def test_a_role_that_may_read_only_the_whole_table_finds_older_rows(world: World) -> None:
+    world.sql(
+        "CREATE ROLE only_roots LOGIN PASSWORD 'only'; GRANT SELECT ON event TO only_roots;"
+        "CREATE TABLE more (LIKE event); INSERT INTO more VALUES (1, 25, 'w');"
+        "ALTER TABLE event ATTACH PARTITION more DEFAULT"
+    )
+    url = urlsplit(world.url)
+    place = f"{url.hostname}:{url.port}{url.path}"
+    try:
+        with ReadSession(f"postgresql://only_roots:only@{place}") as session:
+            [(oid,)] = session.query("SELECT 'public.more'::regclass::oid::bigint")
+            assert came_with_rows(session, EVENT, TableName("public", "more"), oid)
+            [(oid,)] = session.query("SELECT 'public.event_1'::regclass::oid::bigint")
+            assert not came_with_rows(session, EVENT, TableName("public", "event_1"), oid)
+    finally:
+        world.sql("DROP OWNED BY only_roots; DROP ROLE only_roots")
