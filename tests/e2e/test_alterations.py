@@ -206,3 +206,23 @@ def test_tables_are_altered_while_nothing_runs(story: Story) -> None:
     story.sql("UPDATE shop SET amount = 0; UPDATE event SET what = 'x'; UPDATE line SET shop_id = 1")
     story.converges()
     story.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_what_only_the_log_knows_ends_a_run_once(story: Story) -> None:
+    """The catalog is as it was; the log holds rows that the plan cannot lead anywhere, for ever."""
+    if not story.output.exists():
+        story.start()
+        story.wait_ready()
+        story.terminate()
+    story.sql(
+        "ALTER TABLE line RENAME shop_id TO shop; UPDATE line SET shop = 2 WHERE id < 9;"
+        "ALTER TABLE line RENAME shop TO shop_id"
+    )
+    story.start()
+    story.ends("HEADRACE_SCHEMA_CHANGED")
+    story.start()
+    story.wait_ready()
+    story.converges()
+    story.terminate()

@@ -82,11 +82,11 @@ class Seeding:
         for name in stale:
             if name in state.indexes:
                 terminal.warn(f"{name}: a table had left the publication, its changes are lost; seeding anew")
-        for difference in altered:
-            for name in self._project.specs:
-                if difference.concerns(self._inspection.usage(name)):
-                    terminal.warn(f"{name}: {difference.what}; seeding anew")
-                    stale.append(name)
+        for name in self._project.specs:
+            usage = self._inspection.usage(name)
+            if said := dict.fromkeys(one.what for one in altered if one.concerns(usage)):
+                terminal.warn(f"{name}: {'; '.join(said)}; seeding anew")
+                stale.append(name)
         return [
             name
             for name in self._project.specs

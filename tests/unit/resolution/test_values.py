@@ -82,3 +82,10 @@ def test_rows_are_told_apart_by_table_and_progress_belongs_to_none() -> None:
     found = tables_of(together)
     assert {one.name: rows.num_rows for one, rows in found.items()} == {"t": 1, "u": 1}
     assert {one.name: has_truncate(rows) for one, rows in found.items()} == {"t": False, "u": True}
+
+
+def test_a_change_of_a_shape_that_the_table_had_before_is_left_out() -> None:
+    rows = changes(("c", None, {"b": "1"}), ("c", None, {"a": "2"}))
+    assert lead_values(rows, TABLE, ("a",), since=2) == [("2",)]
+    with pytest.raises(HeadraceError):
+        lead_values(rows, TABLE, ("a",), since=1)
