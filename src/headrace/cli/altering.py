@@ -174,7 +174,7 @@ class KnownCatalog:
         self._inspection = inspection
         self._url = here.database
         self._dependence = Dependence(
-            inspection.usage(), inspection.project.publication, inspection.root_needs()
+            inspection.usage(), inspection.project.publication, inspection.carried()
         )
         with ReadSession(self._url) as session:
             self.baseline = self._dependence.read(session)

@@ -70,22 +70,15 @@ class Inspection:
         if errors := self.errors():
             raise Problems(errors)
 
-    def stream_needs(self) -> dict[TableName, frozenset[str]]:
-        """The columns that each table's (or partition's) old rows must carry in the stream.
+    def carried(self) -> dict[TableName, frozenset[str]]:
+        """The columns that old rows must carry in the log, by the table that documents name.
 
-        A partitioned table has an entry of its own, for partitions that are made later. Empty where the user
-        has chosen to ignore what they do not carry.
+        Empty where the user has chosen to ignore what they do not carry.
         """
         if self.project.deployment.source.replica_identity == "ignore":
             return {}
         leaves = stream_columns(self.identities, self.required)
-        roots = {facts.root: leaves[facts.table] for facts in self.identities if facts.root != facts.table}
-        return {**roots, **leaves}
-
-    def root_needs(self) -> dict[TableName, frozenset[str]]:
-        """`stream_needs` by the tables that documents name."""
-        needs = self.stream_needs()
-        return {name: needs[name] for name in self.required if name in needs}
+        return {facts.root: leaves[facts.table] for facts in self.identities}
 
 
 def inspect(
