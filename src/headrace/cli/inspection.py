@@ -71,14 +71,18 @@ class Inspection:
             raise Problems(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:
-        """The columns that old rows must carry in the log, by the table that documents name.
+        """The columns that old rows must carry in the log, by the table that documents name; of every leaf.
 
         Empty where the user has chosen to ignore what they do not carry.
         """
         if self.project.deployment.source.replica_identity == "ignore":
             return {}
         leaves = stream_columns(self.identities, self.required)
-        return {facts.root: leaves[facts.table] for facts in self.identities}
+        found: dict[TableName, frozenset[str]] = {}
+        for facts in self.identities:
+            mine = leaves[facts.table]
+            found[facts.root] = found.get(facts.root, mine) & mine
+        return found
 
 
 def inspect(
