@@ -161,6 +161,11 @@ def check_same_server(mark: str, other: str, url: str) -> None:
         )
 
 
+def is_no_value(error: HeadraceError) -> bool:
+    """Whether a statement was refused because a text is no value of the type that it was cast to."""
+    return error.kind is Kind.DATABASE and error.cause.endswith("(SQLSTATE 22P02)")
+
+
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     """What a failed statement means: the server's own words, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())

@@ -6,9 +6,11 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model import Key
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import ReadSession, is_no_value
 from headrace.resolution.plan import ResolutionPlan, Route
 from headrace.resolution.values import has_truncate, lead_values, tables_of, without_truncates
 
@@ -36,18 +38,20 @@ class Resolver:
     def resolve(self, changes: pa.Table | pa.RecordBatch) -> dict[str, Touched]:
         """The touched documents by index; an index that nothing touches is absent.
 
-        At most one query for each route of the plan. Every transaction of `changes` must be visible to the
-        session (decision 8).
+        At most one query for each route of the plan, two where a label was renamed. Every transaction of
+        `changes` must be visible to the session (decision 8).
 
         Raises:
             HeadraceError: REPLICA_IDENTITY, where a change does not carry a column that leads to
-                documents; CONNECTION or DATABASE, from the session.
+                documents; SCHEMA_CHANGED, where its value is none of the column's type any more; CONNECTION
+                or DATABASE, from the session.
         """
         table = pa.Table.from_batches([changes]) if isinstance(changes, pa.RecordBatch) else changes
         everything, values = self._collect(table)
         keys: dict[str, dict[Key, None]] = {index: {} for index in everything}
         for route, lead in values.items():
-            keys.setdefault(route.index, {}).update(dict.fromkeys(self._follow(route, list(lead))))
+            found = self._follow(route, list(lead), table)
+            keys.setdefault(route.index, {}).update(dict.fromkeys(found))
         return {
             index: Touched(list(found), index in everything)
             for index, found in keys.items()
@@ -70,7 +74,28 @@ class Resolver:
                         values[route].update(found)
         return everything, values
 
-    def _follow(self, route: Route, values: list[Key]) -> list[Key]:
+    def _follow(self, route: Route, values: list[Key], changes: pa.Table) -> list[Key]:
+        """A value that is none, for example a label that was renamed since, may stand in an old change."""
+        try:
+            return self._query(route, values)
+        except HeadraceError as error:
+            if not is_no_value(error):
+                raise
+        late = changes.filter(pc.greater_equal(changes["_commit_lsn"], route.since))
+        _, found = self._collect(late)
+        try:
+            return self._query(route, list(found.get(route, ())))
+        except HeadraceError as error:
+            if not is_no_value(error):
+                raise
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the log holds a value of {', '.join(route.columns)} that is none of its type any more: "
+                f"{error.cause}",
+                "Start again: the documents that it leads to are built anew.",
+            ) from error
+
+    def _query(self, route: Route, values: list[Key]) -> list[Key]:
         if route.statement is None or not values:
             return values
         columns = [list(column) for column in zip(*values, strict=True)]
