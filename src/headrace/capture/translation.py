@@ -15,7 +15,7 @@ from headrace.capture.changes import ChangeRows, Ends
 from headrace.capture.names import Names
 from headrace.capture.offset import Offset
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation, Truncate, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
@@ -50,9 +50,21 @@ class _Relations:
     names: Names
     known: list[Relation] = field(default_factory=list)
     number_of: dict[int, int] = field(default_factory=dict)
+    refused: dict[int, HeadraceError] = field(default_factory=dict)
 
     def describe(self, relation: Relation, commit_lsn: Lsn, xid: int) -> None:
-        relation = self.names.described(relation, commit_lsn, xid)
+        """Take a description; one that must not be used is refused when a row needs it.
+
+        None may: it can have come with a part of a transaction that was rolled back.
+        """
+        self.refused.pop(relation.oid, None)
+        try:
+            relation = self.names.described(relation, commit_lsn, xid)
+        except HeadraceError as error:
+            if error.retry is not Retry.NEVER:
+                raise
+            self.refused[relation.oid] = error
+            return
         needed = self.needed.get(relation.table, frozenset())
         carried = {column.name for column in relation.columns if column.key}
         missing = sorted(needed - carried)
@@ -72,6 +84,8 @@ class _Relations:
 
     def number(self, oid: int) -> int:
         """The number of the table's description; `_FOREIGN` where its changes are not wanted."""
+        if oid in self.refused:
+            raise self.refused[oid]
         found = self.number_of.get(oid)
         if found is None:
             raise broken(f"a change of relation {oid} came before its description")
@@ -94,6 +108,9 @@ class _Relations:
 
     def adopt(self, oid: int, other: _Relations) -> None:
         """Take the description that another has of a table."""
+        self.refused.pop(oid, None)
+        if oid in other.refused:
+            self.refused[oid] = other.refused[oid]
         number = other.number_of.get(oid, _UNKNOWN)
         if number >= 0:
             self.number_of[oid] = len(self.known)
@@ -104,6 +121,7 @@ class _Relations:
     def forget(self) -> None:
         self.known.clear()
         self.number_of.clear()
+        self.refused.clear()
 
 
 @dataclass(frozen=True, slots=True)

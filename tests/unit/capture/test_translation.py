@@ -309,3 +309,22 @@ def test_rows_of_a_leaf_go_on_under_its_root_and_its_truncate_under_its_own_name
     reader = read(names=RootOfUsers(), tables=frozenset({PEOPLE}))
     reader.feed(*transaction(200, users(), lines(), insert(), truncate))
     assert [change.table for change in reader.changes] == [PEOPLE, USERS]
+
+
+class RefusedUsers(Names):
+    """`users` may not be used as it is."""
+
+    def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
+        if relation == users():
+            raise HeadraceError(Kind.SCHEMA_CHANGED, f"{commit_lsn} {xid}")
+        return relation
+
+
+def test_a_description_is_refused_when_a_row_needs_it(read: Read) -> None:
+    """One that no row needs may be of a part of a transaction that was rolled back."""
+    shorter = replace(users(), columns=users().columns[:2])
+    reader = read(names=RefusedUsers())
+    reader.feed(*transaction(200, users(), lines(), insert(2), shorter, insert(1, b"1", b"n")))
+    assert [change.table for change in reader.changes] == [LINES, USERS]
+    with pytest.raises(HeadraceError, match="300 7"):
+        reader.feed(*transaction(300, users(), insert()))
