@@ -19,17 +19,24 @@ from pathlib import Path
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.columns import changes_batch
-from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.capture.continuity import (
+    LogPositions,
+    Origin,
+    check_continuity,
+    check_same_timeline,
+    read_positions,
+)
 from headrace.capture.offset import Offset
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
+from headrace.capture.trouble import TroubleNote
 from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.backlog import BacklogReader
-from headrace.postgres.claim import advance_claimed, claim_slot
+from headrace.postgres.claim import advance_claimed, claim_slot, named_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +76,11 @@ class StreamSettings:
         spool_bytes: what they may hold until then, on disk but for the first of each; where that is not
             enough, or the disk is full, the server keeps them instead.
         spool_folder: where; None: the system's folder for temporary files.
+        origin: whose log the start is a position of; None: not known.
+        known: how far that log is known to have been.
+        same_timeline: also a promoted standby that has everything is refused, because more than what was
+            read here depends on the old log.
+        trouble: a file that says what keeps the reader from reading, for other processes of this machine.
     """
 
     url: str = field(repr=False)
@@ -88,6 +100,10 @@ class StreamSettings:
     unfinished: bool = True
     spool_bytes: int = 16 << 30
     spool_folder: Path | None = None
+    origin: Origin | None = None
+    known: Lsn = 0
+    same_timeline: bool = False
+    trouble: Path | None = None
 
 
 class LogReader:
@@ -109,7 +125,8 @@ class LogReader:
         self._received: Lsn = start.lsn
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
-        self._system: str | None = None
+        self.origin = settings.origin
+        self._trouble = TroubleNote(settings.trouble)
         self._streams_only = settings.backlog_bytes is None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
@@ -154,6 +171,7 @@ class LogReader:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
+                self._trouble.write(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
 
@@ -178,22 +196,25 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot)
+        positions = read_positions(connection, slot, self.origin)
         reached = max(self._translation.position.lsn, self.confirmed)
-        check_continuity(positions, slot, reached, self._system)
-        self._system = positions.system
+        check_continuity(positions, slot, reached, self.origin, known=self._settings.known)
+        if self._settings.same_timeline and self.origin is not None:
+            check_same_timeline(positions.origin, self.origin)
+        self.origin = positions.origin
         return positions
 
     # The stream.
 
     def _stream(self, connection: ReplicationConnection) -> None:
-        resume = self._translation.position
-        connection.start(
-            self._settings.slot,
-            resume.lsn,
-            (self._settings.publication,),
-            unfinished=self._takes_unfinished,
-        )
+        resume, settings = self._translation.position, self._settings
+        try:
+            connection.start(
+                settings.slot, resume.lsn, (settings.publication,), unfinished=self._takes_unfinished
+            )
+        except HeadraceError as error:
+            raise named_reader(connection, settings.slot, error) from error
+        self._trouble.clear()
         self._translation.restart(resume)
         self._frames, self._arrived = _Frames(), time.monotonic()
         while not self._closing.is_set():
@@ -336,6 +357,7 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
+            self._trouble.clear()
             start = self._translation.position
             self._translation.restart(start)
             feed = stack.enter_context(BacklogFeed(readers, start.lsn, end, settings.backlog_window))

@@ -248,10 +248,12 @@ class Run:
     ) -> None:
         """Run the query until told to stop; again after failures that may pass."""
         work = seeding.work(state.indexes)
-        following = Following(self._project.slot, self._project.publication, inspection.stream_needs())
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
+            following = Following(
+                self._project.slot, self._project.publication, inspection.stream_needs(), state.place()
+            )
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
             try:
                 failure = self._watched(query, lock)
@@ -265,7 +267,7 @@ class Run:
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            self._still_continuous(lock)
+            state = self._still_continuous(lock)
         self._settle()
 
     def _live(self) -> None:
@@ -281,18 +283,20 @@ class Run:
         Raises:
             HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away.
         """
-        began = time.monotonic()
-        with Watch(self._here, self._project, self._board, lock) as watch:
+        began, live = time.monotonic(), False
+        with Watch(self._here, self._project, self._board, lock, query.trouble) as watch:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
-                if query.begun() or time.monotonic() - began > _QUIET_SECONDS:
+                if not live and (query.begun() or time.monotonic() - began > _QUIET_SECONDS):
+                    live = True
                     self._live()
+                if live:
                     watch.look()
                 self._stopping.wait(_LOOK_SECONDS)
         return None
 
-    def _still_continuous(self, lock: SlotLock) -> None:
+    def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""
         for attempt in patiently():
             with attempt, connect(self._here.database) as connection:
@@ -305,6 +309,7 @@ class Run:
         if state is None:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
         check_continuity(state, server, slot)
+        return state
 
     def _settle(self) -> None:
         """Confirm what was applied after the source's last confirmation, so that nothing repeats."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.capture.trouble import read_trouble
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect
@@ -29,19 +31,23 @@ def impatient_client(here: Here) -> Client:
 class Watch:
     """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
 
-    The lock that keeps a second Headrace away is taken again when the server has been away.
+    So does what the source is waiting for, as it says in the file `trouble`. The lock that keeps a second
+    Headrace away is taken again when the server has been away.
     """
 
-    def __init__(self, here: Here, project: Project, board: StatusBoard, lock: SlotLock) -> None:
+    def __init__(
+        self, here: Here, project: Project, board: StatusBoard, lock: SlotLock, trouble: Path
+    ) -> None:
         self._here = here
         self._project = project
         self._board = board
         self._lock = lock
+        self._file = trouble
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
         self._next = 0.0
-        self._trouble: Kind | None = None
+        self._trouble: tuple[Kind, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,12 +75,23 @@ class Watch:
             if error.kind is Kind.SLOT_IN_USE:
                 raise
             self._drop_connection()
-            if error.kind is not self._trouble:
-                self._trouble = error.kind
-                self._board.failed(error)
+            self._failed(error)
         else:
-            self._trouble = None
-            self._board.happened(Event.RECOVERED)
+            self._recovered()
+
+    def _failed(self, error: HeadraceError) -> None:
+        if (error.kind, error.cause) != self._trouble:
+            self._trouble = (error.kind, error.cause)
+            self._board.failed(error)
+
+    def _recovered(self) -> None:
+        """The server and the cluster answer; the source says by itself what it waits for."""
+        waiting = read_trouble(self._file)
+        if waiting is not None:
+            self._failed(waiting)
+            return
+        self._trouble = None
+        self._board.happened(Event.RECOVERED)
 
     def _position(self, state: PipelineState | None) -> None:
         if self._connection is None:

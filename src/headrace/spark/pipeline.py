@@ -33,10 +33,16 @@ class Following:
     slot: str
     publication: str
     needed: Mapping[TableName, frozenset[str]]
+    continues: Mapping[str, str | int]
+    """System, timeline and database that the documents come from, and the position that they have."""
 
 
 class DocumentsQuery:
-    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1)."""
+    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1).
+
+    Attributes:
+        trouble: the file in which the source says what keeps it from reading.
+    """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         register(spark)
@@ -44,6 +50,7 @@ class DocumentsQuery:
         needed: dict[str, dict[str, list[str]]] = {}
         for table, columns in following.needed.items():
             needed.setdefault(table.schema, {})[table.name] = sorted(columns)
+        self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
         changes = (
             spark.readStream.format("postgres_cdc")
             .option("url", work.connections.database)
@@ -53,6 +60,8 @@ class DocumentsQuery:
             .option("progress", "true")
             .option("maxBytesPerTrigger", "32m")
             .option("neededColumns", json.dumps(needed))
+            .option("continues", json.dumps(dict(following.continues)))
+            .option("troubleFile", str(self.trouble))
             .load()
         )
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"

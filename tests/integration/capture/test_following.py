@@ -327,16 +327,6 @@ def test_a_position_beyond_the_log_is_refused(source: Source, start: Offset) -> 
     assert raised.value.kind is Kind.CONTINUITY
 
 
-def test_another_system_at_the_same_address_is_refused(source: Source, start: Offset) -> None:
-    stream = source.stream(start)
-    eventually(source.walsender)
-    stream._reader._system = "1"
-    source.kill_walsender()
-    with pytest.raises(HeadraceError, match="another database system") as raised:
-        next_batch(stream, start)
-    assert raised.value.kind is Kind.CONTINUITY
-
-
 @pytest.mark.parametrize("busy", [False, True])
 def test_closing_gives_the_slot_back_at_once(source: Source, start: Offset, *, busy: bool) -> None:
     if busy:

@@ -35,7 +35,7 @@ def own(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[tuple[Embedd
 
 
 def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
-    own: tuple[EmbeddedPostgres, Deployment],
+    own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path
 ) -> None:
     server, deployment = own
     project = open_project(deployment.folder / "headrace.toml", {})
@@ -61,7 +61,7 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
         )
         MetaIndex(client, project.slot, project.prefix).save(state)
         lock = held.enter_context(SlotLock(here.database, project.slot))
-        watch = held.enter_context(Watch(here, project, board, lock))
+        watch = held.enter_context(Watch(here, project, board, lock, tmp_path / "trouble"))
 
         def look() -> None:
             watch._next = 0.0
