@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -14,7 +15,9 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
+from headrace.capture.trouble import read_trouble
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.replication import replication_connection
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.proxy import TcpProxy
 from integration.capture.following import Source, eventually, next_batch, table
@@ -134,6 +137,46 @@ def test_a_quiet_server_is_not_taken_for_a_lost_one(source: Source, start: Offse
     with following(stream, start):
         time.sleep(3)
         assert source.walsender() == pid
+
+
+def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offset) -> None:
+    with Writer(source) as writer:
+        stream = source.stream(start)
+        with following(stream, start) as seen:
+            for _ in range(5):
+                before = len(seen)
+                eventually(lambda: len(seen) > before)  # noqa: B023 (called at once)
+                source.kill_walsender()
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+
+
+def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
+    source: Source, start: Offset, tmp_path: Path
+) -> None:
+    """Also where he has only his name; who shows the state of the run reads it in a file."""
+    note = tmp_path / "trouble"
+    note.write_text("left by a process that was killed")
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        with following(stream, start) as seen:
+            eventually(lambda: len(seen) > 10)
+            assert not note.exists()
+            proxy.refuse()
+            eventually(lambda: source.walsender() is None)
+            told = eventually(lambda: read_trouble(note))
+            assert told.kind is Kind.CONNECTION
+            with replication_connection(source.url, "nightly export") as stranger:
+                stranger.start(source.slot, 0, (source.publication,))
+                proxy.resume()
+                told = eventually(lambda: (found := read_trouble(note)) and "nightly" in str(found) and found)
+                assert told.kind is Kind.SLOT_IN_USE
+                assert f"(pid {stranger.pid}, nightly export of postgres, from 127.0.0.1)" in str(told)
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+            assert read_trouble(note) is None
+    assert seen == list(range(1, writer.written + 1))
 
 
 @pytest.fixture
