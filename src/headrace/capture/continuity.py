@@ -47,7 +47,7 @@ class Origin:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Origin | None:
         """What `to_json` wrote; None for a position that was noted before anything had been read."""
-        if "system" not in stored:
+        if not {"system", "timeline", "database"} <= stored.keys():
             return None
         return cls(str(stored["system"]), int(stored["timeline"]), int(stored["database"]))
 

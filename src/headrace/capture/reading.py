@@ -48,7 +48,7 @@ _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 _BACKLOG_SESSIONS = 2
-_CHEAP_DEPTH = 200_000
+_DEPTH_PER_SECOND = 20_000  # the server decodes several times as fast what it must decode anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,8 @@ class StreamSettings:
         backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
             never.
         silence_seconds: a server that has not answered for so long is taken for lost.
-        give_back_seconds: while nobody takes what was read for so long, the connection is closed, except
-            far inside a large transaction: a server that shuts down would wait for it.
+        give_back_seconds: while nobody takes what was read for so long, the connection is closed: a server
+            that shuts down would wait for it. Far inside a large transaction it takes longer.
         backlog_window: how much log the server collects at a time for that (bytes).
         unfinished: take large transactions while they run, so that little is left to do at their end.
         spool_bytes: what they may hold until then, on disk but for the first of each; where that is not
@@ -104,6 +104,15 @@ class StreamSettings:
     known: Lsn = 0
     same_timeline: bool = False
     trouble: Path | None = None
+
+
+def give_back_after(seconds: float, depth: int) -> float:
+    """How long nobody may take anything before the connection is closed.
+
+    A transaction is decoded from its beginning then, so the wait grows with `depth`, the messages of it that
+    were read: what is done twice stays a small part of it, and no server waits for ever.
+    """
+    return max(seconds, depth / _DEPTH_PER_SECOND)
 
 
 class LogReader:
@@ -282,7 +291,7 @@ class LogReader:
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
             idle = time.monotonic() - since
-            if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
+            if idle > give_back_after(self._settings.give_back_seconds, self._translation.depth):
                 raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:

@@ -15,8 +15,10 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
+from headrace.capture.reading import give_back_after
 from headrace.capture.trouble import read_trouble
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.proxy import TcpProxy
@@ -179,6 +181,24 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
     assert seen == list(range(1, writer.written + 1))
 
 
+def test_what_is_not_published_does_not_pin_the_log(source: Source, postgres: EmbeddedPostgres) -> None:
+    """Drasi's hole 3, flusso's hole 20; traffic of this database and of another one."""
+    source.sql("CREATE TABLE published (id int PRIMARY KEY)", "CREATE TABLE quiet (id int PRIMARY KEY)")
+    source.sql("CREATE PUBLICATION headrace FOR TABLE published")
+    start = source.create_slot()
+    stream = source.stream(start, idle_seconds=0.1)
+    with following(stream, start) as seen:
+        for url, statement in {
+            source.url: "INSERT INTO quiet SELECT generate_series(1, 1000)",
+            postgres.url: "SELECT pg_logical_emit_message(true, 'elsewhere', 'x')",
+        }.items():
+            with connect(url) as connection:
+                execute(connection, statement)
+            end = source.number("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+            eventually(lambda: source.confirmed() >= end)  # noqa: B023 (called at once)
+    assert seen == []
+
+
 @pytest.fixture
 def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
     """Servers of a test's own."""
@@ -218,14 +238,23 @@ def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None
     source.close()
 
 
-def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make) -> None:
-    """It waits until its readers have everything, so the reader gives the connection back."""
+def test_the_deeper_in_a_transaction_the_later_the_connection_is_given_back() -> None:
+    assert give_back_after(30, 0) == give_back_after(30, 500_000) == 30
+    assert 60 < give_back_after(30, 10_000_000) < 600
+
+
+@pytest.mark.parametrize("rows", [1000, 20_000])
+def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make, rows: int) -> None:
+    """It waits until its readers have everything, so the reader gives the connection back.
+
+    Also inside one large transaction.
+    """
     server = make_server()
     source = Source(server.create_database("full"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
     start = source.publish()
-    for first in range(1, 20_001, 1000):
-        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + 999}) g")
+    for first in range(1, 20_001, rows):
+        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + rows - 1}) g")
     stream = source.stream(start, buffer_bytes=100_000, chunk_bytes=30_000, give_back_seconds=1.0)
     eventually(lambda: not stream._buffer.wait_for_room(0))
     began = time.monotonic()

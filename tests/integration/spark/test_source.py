@@ -7,10 +7,13 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -21,6 +24,7 @@ from headrace.config.java import spark_java_home
 from headrace.postgres.connection import connect, execute
 from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
+from headrace.testing.postgres import EmbeddedPostgres
 
 _WITHIN = 30.0
 _numbers = itertools.count(1)
@@ -102,6 +106,18 @@ class Source:
                 "WHERE slot_name = $1"
             )
             return execute(connection, sql, (self.slot,)) == [(True,)]
+
+    def reader(self) -> int:
+        """The process of this machine that streams the slot."""
+        sql = """
+            SELECT client_port FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid
+            WHERE slot_name = $1
+        """
+        with connect(self.url) as connection:
+            [(port,)] = execute(connection, sql, (self.slot,))
+        found = psutil.net_connections("tcp")
+        [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
+        return pid
 
     def close(self) -> None:
         self.stop()
@@ -199,6 +215,66 @@ def test_a_checkpoint_that_the_slot_has_left_behind_is_refused(
     said = str(source.query.exception())
     assert "[HEADRACE_CONTINUITY]" in said
     assert "start with a new checkpoint" in said.lower()
+
+
+def test_a_checkpoint_of_another_server_is_refused(source: Source) -> None:
+    """Its slot has the same name, and stands before the checkpoint's position."""
+    source.run("SELECT pg_logical_emit_message(false, '', repeat('x', 10000000))")  # far behind the other's
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.stop()
+    here = source.url
+    with EmbeddedPostgres(durable=False) as other:
+        source.url = other.url
+        source.run("CREATE TABLE item (id int PRIMARY KEY, name text)", "CREATE PUBLICATION p FOR TABLE item")
+        source.run(f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
+        source.start(publicationName="p")
+        source.until(lambda: not source.query.isActive)
+        source.url = here
+    said = str(source.query.exception())
+    assert "[HEADRACE_CONTINUITY]" in said
+    assert "another database system" in said
+
+
+def test_a_source_process_that_is_killed_under_load_loses_and_repeats_nothing(source: Source) -> None:
+    """Spark ends the query; the restart repeats the logged batch exactly."""
+    source.start(maxRowsPerTrigger="50")
+    ending = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not ending.wait(0.01):
+            source.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series({written}, {written + 9}) i")
+            written += 10
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        source.until(lambda: len(source.rows()) > 100)
+        psutil.Process(source.reader()).kill()
+        source.until(lambda: not source.query.isActive)
+        source.until(lambda: not source.slot_is_active())
+        source.start(maxRowsPerTrigger="1000")
+        seen = len(source.rows())
+        source.until(lambda: len(source.rows()) > seen)
+        ending.set()
+        writing.result(30)
+    source.until(lambda: len(source.rows()) >= written)
+    assert [row.after["id"] for row in source.rows()] == [str(number) for number in range(written)]
+
+
+def test_unpublished_traffic_does_not_pin_the_log(source: Source) -> None:
+    """Drasi's hole 3, flusso's hole 20: idle tables pin WAL."""
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.run("CREATE TABLE unpublished AS SELECT repeat('x', 1000) AS n FROM generate_series(1, 20000)")
+    with connect(source.url) as connection:
+        [(end,)] = execute(connection, "SELECT pg_current_wal_flush_lsn()::text")
+        sql = "SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2"
+        source.until(lambda: execute(connection, sql, (end, source.slot)) == [(True,)])
+    assert len(source.rows()) == 1
 
 
 def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) -> None:
