@@ -105,6 +105,7 @@ def through(source: Source, proxy: TcpProxy, start: Offset, **settings: object) 
 
 
 def test_a_network_that_is_cut_again_and_again(source: Source, start: Offset) -> None:
+    """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
     with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
         stream = through(source, proxy, start)
         with following(stream, start) as seen:
@@ -217,8 +218,32 @@ def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
 Make = Callable[..., EmbeddedPostgres]
 
 
+def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path: Path) -> None:
+    """As after a restart, when every reader connects again at once."""
+    server = make_server(max_wal_senders="1")
+    source = Source(server.create_database("shop"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    note = tmp_path / "trouble"
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        with following(stream, start) as seen:
+            eventually(lambda: len(seen) > 10)
+            proxy.refuse()
+            eventually(lambda: source.walsender() is None)
+            with replication_connection(source.url, "another"):
+                proxy.resume()
+                told = eventually(lambda: (found := read_trouble(note)) and "room" in str(found) and found)
+                assert told.kind is Kind.NO_FREE_SLOT
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+    source.close()
+
+
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None:
+    """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
     server = make_server()
     source = Source(server.create_database("load"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
@@ -268,6 +293,7 @@ def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make, r
 
 
 def test_a_slot_that_the_server_gave_up_is_lost(make_server: Make) -> None:
+    """Flusso's hole 6: a lost slot silently serves stale data."""
     server = make_server(max_slot_wal_keep_size="16MB", min_wal_size="32MB", max_wal_size="32MB")
     source = Source(server.create_database("lost"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")

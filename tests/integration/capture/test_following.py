@@ -156,6 +156,7 @@ def test_a_stream_outlives_stops_and_crashes_of_the_server(own: EmbeddedPostgres
 def test_confirming_moves_the_slot_to_the_end_of_the_commit_and_no_further(
     source: Source, start: Offset
 ) -> None:
+    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it."""
     insert(source, 1, 1)
     stream = source.stream(start)
     first = next_batch(stream, start)
@@ -172,6 +173,7 @@ def test_confirming_moves_the_slot_to_the_end_of_the_commit_and_no_further(
 
 
 def test_a_place_inside_a_transaction_confirms_the_commit_before_it(source: Source, start: Offset) -> None:
+    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it."""
     insert(source, 1, ROWS)
     stream = source.stream(start, **SMALL)
     end = next_batch(stream, start, Limit(1 << 20))
@@ -219,6 +221,7 @@ def test_a_range_larger_than_the_buffer_is_replayed(source: Source, start: Offse
 
 
 def test_a_quiet_time_ends_in_a_position_without_changes(source: Source, start: Offset) -> None:
+    """Flusso's hole 20: idle published tables do not advance the slot; drasi's hole 3."""
     stream = source.stream(start, idle_seconds=0.2)
     source.sql("CREATE TABLE elsewhere (id int)", "DROP TABLE elsewhere")
     end = next_batch(stream, start)
@@ -241,6 +244,7 @@ def test_a_quiet_position_is_replayed_by_another_reader(source: Source, start: O
 
 
 def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source, start: Offset) -> None:
+    """Drasi's hole 7: `tables` never filters."""
     source.sql("CREATE TABLE other (id int PRIMARY KEY)")
     stream = source.stream(start, tables=frozenset({TableName("public", "t")}))
     source.sql("INSERT INTO other VALUES (1)")
@@ -250,7 +254,10 @@ def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source,
 
 
 def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres) -> None:
-    """A synchronous standby that does not answer holds a commit back; the log carries it already."""
+    """A synchronous standby that does not answer holds a commit back; the log carries it already.
+
+    Flusso's hole 21: a change read before its transaction is visible rebuilds the old state; drasi's hole 1.
+    """
     source = Source(own.create_database("held"))
     source.sql(ROW_TABLE)
     start = source.publish()
@@ -301,7 +308,10 @@ def test_a_slot_that_is_gone_is_an_error_for_whoever_asks(
 def test_a_slot_that_was_made_anew_is_no_continuation(
     postgres: EmbeddedPostgres, source: Source, start: Offset
 ) -> None:
-    """The server would begin at the new slot's position without a word; what lies between is lost."""
+    """The server would begin at the new slot's position without a word; what lies between is lost.
+
+    Flusso's hole 6: what was made of a slot is not tied to it; drasi's hole 2.
+    """
     stream = source.stream(start)
     eventually(source.walsender)
     with shut_out(postgres, source) as connection:
@@ -313,6 +323,7 @@ def test_a_slot_that_was_made_anew_is_no_continuation(
 
 
 def test_a_checkpoint_older_than_the_slot_is_refused(source: Source, start: Offset) -> None:
+    """Drasi's hole 2: the server forwards to the slot's confirmed position, a silent gap."""
     insert(source, 1, 1)
     source.query("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", source.slot)
     with pytest.raises(HeadraceError, match="what lies between is lost") as raised:

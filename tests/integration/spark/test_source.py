@@ -11,7 +11,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +23,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
 from headrace.testing.postgres import EmbeddedPostgres
@@ -217,24 +221,48 @@ def test_a_checkpoint_that_the_slot_has_left_behind_is_refused(
     assert "start with a new checkpoint" in said.lower()
 
 
-def test_a_checkpoint_of_another_server_is_refused(source: Source) -> None:
-    """Its slot has the same name, and stands before the checkpoint's position."""
-    source.run("SELECT pg_logical_emit_message(false, '', repeat('x', 10000000))")  # far behind the other's
-    source.start()
-    source.run("INSERT INTO item VALUES (1, 'one')")
-    source.until(lambda: len(source.rows()) == 1)
-    source.stop()
-    here = source.url
+def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
+    """Its slot has the same name and stands before the checkpoint's position: only the checkpoint tells."""
+    with connect(database) as connection:  # far beyond the other one
+        execute(connection, "SELECT pg_logical_emit_message(false, '', repeat('x', 20000000))")
     with EmbeddedPostgres(durable=False) as other:
-        source.url = other.url
-        source.run("CREATE TABLE item (id int PRIMARY KEY, name text)", "CREATE PUBLICATION p FOR TABLE item")
-        source.run(f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
-        source.start(publicationName="p")
-        source.until(lambda: not source.query.isActive)
-        source.url = here
-    said = str(source.query.exception())
-    assert "[HEADRACE_CONTINUITY]" in said
-    assert "another database system" in said
+        offsets = []
+        for url in (database, other.url):
+            with connect(url) as connection:
+                execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
+            with reading({"url": url, "slotName": "same", "tables": "item"}) as reader:
+                start = reader.initialOffset()
+                with connect(url) as connection:
+                    execute(connection, "INSERT INTO item VALUES (1, 'one')")
+                offsets.append((start, next_end(reader, start)))
+        (start, end), (_, there) = offsets
+        assert end["lsn"] > there["lsn"]
+        options = {"url": other.url, "slotName": "same", "tables": "item"}
+        with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
+            next_end(reader, end)
+        with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
+            reader.partitions(start, end)
+    with connect(database) as connection:
+        drop_slot(connection, "same")
+
+
+def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
+    """Where the next batch ends, once there is something to read."""
+    while (end := reader.latestOffset(start, ReadAllAvailable())) == start:
+        pass
+    return end
+
+
+@contextmanager
+def reading(options: dict[str, str]) -> Iterator[CdcReader]:
+    """The driver's part of the source, in this process."""
+    kept = signal.getsignal(signal.SIGTERM)
+    reader = CdcReader(read_options(options))
+    try:
+        yield reader
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+        reader.stop()
 
 
 def test_a_source_process_that_is_killed_under_load_loses_and_repeats_nothing(source: Source) -> None:
