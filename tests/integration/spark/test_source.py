@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -244,6 +245,40 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
             reader.partitions(start, end)
     with connect(database) as connection:
         drop_slot(connection, "same")
+
+
+def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
+    """The documents' own position and origin, compared where their query begins (decision 14)."""
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
+    options = {"url": database, "slotName": "documents", "tables": "item"}
+    with reading(options) as reader:
+        start = reader.initialOffset()
+        with connect(database) as connection:
+            execute(connection, "INSERT INTO item VALUES (1, 'one')")
+        end = next_end(reader, start)
+
+    def going_on(**changes: str | int) -> dict[str, str]:
+        return {**options, "createSlot": "false", "continues": json.dumps({**end, **changes})}
+
+    with (
+        reading(going_on(lsn="0/1")) as reader,
+        pytest.raises(HeadraceError, match="what lies between is lost"),
+    ):
+        reader.initialOffset()
+    wrong = {
+        "another database system": {"system": "1"},
+        "dropped and made again": {"database": 1},
+        "timeline": {"timeline": 7},
+        "restored to an earlier time": {"lsn": "F/0"},
+    }
+    for words, changes in wrong.items():
+        with reading(going_on(**changes)) as reader, pytest.raises(HeadraceError, match=words):
+            next_end(reader, reader.initialOffset())
+    with reading(going_on()) as reader:
+        assert next_end(reader, reader.initialOffset()) == end
+    with connect(database) as connection:
+        drop_slot(connection, "documents")
 
 
 def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
