@@ -31,10 +31,10 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --durations=15 --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --cov --cov-report=term:skip-covered $(ARGS)
 
 test-all: lint
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done

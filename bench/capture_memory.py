@@ -1,8 +1,9 @@
 """How much memory does reading take at the worst? `python bench/capture_memory.py [--quick]`.
 
-Two cases, each in a process of its own, measured (PSS) above the same process before it reads anything:
-one transaction of a million rows of 200 bytes, read to its end; and a reader whose consumer stands still for
-a minute while 10,000 rows a second are written. What the server keeps meanwhile is printed too.
+Three cases, each in a process of its own, measured (PSS) above the same process before it reads anything:
+one transaction of a million rows of 200 bytes that waits in the log; the same while it is written, so that
+its pieces wait for its end; and a reader whose consumer stands still for a minute while 10,000 rows a second
+are written. What the server keeps meanwhile is printed too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import multiprocessing
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection as Pipe
 from typing import Self
 
@@ -40,7 +42,8 @@ def main() -> None:
             execute(connection, f"ALTER PUBLICATION {PUBLICATION} ADD TABLE wide")
         results = [
             ("large_transaction", *large_transaction(log, rows)),
-            ("stalled", *stalled(log, rows, seconds)),
+            ("large_running", *large_running(log, rows)),
+            ("stalled", *stalled(log, 2 * rows, seconds)),
         ]
     report.machine()
     table = [(name, f"{peak / 1e6:,.0f}", f"{kept / 1e6:,.0f}") for name, peak, kept in results]
@@ -57,6 +60,17 @@ def large_transaction(log: Log, rows: int) -> tuple[int, int]:
     with Reader(log, slot, rows) as reader:
         while not reader.done():
             time.sleep(LOOK_SECONDS)
+        return reader.peak, retained(log, slot)
+
+
+def large_running(log: Log, rows: int) -> tuple[int, int]:
+    """The same while the transaction is written."""
+    [slot] = log.slots(1)
+    with Reader(log, slot, rows) as reader, ThreadPoolExecutor(1) as pool, connect(log.url) as connection:
+        writing = pool.submit(execute, connection, ROW.format(rows + 1, 2 * rows))
+        while not reader.done():
+            time.sleep(LOOK_SECONDS)
+        writing.result()
         return reader.peak, retained(log, slot)
 
 

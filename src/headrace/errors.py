@@ -53,6 +53,7 @@ class Kind(enum.Enum):
     PROTOCOL = "PROTOCOL"
     CONTINUITY = "CONTINUITY"
     DATABASE = "DATABASE"
+    VALUE = "VALUE"
     SINK_UNREACHABLE = "SINK_UNREACHABLE"
     SINK_REJECTED = "SINK_REJECTED"
     SINK_BUSY = "SINK_BUSY"
@@ -140,6 +141,6 @@ def patiently(first: float = 0.05, longest: float = 10.0) -> Retrying:
     """Try for as long as it takes whatever may succeed by itself; `first` and `longest` pauses in s."""
     return Retrying(
         retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.retry is Retry.BACK_OFF),
-        wait=wait_exponential_jitter(initial=first, max=longest, jitter=first),
+        wait=wait_exponential_jitter(multiplier=first, max=longest, jitter=first),
         reraise=True,
     )

@@ -17,9 +17,10 @@ FLOATS = frozenset({"float4", "float8"})
 
 _AS_PRINTED = frozenset({"int2", "int4", "int8", "oid", "bool", "jsonb"})
 _NEVER_ESCAPED = frozenset(
-    "uuid time timetz interval inet cidr macaddr macaddr8 bit varbit pg_lsn xid xid8".split()
+    "uuid time timetz interval cidr macaddr macaddr8 bit varbit pg_lsn xid xid8".split()
 )
-_ELEMENT_WISE = frozenset("numeric float4 float8 money date timestamp timestamptz bytea json".split())
+_ELEMENT_WISE = frozenset("numeric float4 float8 money oid date timestamp timestamptz bytea json".split())
+_MOST_DIMENSIONS = 6
 _LINE_BREAKS = "chr(10) || chr(13)"
 
 
@@ -62,10 +63,25 @@ def _array(element: str, sql: str) -> str:
     if element not in _ELEMENT_WISE:
         return f"translate(to_json({sql})::text, {_LINE_BREAKS}, '  ')"
     text = f"coalesce({_scalar(element, 'u.e')}, 'null')"
-    return (
-        f"CASE WHEN {sql} IS NOT NULL THEN (SELECT concat('[', string_agg({text}, ',' ORDER BY u.o), ']') "
-        f"FROM unnest({sql}) WITH ORDINALITY AS u (e, o)) END"
+    elements = f"FROM unnest({sql}) WITH ORDINALITY AS u (e, o)"
+    opened, closed = (
+        f"(SELECT count(*)::int FROM unnest(d.sizes) AS size WHERE {ordinal} % size = 0)"
+        for ordinal in ("(u.o - 1)", "u.o")
     )
+    deep = f"string_agg(repeat('[', {opened}) || {text} || repeat(']', {closed}), ',' ORDER BY u.o)"
+    return (
+        f"CASE WHEN array_ndims({sql}) > 1 "
+        f"THEN (SELECT {deep} {elements}, (SELECT {_sizes(sql)}) AS d (sizes)) "
+        f"WHEN {sql} IS NOT NULL "
+        f"THEN (SELECT concat('[', string_agg({text}, ',' ORDER BY u.o), ']') {elements}) END"
+    )
+
+
+def _sizes(sql: str) -> str:
+    """How many elements one list of each dimension holds, the outermost first; as SQL."""
+    lengths = [f"coalesce(array_length({sql}, {number}), 1)" for number in range(1, _MOST_DIMENSIONS + 1)]
+    sizes = ", ".join(" * ".join(lengths[number:]) for number in range(_MOST_DIMENSIONS))
+    return f"(ARRAY[{sizes}])[:array_ndims({sql})]"
 
 
 def transformed(sql: str, transforms: tuple[str, ...]) -> str:

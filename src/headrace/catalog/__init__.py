@@ -2,7 +2,7 @@
 
 from headrace.catalog.binding import Finding, bind, complete, findings
 from headrace.catalog.read import list_tables, read_catalog
-from headrace.catalog.suggestion import suggest_deployment, suggest_schema
+from headrace.catalog.suggestion import suggest_name, suggest_schema
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 
 __all__ = [
@@ -17,6 +17,6 @@ __all__ = [
     "findings",
     "list_tables",
     "read_catalog",
-    "suggest_deployment",
+    "suggest_name",
     "suggest_schema",
 ]

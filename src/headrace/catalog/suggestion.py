@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.catalog.fitting import fitting_tags
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
-from headrace.config.suggestion import suggest_deployment as deployment_text
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -58,17 +57,9 @@ def suggest_schema(catalog: Catalog, root: TableName) -> str:
     return "\n".join(lines) + "\n"
 
 
-def suggest_deployment(database_url: str, opensearch_url: str, root: TableName, schema_file: str) -> str:
-    """A deployment file for one index of `root`, as TOML text; no password of either URL is in it.
-
-    Args:
-        database_url: where `root` is.
-        opensearch_url: the cluster that serves the index.
-        root: the table whose rows become documents; the index is called like it.
-        schema_file: the path of the schema file, relative to the deployment file.
-    """
-    name = _free(root.name.lower(), set()).lstrip("_") or "documents"
-    return deployment_text(database_url, {name: schema_file}, opensearch_url=opensearch_url)
+def suggest_name(root: TableName) -> str:
+    """What an index of `root` may be called."""
+    return _free(root.name.lower(), set()).lstrip("_") or "documents"
 
 
 def _columns(table: Table, taken: set[str]) -> Iterator[str]:

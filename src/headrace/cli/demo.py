@@ -9,7 +9,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -86,7 +86,7 @@ def run_demo(*, once: bool, users: int, log_level: str) -> bool:
                 config = write_deployment(folder, url, opensearch.url)
                 terminal.say('replica_identity is "auto" here: Headrace sets what its documents need')
                 project = open_project(config, os.environ)
-            _follow(project, stopping, telling, once=once, log_level=log_level)
+            _follow(project, url, stopping, telling, once=once, log_level=log_level)
     except Stopped:
         pass
     terminal.done("stopped; nothing is left running")
@@ -99,7 +99,7 @@ def run_demo(*, once: bool, users: int, log_level: str) -> bool:
 def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpenSearch]]:
     with contextlib.ExitStack() as stack:
         with stopping.interrupting():
-            with terminal.working("starting PostgreSQL …"):
+            with stopping.patient(), terminal.working("starting PostgreSQL …"):
                 postgres = stack.enter_context(EmbeddedPostgres())
             terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
             if not opensearch_present(os.environ):
@@ -124,13 +124,21 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _follow(project: Project, stopping: Stopping, telling: Telling, *, once: bool, log_level: str) -> None:
+def _follow(
+    project: Project, url: str, stopping: Stopping, telling: Telling, *, once: bool, log_level: str
+) -> None:
     """Run the deployment; the story is told from another thread as soon as it is live."""
     here = project.resolve()
     board = StatusBoard(project.specs)
     with StatusServer(board, "127.0.0.1:0") as status:
+        places = {
+            "documents": f"{here.sink.urls[0]}/users/_search?pretty",
+            "state": f"http://{status.address}/status",
+            "metrics": f"http://{status.address}/metrics",
+            "database": f"psql {url}",
+        }
         teller = threading.Thread(
-            target=_tell, args=(project, here, status.address, stopping, telling), kwargs={"once": once}
+            target=_tell, args=(project, here, places, stopping, telling), kwargs={"once": once}
         )
         options = RunOptions(log_level=log_level)
         try:
@@ -142,19 +150,26 @@ def _follow(project: Project, stopping: Stopping, telling: Telling, *, once: boo
 
 
 def _tell(
-    project: Project, here: Here, status: str, stopping: Stopping, telling: Telling, *, once: bool
+    project: Project,
+    here: Here,
+    places: Mapping[str, str],
+    stopping: Stopping,
+    telling: Telling,
+    *,
+    once: bool,
 ) -> None:
     client = Client(here.sink)
     try:
-        _show_places(here, status)
+        for what, where in places.items():
+            terminal.out.print(f"  {what:11}{where}", markup=False)
+        terminal.out.print()
         with connect(here.database, application_name="headrace demo") as connection:
             for scene in SCENES:
-                if stopping.is_set():
-                    return
                 took = _play(scene, connection, client, stopping)
                 if scene.sql:  # else it looks at what an earlier one did
                     telling.latencies.append(took)
-                stopping.wait(_PAUSE_SECONDS)
+                if stopping.wait(_PAUSE_SECONDS):
+                    return
         telling.wrong = _verify(project, here)
         _sum_up(telling)
         if not once:
@@ -168,18 +183,6 @@ def _tell(
             stopping.set()
 
 
-def _show_places(here: Here, status: str) -> None:
-    places = {
-        "documents": f"{here.sink.urls[0]}/users/_search?pretty",
-        "state": f"http://{status}/status",
-        "metrics": f"http://{status}/metrics",
-        "database": f"psql '{here.database}'",
-    }
-    for what, where in places.items():
-        terminal.out.print(f"  {what:11}{where}", markup=False)
-    terminal.out.print()
-
-
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
     """Commit the scene's transaction and wait for its document; the seconds from commit to document."""
     begin = time.monotonic()
@@ -190,9 +193,8 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
         begin = time.monotonic()
     found = document(client, scene.index, scene.id)
     while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
-        if stopping.is_set():
-            break
-        time.sleep(_LOOK_SECONDS)
+        if stopping.wait(_LOOK_SECONDS):
+            return time.monotonic() - begin  # nobody knows whether it would have arrived
         found = document(client, scene.index, scene.id)
     took = time.monotonic() - begin
     mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from headrace.catalog import list_tables, read_catalog
-from headrace.catalog.suggestion import suggest_deployment, suggest_schema
+from headrace.catalog import list_tables, read_catalog, suggest_name, suggest_schema
 from headrace.cli import terminal
-from headrace.config import holds_password
+from headrace.config import holds_password, suggest_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -36,7 +35,7 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
             raise HeadraceError(Kind.USAGE, f"{file} exists already", "Move it away, or name a --folder.")
     files = {
         schema: suggest_schema(catalog, root),
-        folder / _CONFIG: suggest_deployment(url, sink, root, schema.name),
+        folder / _CONFIG: suggest_deployment(url, {suggest_name(root): schema.name}, opensearch_url=sink),
     }
     _write(folder, files)
     terminal.say("next: headrace check, headrace setup, headrace run")

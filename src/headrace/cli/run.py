@@ -110,9 +110,8 @@ class Run:
                 published = self._set_up(connection, inspection)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
-                with terminal.working("starting Spark …"):
+                with self._stopping.patient(), terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
-                self._stopping.install()
                 if state is None:
                     state = self._new_state(inspection, published)
                     state = self._first_seeding(spark, seeding, state)

@@ -12,6 +12,7 @@ from types import FrameType
 from headrace.cli import terminal
 
 _AT_ONCE = 130
+_HEARD = b" stopping \xe2\x80\xa6\r\n"
 _LONGEST_SECONDS = 25.0
 """An orderly end that takes longer is cut off: whatever is not confirmed then repeats at the next start."""
 
@@ -31,7 +32,7 @@ class Stopping(threading.Event):
         self._raising = False
 
     def install(self) -> None:
-        """Take over SIGINT and SIGTERM; Spark takes SIGINT too, so call it again after Spark's start."""
+        """Take over SIGINT and SIGTERM."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._signalled)
 
@@ -46,10 +47,21 @@ class Stopping(threading.Event):
         finally:
             self._raising = False
 
+    @contextlib.contextmanager
+    def patient(self) -> Iterator[None]:
+        """Within `interrupting`: here nothing is raised, only behind it; for what must not stop half-way."""
+        self._raising = False
+        yield
+        self._raising = True
+        if self.is_set():
+            raise Stopped
+
     def _signalled(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_set():
             os._exit(_AT_ONCE)
         self.set()
+        if os.isatty(2):
+            os.write(2, _HEARD)  # a print could be interrupting one
         watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off)
         watchdog.daemon = True
         watchdog.start()

@@ -1,9 +1,12 @@
 """With which Python do the workers of our own local session start?
 
 Spark puts three archives before everything else that a worker imports from: pyspark.zip, py4j's and Spark's
-own core jar. Modules in them are compiled anew in each process (1.2 s of processor time for 0.2 s, measured
-once outside of Spark on a busy machine), and every call lists the archives again. Our session runs where
-PySpark is installed as a package, so its workers need none of that.
+own core jar. Modules in them are compiled anew in each process, and every call lists the archives again. Our
+session runs where PySpark is installed as a package, so its workers need none of that.
+
+What it brings, in processor seconds (runs with and without it in turn, on two cores that others used too):
+the imports of one worker 0.36 for 1.31 (median of 3); the worker processes of a `headrace run`, about 15,
+until it is live 9.5 for 19.1 (median of 4; 8.9 to 10.9 for 17.8 to 21.8); 60 updates then 13.3 for 16.7.
 """
 
 from __future__ import annotations

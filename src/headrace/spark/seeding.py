@@ -10,14 +10,15 @@ import base64
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -102,25 +103,23 @@ def seed(
     Raises:
         HeadraceError: what stopped a task, or SPARK.
     """
-    counts: dict[str, int] = {}
     if not ranges:
-        return counts
-    spark.dataSource.register(SeedSource)
+        return {}
     packed = base64.b64encode(pickle.dumps(list(ranges))).decode("ascii")
-    job = spark.read.format(SeedSource.name()).options(**work.to_options()).option(_RANGES_OPTION, packed)
+    options = {**work.to_options(), _RANGES_OPTION: packed}
     group = f"headrace-seed-{uuid.uuid4().hex}"
+    counts: Counter[str] = Counter()
     with _Progress(spark, group, on_progress):
         try:
-            rows = _collected(spark, job.load(), group)
+            for row in _written(spark, options, group):
+                counts[row["index"]] += row["upserts"]
         except PySparkException as error:
             raise headrace_error(error) from error
-    for row in rows:
-        counts[row["index"]] = counts.get(row["index"], 0) + row["upserts"]
-    return counts
+    return dict(counts)
 
 
-def _collected(spark: SparkSession, job: DataFrame, group: str) -> list[Row]:
-    """The rows of `job`; whoever is interrupted meanwhile ends it.
+def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> list[Row]:
+    """What the job of these options has written; whoever is interrupted meanwhile ends it.
 
     In a thread of its own, because each thread has one line to the JVM: the one that is interrupted has to
     cancel and to stop over its own, on which no half-read answer may lie.
@@ -128,15 +127,18 @@ def _collected(spark: SparkSession, job: DataFrame, group: str) -> list[Row]:
     context = spark.sparkContext
 
     def collect() -> list[Row]:
+        spark.dataSource.register(SeedSource)
         context.setJobGroup(group, "seed", interruptOnCancel=True)
-        return job.collect()
+        return spark.read.format(SeedSource.name()).options(**options).load().collect()
 
     with ThreadPoolExecutor(1, "headrace seed") as thread:
         rows = thread.submit(collect)
         try:
             return rows.result()
         except BaseException:
-            context.cancelJobGroup(group)
+            while not rows.done():  # again and again: the job may not have begun yet
+                context.cancelJobGroup(group)
+                wait([rows], _POLL_SECONDS)
             raise
 
 

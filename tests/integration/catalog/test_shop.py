@@ -13,10 +13,10 @@ from headrace.catalog import (
     findings,
     list_tables,
     read_catalog,
-    suggest_deployment,
+    suggest_name,
     suggest_schema,
 )
-from headrace.config import load_deployment
+from headrace.config import load_deployment, suggest_deployment
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 from headrace.spec import load_schema
@@ -46,7 +46,7 @@ def test_every_table_of_the_shop_gets_files_that_load_and_fit(catalog: Catalog, 
         spec = load_schema(schema, root.name)
         assert [finding for finding in findings(spec, catalog) if finding.level == "error"] == []
         config = tmp_path / f"{root.name}.toml"
-        config.write_text(suggest_deployment("postgresql://u:p@h/d", "http://h:9200", root, schema.name))
+        config.write_text(suggest_deployment("postgresql://u:p@h/d", {suggest_name(root): schema.name}))
         assert [entry.name for entry in load_deployment(config, {}).enabled] == [root.name]
 
 

@@ -144,6 +144,28 @@ def test_ctrl_c_at_the_question_alters_nothing(people: Deployment) -> None:
     assert people.left_in_database() == []
 
 
+EARLY = """
+import sys
+from headrace.cli import main
+
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "headrace.postgres.steps":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupt())
+main(["check"])
+"""
+
+
+def test_ctrl_c_while_the_program_itself_is_being_loaded_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", EARLY], capture_output=True, text=True, check=False, env=environment({})
+    )
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.strip() == "! interrupted; what was not finished is not done"
+
+
 BUG = """
 import sys
 from headrace.cli import main

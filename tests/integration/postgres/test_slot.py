@@ -283,7 +283,7 @@ def test_a_temporary_slot_is_streamed_by_its_own_connection_and_goes_with_it(
         assert facts is not None
         assert facts.temporary
         assert facts.reader is not None
-        assert f"pid {slot.connection.pid}, headrace s_temporary of postgres, from 127.0.0.1" == facts.reader
+        assert f"pid {slot.connection.pid}, headrace/s_temporary of postgres, from 127.0.0.1" == facts.reader
         slot.connection.start("s_temporary", 0, ["p"])
     deadline = time.monotonic() + 5
     while read_slot(connection, "s_temporary") is not None:

@@ -58,6 +58,34 @@ except Stopped:
     assert ended(program) == (0, "not begun")
 
 
+def test_what_must_not_stop_half_way_is_finished_and_nothing_behind_it_begins() -> None:
+    program = """
+try:
+    with stopping.interrupting():
+        with stopping.patient():
+            stop()
+            print("finished", stopping.is_set())
+        print("begun")
+except Stopped:
+    print("interrupted")
+"""
+    assert ended(program) == (0, "finished True\ninterrupted")
+
+
+def test_behind_what_was_finished_the_first_signal_interrupts_again() -> None:
+    program = """
+try:
+    with stopping.interrupting():
+        with stopping.patient():
+            pass
+        stop()
+        print("not interrupted")
+except Stopped:
+    print("interrupted")
+"""
+    assert ended(program) == (0, "interrupted")
+
+
 def test_behind_the_block_a_signal_interrupts_nothing_any_more() -> None:
     assert ended("with stopping.interrupting():\n    pass\nstop()\nprint(stopping.wait(5))") == (0, "True")
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +37,22 @@ def test_output_goes_to_the_log_and_the_end_is_seen(tmp_path: Path) -> None:
 def test_a_command_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="/nowhere cannot be started: FileNotFoundError"):
         GuardedProcess(["/nowhere"], log=tmp_path / "log")
+
+
+def test_an_interrupt_while_it_starts_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = tmp_path / "python"
+    slow.write_text(f'#!/bin/sh\nsleep 0.6\nexec {shlex.quote(sys.executable)} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(slow))
+    before = set(descendants(os.getpid()))
+    former = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            GuardedProcess(["sleep", "60"], log=tmp_path / "log")
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    assert set(descendants(os.getpid())) - before == set()
 
 
 def test_the_guard_s_end_is_the_server_s(tmp_path: Path) -> None:

@@ -1,0 +1,8 @@
+"""How does the text that PostgreSQL prints become a typed value, and its JSON?"""
+
+from headrace.model.values.columns import ColumnTexts, column_texts
+from headrace.model.values.conversion import Converted
+from headrace.model.values.convert import convert, convert_all, rescued
+from headrace.model.values.json_form import json_form
+
+__all__ = ["ColumnTexts", "Converted", "column_texts", "convert", "convert_all", "json_form", "rescued"]

@@ -1,0 +1,119 @@
+"""How do dates and timestamps, as PostgreSQL prints them, become Arrow's?
+
+Arrow reads what lies in the years 1 to 9999; the rest (BC, later years, the infinities) is read here. The
+calendar is the Gregorian one throughout, as in PostgreSQL, Arrow and Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.values.conversion import Converted, unreadable
+
+_REGULAR = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?([+-]\d\d(:\d\d)?)?)?$"
+_MOMENT = re.compile(
+    r"(\d{4,7})-(\d\d)-(\d\d)"
+    r"(?: (\d\d):(\d\d):(\d\d)(?:\.(\d{1,6}))?)?"
+    r"(?:([+-])(\d\d)(?::(\d\d))?(?::(\d\d))?)?"
+    r"( BC)?",
+    re.ASCII,
+)
+_INFINITE = pa.array(["infinity", "-infinity"])
+_DAY = 86_400_000_000  # µs
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What the infinities become: numbers that no finite value of the type becomes.
+
+    Some way from the ends of the integer, so that a change of zone or a day more does not wrap around.
+    """
+
+    least: int
+    greatest: int
+
+
+def _days(year: int, month: int, day: int) -> int:
+    """The days from 1970-01-01 to a date; the year 0 is 1 BC. Years begin in March, so leap days end them."""
+    year -= month <= 2  # noqa: PLR2004 (February)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
+
+
+DATE_ENDS = Ends(_days(-290_000, 1, 1), _days(294_247, 1, 1))
+"""Days since 1970. PostgreSQL's own dates lie between 4714 BC and 5874897; the last do not fit."""
+TIMESTAMP_ENDS = Ends(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
+"""Microseconds since 1970: the same moments, so that an infinite date, cast, is an infinite timestamp."""
+
+
+def dates(texts: pa.StringArray) -> Converted:
+    """`date` as days since 1970, the infinities as `DATE_ENDS`; what is beyond does not fit."""
+    return _moments(texts, pa.date32(), DATE_ENDS)
+
+
+def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
+    """`timestamp` and `timestamptz` as µs since 1970, the infinities as `TIMESTAMP_ENDS`.
+
+    What lies beyond does not fit.
+    """
+    return _moments(texts, arrow, TIMESTAMP_ENDS)
+
+
+def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
+    """Arrow's own reading as far as it goes; a value that it refuses costs it a long time."""
+    infinite = pc.is_in(texts, _INFINITE)
+    all_finite = not pc.any(infinite).as_py()
+    try:
+        known = pc.cast(texts if all_finite else pc.if_else(infinite, None, texts), arrow)
+        odd = np.zeros(len(texts), np.bool_)
+    except pa.ArrowInvalid:
+        regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
+        known, odd = _known(pc.if_else(regular, texts, None), arrow), ~_mask(pc.or_(regular, infinite))
+    if all_finite and not odd.any():
+        return Converted(known)
+    integer, unit = (pa.int32(), _DAY) if pa.types.is_date(arrow) else (pa.int64(), 1)
+    numbers = pc.fill_null(known.cast(integer), 0).to_numpy(zero_copy_only=False).copy()
+    for text, end in (("infinity", ends.greatest), ("-infinity", ends.least)):
+        numbers[_mask(pc.fill_null(pc.equal(texts, text), fill_value=False))] = end
+    missing, unfit = _mask(texts.is_null()), []
+    for at in np.flatnonzero(odd).tolist():
+        moment = _microseconds(texts[at].as_py()) // unit
+        if moment < ends.greatest:
+            numbers[at] = moment
+        else:
+            unfit.append(at)
+    missing[unfit] = True
+    return Converted(pa.array(numbers, integer, mask=missing).cast(arrow), np.array(unfit, np.int64))
+
+
+def _known(texts: pa.StringArray, arrow: pa.DataType) -> pa.Array:
+    try:
+        return pc.cast(texts, arrow)
+    except pa.ArrowInvalid as error:
+        raise unreadable(f"it is no {arrow}") from error
+
+
+def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    mask: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).copy()
+    return mask
+
+
+def _microseconds(text: str) -> int:
+    """The microseconds from 1970 to a date or a timestamp."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        raise unreadable("it is no date of PostgreSQL's ISO style")
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.group(1, 2, 3, 4, 5, 6))
+    east = 1 if found[8] == "+" else -1
+    offset = sum(
+        int(part or 0) * unit for part, unit in zip(found.group(9, 10, 11), (3600, 60, 1), strict=True)
+    )
+    seconds = hour * 3600 + minute * 60 + second - east * offset
+    days = _days(1 - year if found[12] else year, month, day)
+    return days * _DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))

@@ -1,0 +1,167 @@
+"""How do arrays, ranges, composite types and hstore become Arrow values?
+
+The texts are taken apart one by one; the parts of all rows together are then read as a column of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.types import Form
+from headrace.model.value_type import ValueType
+from headrace.model.values.conversion import Converted, Positions, nowhere
+from headrace.model.values.texts import (
+    RangeText,
+    Tree,
+    array_tree,
+    composite_texts,
+    depth,
+    leaves,
+    map_pairs,
+    multirange_texts,
+    range_text,
+)
+
+Convert = Callable[[ValueType, pa.StringArray], Converted]
+"""Reads the parts: the conversion of any type."""
+_PLAIN = r'^\{[^{}"\\]*\}$'
+_Mask = np.typing.NDArray[np.bool_]
+
+
+def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
+    """The elements of each array; None for NULL."""
+    return [None if text is None else array_tree(text, kind.delimiter) for text in texts.to_pylist()]
+
+
+def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
+    """Lists, one in the other for each declared dimension; an array with another number does not fit."""
+    if kind.dimensions == 1 and (plain := plain_lists(kind, texts)) is not None:
+        elements = convert(kind.parts[0], plain.flatten())
+        counts, missing = pc.fill_null(pc.list_value_length(plain), 0).to_numpy(), mask_of(texts.is_null())
+        missing[_owners(counts, elements.unfit)] = True
+        values = lists(elements.values, counts, missing)
+        return Converted(values.cast(kind.arrow), np.unique(_owners(counts, elements.unfit)))
+    return _deep_arrays(kind, trees_of(kind, texts), convert)
+
+
+def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
+    """The elements of arrays that have one dimension and no quotes; None where one is different."""
+    vector = kind.form is Form.VECTOR
+    if not vector and not pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
+        return None
+    inner = texts if vector else pc.utf8_slice_codeunits(texts, 1, -1)
+    found = pc.split_pattern(inner, " " if vector else kind.delimiter)
+    empty = pc.fill_null(pc.equal(inner, ""), fill_value=False)
+    if pc.any(empty).as_py():
+        found = pc.if_else(empty, pa.scalar([], found.type), found)
+    elements = found.flatten()
+    elements = pc.if_else(pc.equal(elements, "NULL"), None, elements)
+    counts = pc.fill_null(pc.list_value_length(found), 0).to_numpy()
+    return lists(elements, counts, mask_of(texts.is_null()))
+
+
+def _deep_arrays(kind: ValueType, trees: Sequence[Tree | None], convert: Convert) -> Converted:
+    missing = np.array([tree is None for tree in trees], np.bool_)
+    fits = [tree is not None and depth(tree) in (0, kind.dimensions) for tree in trees]
+    known = [tree if fit and tree is not None else [] for tree, fit in zip(trees, fits, strict=True)]
+    counts = np.array([sum(1 for _ in leaves(tree)) for tree in known], np.int64)
+    elements = convert(kind.parts[0], _strings([leaf for tree in known for leaf in leaves(tree)]))
+    unfit = ~missing & ~np.array(fits, np.bool_)
+    unfit[_owners(counts, elements.unfit)] = True
+    levels: list[Sequence[Tree]] = [known]
+    for _ in range(kind.dimensions - 1):
+        levels.append([inner for tree in levels[-1] for inner in tree if isinstance(inner, list)])
+    values = elements.values
+    for number, level in reversed(list(enumerate(levels))):
+        mask = missing | unfit if number == 0 else np.zeros(len(level), np.bool_)
+        values = lists(values, [len(tree) for tree in level], mask)
+    return Converted(values.cast(kind.arrow), np.flatnonzero(unfit))
+
+
+def maps(kind: ValueType, texts: pa.StringArray) -> Converted:
+    """hstore: text to text or NULL."""
+    return Converted(
+        pa.array([None if text is None else map_pairs(text) for text in texts.to_pylist()], kind.arrow)
+    )
+
+
+def composites(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
+    """Structs; a value with a field that does not fit does not fit."""
+    rows = fields_of(kind, texts)
+    missing = texts.is_null().to_numpy(zero_copy_only=False)
+    parts = [convert(part, _strings([row[number] for row in rows])) for number, part in enumerate(kind.parts)]
+    return _struct(kind.arrow, [part.values for part in parts], missing, [part.unfit for part in parts])
+
+
+def fields_of(kind: ValueType, texts: pa.StringArray) -> list[list[str | None]]:
+    """The fields' texts of each value; of NULL, NULLs."""
+    count = len(kind.parts)
+    nothing: list[str | None] = [None] * count
+    return [nothing if text is None else composite_texts(text, count) for text in texts.to_pylist()]
+
+
+def ranges(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
+    """Structs of bounds; a bound that is NULL is infinitely far away, unless the range is empty."""
+    return _ranges(kind, [None if text is None else range_text(text) for text in texts.to_pylist()], convert)
+
+
+def multiranges(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
+    """Lists of ranges, in order."""
+    many = [None if text is None else multirange_texts(text) for text in texts.to_pylist()]
+    missing = np.array([one is None for one in many], np.bool_)
+    counts = [len(one or ()) for one in many]
+    parts = _ranges(kind.parts[0], [part for one in many for part in one or ()], convert)
+    unfit = np.unique(_owners(np.array(counts, np.int64), parts.unfit))
+    missing[unfit] = True
+    return Converted(lists(parts.values, counts, missing).cast(kind.arrow), unfit)
+
+
+def _ranges(kind: ValueType, parts: Sequence[RangeText | None], convert: Convert) -> Converted:
+    lower, upper = (
+        convert(kind.parts[0], _strings([None if part is None else getattr(part, side) for part in parts]))
+        for side in ("lower", "upper")
+    )
+    flags = [
+        pa.array([part is not None and getattr(part, name) for part in parts], pa.bool_())
+        for name in ("lower_inc", "upper_inc", "empty")
+    ]
+    missing = np.array([part is None for part in parts], np.bool_)
+    return _struct(kind.arrow, [lower.values, upper.values, *flags], missing, [lower.unfit, upper.unfit])
+
+
+def _struct(
+    arrow: pa.StructType, children: Sequence[pa.Array], missing: _Mask, unfits: Sequence[Positions]
+) -> Converted:
+    unfit = np.unique(np.concatenate([nowhere(), *unfits]))
+    missing = missing.copy()
+    missing[unfit] = True
+    return Converted(
+        pa.StructArray.from_arrays(list(children), fields=list(arrow), mask=pa.array(missing)), unfit
+    )
+
+
+def mask_of(values: pa.BooleanArray) -> _Mask:
+    """Booleans without NULL, for numpy."""
+    mask: _Mask = values.to_numpy(zero_copy_only=False).copy()
+    return mask
+
+
+def lists(values: pa.Array, counts: Sequence[int] | Positions, mask: _Mask) -> pa.ListArray:
+    """Lists of so many `values` each; NULL where `mask` says so."""
+    offsets = np.zeros(len(counts) + 1, np.int32)
+    np.cumsum(counts, out=offsets[1:])
+    return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(mask))
+
+
+def _owners(counts: Positions, parts: Positions) -> Positions:
+    """The row of each of `parts`, positions in the parts of all rows behind each other."""
+    owners: Positions = np.searchsorted(np.cumsum(counts), parts, side="right")
+    return owners
+
+
+def _strings(texts: Sequence[str | None]) -> pa.StringArray:
+    return pa.array(texts, pa.string())

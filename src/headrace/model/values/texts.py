@@ -1,0 +1,172 @@
+"""How are the texts of arrays, ranges, composite types and hstore taken apart?
+
+Pure syntax: out come the texts of the parts, as PostgreSQL would print each alone, and None for NULL.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from headrace.model.values.conversion import unreadable
+
+Tree = list["Tree | str | None"]
+"""An array's elements; a list for each inner dimension."""
+
+_BOUNDS = re.compile(r"(?:\[-?\d+:-?\d+\])+=")
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+_DOUBLED = re.compile(r'\\(.)|""', re.DOTALL)
+_FIELD = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()"\\]*)', re.DOTALL)
+_BOUND = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()\[\]{}"\\]*)', re.DOTALL)
+_PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)', re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class RangeText:
+    """A range's parts; a bound that is None is infinitely far away (or the range is empty)."""
+
+    lower: str | None
+    upper: str | None
+    lower_inc: bool
+    upper_inc: bool
+    empty: bool
+
+
+@functools.cache
+def _tokens(delimiter: str) -> re.Pattern[str]:
+    d = re.escape(delimiter)
+    return re.compile(rf'([{{}}{d}])|"((?:[^"\\]|\\.)*)"|([^{{}}"\\{d}]+)', re.DOTALL)
+
+
+def array_tree(text: str, delimiter: str = ",") -> Tree:
+    """The elements of an array; its lower bounds are left out."""
+    start = found.end() if (found := _BOUNDS.match(text)) else 0
+    root: Tree = []
+    open_lists = [root]
+    position, after_value = start, False
+    tokens = _tokens(delimiter)
+    while position < len(text):
+        token = tokens.match(text, position)
+        if token is None or not open_lists:
+            raise unreadable("it is no array")
+        position = token.end()
+        match token[1]:
+            case "{":
+                inner: Tree = []
+                open_lists[-1].append(inner)
+                open_lists.append(inner)
+            case "}":
+                open_lists.pop()
+            case None:
+                open_lists[-1].append(_element(token))
+            case _:
+                if not after_value:
+                    raise unreadable("it is no array")
+        after_value = token[1] not in ("{", delimiter)
+    if len(open_lists) != 1 or len(root) != 1 or not isinstance(root[0], list):
+        raise unreadable("it is no array")
+    return root[0]
+
+
+def _element(token: re.Match[str]) -> str | None:
+    if token[2] is not None:
+        return _ESCAPED.sub(r"\1", token[2])
+    return None if token[3] == "NULL" else token[3]
+
+
+def range_text(text: str) -> RangeText:
+    """The parts of one range."""
+    found, end = _range(text, 0)
+    if end != len(text):
+        raise unreadable("it is no range")
+    return found
+
+
+def multirange_texts(text: str) -> list[RangeText]:
+    """The ranges of a multirange."""
+    if text == "{}":
+        return []
+    found: list[RangeText] = []
+    position = 0
+    while text[position : position + 1] == ("," if found else "{"):
+        one, position = _range(text, position + 1)
+        found.append(one)
+    if text[position:] != "}":
+        raise unreadable("it is no multirange")
+    return found
+
+
+def _range(text: str, start: int) -> tuple[RangeText, int]:
+    if text.startswith("empty", start):
+        return RangeText(None, None, False, False, True), start + 5  # noqa: FBT003
+    opening = text[start : start + 1]
+    lower, position = _quotable(_BOUND, text, start + 1)
+    comma = text[position : position + 1]
+    upper, position = _quotable(_BOUND, text, position + 1)
+    closing = text[position : position + 1]
+    if opening not in ("[", "(") or comma != "," or closing not in ("]", ")"):
+        raise unreadable("it is no range")
+    return RangeText(lower, upper, opening == "[", closing == "]", empty=False), position + 1
+
+
+def composite_texts(text: str, count: int) -> list[str | None]:
+    """The fields of a value of a composite type with `count` fields."""
+    fields: list[str | None] = []
+    position = 0
+    while text[position : position + 1] == ("," if fields else "("):
+        field, position = _quotable(_FIELD, text, position + 1)
+        fields.append(field)
+    if text[position:] != ")" or len(fields) != count:
+        raise unreadable(f"it has not {count} fields")
+    return fields
+
+
+def _quotable(pattern: re.Pattern[str], text: str, position: int) -> tuple[str | None, int]:
+    """A field or a bound: quotes are doubled or escaped, and nothing at all is NULL."""
+    token = pattern.match(text, position)
+    if token is None:
+        raise unreadable("it ends too early")
+    if token[1] is not None:
+        return _DOUBLED.sub(lambda found: found[1] or '"', token[1]), token.end()
+    return token[2] or None, token.end()
+
+
+def map_pairs(text: str) -> list[tuple[str, str | None]]:
+    """The pairs of an hstore, in its order."""
+    pairs = []
+    position = 0
+    while position < len(text):
+        found = _PAIR.match(text, position)
+        if found is None:
+            raise unreadable("it is no hstore")
+        value = None if found[2] is None else _ESCAPED.sub(r"\1", found[2])
+        pairs.append((_ESCAPED.sub(r"\1", found[1]), value))
+        position = found.end()
+    return pairs
+
+
+def leaves(tree: Tree) -> Iterator[str | None]:
+    """The elements of all inner lists, in order."""
+    for item in tree:
+        if isinstance(item, list):
+            yield from leaves(item)
+        else:
+            yield item
+
+
+def depth(tree: Tree) -> int:
+    """How many dimensions; 0 where there is no element."""
+    dimensions = 0
+    item: Tree | str | None = tree
+    while isinstance(item, list):
+        if not item:
+            return 0
+        dimensions, item = dimensions + 1, item[0]
+    return dimensions
+
+
+def rendered(tree: Tree, next_leaf: Callable[[], str]) -> str:
+    """The tree as a JSON array; `next_leaf` gives the JSON of one element after the other."""
+    return "[" + ",".join(rendered(i, next_leaf) if isinstance(i, list) else next_leaf() for i in tree) + "]"
