@@ -262,7 +262,7 @@ class Run:
                 break
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
-            if not _may_pass(failure) or failures > _MOST_RESTARTS:
+            if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
@@ -339,6 +339,6 @@ def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
             advance_slot(connection, slot, applied)
 
 
-def _may_pass(error: HeadraceError) -> bool:
-    """Whether starting again can help: what Spark itself fails of (a killed worker) often passes."""
-    return error.retry is Retry.BACK_OFF or error.kind is Kind.SPARK
+def _may_pass(error: HeadraceError, failures: int) -> bool:
+    """Whether starting again can help: for ever where waiting does; what Spark fails of often passes."""
+    return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)

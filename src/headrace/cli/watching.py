@@ -11,8 +11,9 @@ from typing import Self
 from headrace.capture.trouble import read_trouble
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.slot import read_slot
+from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
 from headrace.status.board import Counts, Positions, StatusBoard
@@ -70,30 +71,32 @@ class Watch:
         try:
             self._lock.hold()
             state = self._meta.load()
-            self._position(state)
+            slot = self._position(state)
         except HeadraceError as error:
             if error.kind is Kind.SLOT_IN_USE:
                 raise
             self._drop_connection()
             self._failed(error)
         else:
-            self._recovered()
+            self._recovered(slot)
 
     def _failed(self, error: HeadraceError) -> None:
         if (error.kind, error.cause) != self._trouble:
             self._trouble = (error.kind, error.cause)
             self._board.failed(error)
 
-    def _recovered(self) -> None:
-        """The server and the cluster answer; the source says by itself what it waits for."""
+    def _recovered(self, slot: SlotFacts) -> None:
+        """The server and the cluster answer; once the source has begun, it says what it waits for."""
         waiting = read_trouble(self._file)
+        if waiting is None and _is_strange(slot):
+            waiting = slot_in_use(slot)
         if waiting is not None:
             self._failed(waiting)
             return
         self._trouble = None
         self._board.happened(Event.RECOVERED)
 
-    def _position(self, state: PipelineState | None) -> None:
+    def _position(self, state: PipelineState | None) -> SlotFacts:
         if self._connection is None:
             self._connection = connect(self._here.database, application_name="headrace watch")
         slot = read_slot(self._connection, self._project.slot)
@@ -105,8 +108,14 @@ class Watch:
         self._board.positioned(Positions(slot.confirmed_flush, state.applied, slot.current))
         counters = state.counters
         self._board.counted(Counts(counters.changes, counters.upserts, counters.deletes, counters.batches))
+        return slot
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_strange(slot: SlotFacts) -> bool:
+    """Whether somebody reads the slot whose connection has not the name of a run's own."""
+    return slot.reader is not None and application_name(slot.name) not in slot.reader

@@ -20,12 +20,13 @@ from headrace.cli.stopping import Stopping
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Phase
+from headrace.status.phases import Event, Phase
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.processes import until
@@ -170,3 +171,33 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
         finally:
             stopping.set()
         assert ended.result(10) is None
+
+
+def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    """Also before the source has begun, which waits for him."""
+    _, deployment = own
+    board = watched.board
+    board.happened(Event.FOLLOWING)
+    with Watch(watched.here, watched.project, board, watched.lock, watched.trouble) as watch:
+        for application, phase in {
+            "nightly export": Phase.DEGRADED,
+            f"headrace/{watched.project.slot}": Phase.LIVE,
+        }.items():
+            with replication_connection(deployment.url, application) as reader:
+                reader.start(watched.project.slot, 0, ("unused",))
+                watch._next = 0.0
+                watch.look()
+                assert board.phase is phase
+                if phase is Phase.DEGRADED:
+                    said = board.snapshot()["last_error"]
+                    assert said["code"] == "HEADRACE_SLOT_IN_USE"
+                    assert f"(pid {reader.pid}, nightly export of postgres, from 127.0.0.1)" in said["text"]
+            assert until(lambda: _reader(deployment.url) is None, 10)
+
+
+def _reader(url: str) -> int | None:
+    with connect(url) as connection:
+        [(pid,)] = execute(connection, "SELECT active_pid FROM pg_replication_slots")
+    return pid
