@@ -183,10 +183,14 @@ def _missing(now: LogPositions, slot: str, reached: Lsn, before: Origin | None) 
 def _beyond(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> HeadraceError:
     """Whoever moves a slot a little leaves its restart position; one that was made anew has no older one."""
     moved = restart is not None and restart <= reached
-    who = "somebody else has moved it" if moved else "it was made anew, or moved by somebody else"
+    who = (
+        "somebody else has moved it, or the checkpoint is an old one"
+        if moved
+        else "it was made anew, or moved by somebody else"
+    )
     return HeadraceError(
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
         f"was read last: {who}, and what lies between is lost",
-        f"Let nobody else use this slot. {_ANEW}",
+        "Let nobody else use this slot. Start with a new checkpoint, and seed again what was read from here.",
     )
