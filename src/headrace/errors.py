@@ -80,6 +80,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.PASSWORD_COMMAND: _AGAIN,
     Kind.SINK_UNREACHABLE: _AGAIN,
     Kind.SINK_BUSY: _AGAIN,
+    Kind.NO_FREE_SLOT: _AGAIN,
     Kind.SLOT_IN_USE: _AGAIN,
     Kind.SLOT_WAIT: _AGAIN,
 }

@@ -46,7 +46,10 @@ def test_killed_while_seeding(seeded: Headrace) -> None:
     ],
 )
 def test_killed_while_a_large_transaction_is_applied(seeded: Headrace, failpoint: str) -> None:
-    """Also a move and a deletion, whose old parents only the log knows."""
+    """Also a move and a deletion, whose old parents only the log knows.
+
+    Flusso's hole 1.
+    """
     orders = seeded.shop.ids("SELECT id FROM orders WHERE status = 'paid' ORDER BY id DESC LIMIT 2")
     seeded.shop.run(
         _EVERY_ITEM,

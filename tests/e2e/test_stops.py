@@ -11,6 +11,8 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 
@@ -57,6 +59,60 @@ def test_told_to_stop_while_the_cluster_hangs(pipeline: Headrace, opensearch: Em
     pipeline.wait_ready()
     pipeline.converges()
     pipeline.terminate()
+
+
+@pytest.mark.long
+def test_faults_of_the_stream_are_survived_and_a_new_slot_is_refused(
+    pipeline: Headrace, postgres: EmbeddedPostgres
+) -> None:
+    """Flusso's holes 19 and 20; in the end a slot of its name that is no longer its own."""
+    name, shop = pipeline.prefix.rstrip("_"), pipeline.shop
+    pipeline.start()
+    pipeline.wait_ready()
+    with connect(shop.url) as connection:
+        psutil.Process(_source_process(connection, name)).kill()
+        shop.run("UPDATE users SET name = name || '!'")
+        pipeline.wait_until(lambda: _walsender(connection, name) is not None, "did not read again", 60)
+        for _ in range(3):
+            execute(connection, "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots")
+            shop.run("UPDATE orders SET status = 'paid' WHERE id % 3 = 0")
+        pipeline.converges()
+        execute(connection, "SELECT pg_logical_emit_message(false, '', repeat('x', 20000000))")
+        [(end,)] = execute(connection, "SELECT pg_current_wal_flush_lsn()::text")
+        moved = "SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2"
+        pipeline.wait_until(
+            lambda: execute(connection, moved, (end, name)) == [(True,)], "pinned the log (hole 20)", 30
+        )
+        with connect(postgres.url) as outside:
+            execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS false")
+            try:
+                execute(connection, "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots")
+                drop_slot(connection, name)
+                execute(connection, "UPDATE users SET name = name || '?'")
+                execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (name,))
+            finally:
+                execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS true")
+    assert pipeline.wait_end() == 1
+    assert "[HEADRACE_CONTINUITY]" in pipeline.said()
+    assert "what lies between is lost" in pipeline.said()
+
+
+def _walsender(connection: Connection, slot: str) -> int | None:
+    sql = """
+        SELECT client_port FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid
+        WHERE slot_name = $1
+    """
+    return next((port for (port,) in execute(connection, sql, (slot,))), None)
+
+
+def _source_process(connection: Connection, slot: str) -> int:
+    port = _walsender(connection, slot)
+    [pid] = {
+        one.pid
+        for one in psutil.net_connections("tcp")
+        if one.laddr and one.laddr.port == port and one.pid is not None and one.raddr
+    }
+    return pid
 
 
 def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:

@@ -55,13 +55,19 @@ def _writers(url: str, seeds: tuple[int, ...]) -> Iterator[Counter[str]]:
 
 
 def test_writers_from_before_the_first_start_until_after_the_seeding(busy: Headrace) -> None:
-    """No change falls between the snapshot and the stream."""
+    """No change falls between the snapshot and the stream.
+
+    Flusso's hole 2, drasi's hole 1.
+    """
     busy.converges()
 
 
 @pytest.mark.long
 def test_kills_at_any_moment_under_writers(busy: Headrace) -> None:
-    """In the live stream, and again while it starts; the writers go on through all of it."""
+    """In the live stream, and again while it starts; the writers go on through all of it.
+
+    Flusso's hole 1, with kills at the moment when a slot is confirmed half-way.
+    """
     with _writers(busy.shop.url, seeds=(31, 32)) as done:
         time.sleep(1.5)
         busy.kill()

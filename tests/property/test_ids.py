@@ -21,4 +21,5 @@ def test_a_composite_id_leads_back_to_its_key(parts: list[str]) -> None:
 
 @given(PARTS, PARTS)
 def test_two_keys_never_share_an_id(left: list[str], right: list[str]) -> None:
+    """Drasi's hole 6: joined by `_`, composite ids collide."""
     assert (formed(left) == formed(right)) == (left == right)

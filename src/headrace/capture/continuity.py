@@ -1,23 +1,55 @@
 """Does the connection still lead to the log that was read before? (decision 14)
 
-The server itself would not complain: it begins at the slot's position where that is later, and at another
-system's position where that is another system.
+Asked before every connection to the slot. The server itself would not complain: it begins at the slot's
+position where that is later, and at another system's position where that is another system.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn
+from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
 
 _POSITIONS = """
-    SELECT (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
+    SELECT (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
+           (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            (SELECT (restart_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
 """
+_SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
+_ANEW = "Start with a new slot and a new checkpoint, and seed again what was read from here."
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose log it is; a position means nothing without that.
+
+    Attributes:
+        system: the database system's identifier.
+        timeline: of its log; a promotion and a restore to a point in time begin a new one.
+        database: the oid, which a database that was dropped and made again does not have.
+    """
+
+    system: str
+    timeline: int
+    database: int
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands beside a position in a checkpoint."""
+        return {"system": self.system, "timeline": self.timeline, "database": self.database}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Origin | None:
+        """What `to_json` wrote; None for a position that was noted before anything had been read."""
+        if not {"system", "timeline", "database"} <= stored.keys():
+            return None
+        return cls(str(stored["system"]), int(stored["timeline"]), int(stored["database"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,53 +57,140 @@ class LogPositions:
     """Where a slot and the server's log stand (bytes).
 
     Attributes:
-        system: the database system's identifier.
+        origin: whose log it is.
         confirmed: what the slot may forget; None where there is no such slot.
         restart: where decoding begins again; None where the slot has none.
         written: the end of the flushed log; None on a standby.
+        switches: where each earlier timeline was left for the next; read only where the timeline is another
+            one than before.
     """
 
-    system: str
+    origin: Origin
     confirmed: Lsn | None
     restart: Lsn | None
     written: Lsn | None
+    switches: Mapping[int, Lsn] = field(default_factory=dict)
 
 
-def read_positions(connection: ReplicationConnection, slot: str) -> LogPositions:
-    """Ask the server behind `connection`.
+def read_positions(
+    connection: ReplicationConnection, slot: str, before: Origin | None = None
+) -> LogPositions:
+    """Ask the server behind `connection`; `before` is what was found the last time.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    [(system, *_)] = connection.execute("IDENTIFY_SYSTEM")
+    [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
     [numbers] = connection.execute(_POSITIONS.format(slot=literal(slot)))
-    confirmed, restart, written = (None if number is None else int(number) for number in numbers)
-    return LogPositions(str(system), confirmed, restart, written)
+    database, confirmed, restart, written = (None if number is None else int(number) for number in numbers)
+    origin = Origin(str(system), int(timeline or 0), database or 0)
+    switches: dict[int, Lsn] = {}
+    if before is not None and before.system == origin.system and before.timeline < origin.timeline:
+        [(_, history)] = connection.execute(f"TIMELINE_HISTORY {origin.timeline}")
+        switches = {int(left): parse_lsn(at) for left, at in _SWITCH.findall(str(history))}
+    return LogPositions(origin, confirmed, restart, written, switches)
 
 
-def check_continuity(now: LogPositions, slot: str, reached: Lsn, system: str | None) -> None:
-    """The log at `now` must be the one in which `reached` was read, of the system `system` if that is known.
+def check_continuity(
+    now: LogPositions, slot: str, reached: Lsn, before: Origin | None, *, known: Lsn = 0
+) -> None:
+    """The log at `now` must be the one in which everything up to `reached` was read.
+
+    Args:
+        now: what the server says.
+        slot: the slot's name.
+        reached: what was read last; the slot must not be further.
+        before: whose log that was, if it is known.
+        known: where the log is known to have been; at least `reached`.
 
     Raises:
-        HeadraceError: CONTINUITY, each case with its remedy.
+        HeadraceError: CONTINUITY, SLOT_UNKNOWN, each case with its remedy.
     """
-    if system is not None and now.system != system:
+    known = max(known, reached)
+    if before is not None:
+        _check_origin(now, known, before)
+    if now.written is not None and now.written < known:
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"the connection leads to another database system now ({now.system}, before {system})",
-            "Positions of one system mean nothing on another: seed new generations.",
+            f"the server's log ends at {format_lsn(now.written)}, before the position {format_lsn(known)} "
+            "that was read already: the database was restored to an earlier time",
+            _ANEW,
         )
-    if now.confirmed is not None and now.confirmed > reached:
+    if now.confirmed is None:
+        raise _missing(now, slot, reached, before)
+    if now.confirmed > reached:
+        raise _beyond(now.confirmed, now.restart, slot, reached)
+
+
+def check_same_timeline(now: Origin, before: Origin) -> None:
+    """For documents: rows are read as of later than the log was followed, perhaps what the new log never got.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
+    if now.timeline != before.timeline:
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"the slot {slot!r} stands at {format_lsn(now.confirmed)}, beyond {format_lsn(reached)}, which "
-            "was read last: what lies between is lost",
-            "It was recreated or moved by someone else: start with a new checkpoint and seed again.",
+            f"the server is on timeline {now.timeline} now ({before.timeline} before): a standby was "
+            "promoted, and documents may hold commits that it never got",
+            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
         )
-    if now.written is not None and now.written < reached:
+
+
+def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
+    origin = now.origin
+    if origin.system != before.system:
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"the server's log ends at {format_lsn(now.written)}, before the position {format_lsn(reached)} "
-            "that was read already",
-            "The database was restored to an earlier time: start with a new checkpoint and seed again.",
+            f"the connection leads to another database system now ({origin.system}, before {before.system})",
+            f"Positions of one system mean nothing on another: correct the address. {_ANEW}",
         )
+    if origin.timeline != before.timeline:
+        left = now.switches.get(before.timeline)
+        if left is None or left < known:
+            where = "elsewhere" if left is None else f"at {format_lsn(left)}"
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the server is on timeline {origin.timeline} now, which left timeline {before.timeline} "
+                f"{where}, and up to {format_lsn(known)} was read there: a standby was promoted that had not "
+                "received all of it, or the database was restored",
+                f"What was read and is not in the new log never happened there. {_ANEW}",
+            )
+    if origin.database != before.database:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            "the database was dropped and made again, or replaced by another one of its name",
+            _ANEW,
+        )
+
+
+def _missing(now: LogPositions, slot: str, reached: Lsn, before: Origin | None) -> HeadraceError:
+    if before is not None and before.timeline != now.origin.timeline:
+        return HeadraceError(
+            Kind.SLOT_UNKNOWN,
+            f"a standby was promoted (timeline {now.origin.timeline}, before {before.timeline}) that has no "
+            f"replication slot {slot!r}: the changes behind {format_lsn(reached)} cannot be read there",
+            f"{_ANEW} For the next time: a failover slot and sync_replication_slots (PostgreSQL 17).",
+        )
+    since = f": it was dropped, and the changes behind {format_lsn(reached)} are gone with it"
+    return HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"there is no replication slot {slot!r}{'' if before is None else since}",
+        f"Correct the name; if it was dropped: {_ANEW[0].lower()}{_ANEW[1:]}",
+    )
+
+
+def _beyond(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> HeadraceError:
+    """Whoever moves a slot a little leaves its restart position; one that was made anew has no older one."""
+    moved = restart is not None and restart <= reached
+    who = (
+        "somebody else has moved it, or the checkpoint is an old one"
+        if moved
+        else "it was made anew, or moved by somebody else"
+    )
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
+        f"was read last: {who}, and what lies between is lost",
+        "Let nobody else use this slot. Start with a new checkpoint, and seed again what was read from here.",
+    )

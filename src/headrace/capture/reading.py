@@ -19,11 +19,18 @@ from pathlib import Path
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.columns import changes_batch
-from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.capture.continuity import (
+    LogPositions,
+    Origin,
+    check_continuity,
+    check_same_timeline,
+    read_positions,
+)
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
+from headrace.capture.trouble import TroubleNote
 from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
@@ -31,7 +38,7 @@ from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.backlog import BacklogReader
-from headrace.postgres.claim import advance_claimed, claim_slot
+from headrace.postgres.claim import advance_claimed, claim_slot, named_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 
 _LOG = logging.getLogger(__name__)
@@ -43,7 +50,7 @@ _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 _BACKLOG_SESSIONS = 2
-_CHEAP_DEPTH = 200_000
+_DEPTH_PER_SECOND = 20_000  # the server decodes several times as fast what it must decode anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +72,18 @@ class StreamSettings:
         backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
             never.
         silence_seconds: a server that has not answered for so long is taken for lost.
-        give_back_seconds: while nobody takes what was read for so long, the connection is closed, except
-            far inside a large transaction: a server that shuts down would wait for it.
+        give_back_seconds: while nobody takes what was read for so long, the connection is closed: a server
+            that shuts down would wait for it. Far inside a large transaction it takes longer.
         backlog_window: how much log the server collects at a time for that (bytes).
         unfinished: take large transactions while they run, so that little is left to do at their end.
         spool_bytes: what they may hold until then, on disk but for the first of each; where that is not
             enough, or the disk is full, the server keeps them instead.
         spool_folder: where; None: the system's folder for temporary files.
+        origin: whose log the start is a position of; None: not known.
+        known: how far that log is known to have been.
+        same_timeline: also a promoted standby that has everything is refused, because more than what was
+            read here depends on the old log.
+        trouble: a file that says what keeps the reader from reading, for other processes of this machine.
     """
 
     url: str = field(repr=False)
@@ -92,6 +104,19 @@ class StreamSettings:
     unfinished: bool = True
     spool_bytes: int = 16 << 30
     spool_folder: Path | None = None
+    origin: Origin | None = None
+    known: Lsn = 0
+    same_timeline: bool = False
+    trouble: Path | None = None
+
+
+def give_back_after(seconds: float, depth: int) -> float:
+    """How long nobody may take anything before the connection is closed.
+
+    A transaction is decoded from its beginning then, so the wait grows with `depth`, the messages of it that
+    were read: what is done twice stays a small part of it, and no server waits for ever.
+    """
+    return max(seconds, depth / _DEPTH_PER_SECOND)
 
 
 def _names(settings: StreamSettings) -> Names:
@@ -120,7 +145,8 @@ class LogReader:
         self._received: Lsn = start.lsn
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
-        self._system: str | None = None
+        self.origin = settings.origin
+        self._trouble = TroubleNote(settings.trouble)
         self._streams_only = settings.backlog_bytes is None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
@@ -165,6 +191,7 @@ class LogReader:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
+                self._trouble.write(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
 
@@ -189,22 +216,25 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot)
+        positions = read_positions(connection, slot, self.origin)
         reached = max(self._translation.position.lsn, self.confirmed)
-        check_continuity(positions, slot, reached, self._system)
-        self._system = positions.system
+        check_continuity(positions, slot, reached, self.origin, known=self._settings.known)
+        if self._settings.same_timeline and self.origin is not None:
+            check_same_timeline(positions.origin, self.origin)
+        self.origin = positions.origin
         return positions
 
     # The stream.
 
     def _stream(self, connection: ReplicationConnection) -> None:
-        resume = self._translation.position
-        connection.start(
-            self._settings.slot,
-            resume.lsn,
-            (self._settings.publication,),
-            unfinished=self._takes_unfinished,
-        )
+        resume, settings = self._translation.position, self._settings
+        try:
+            connection.start(
+                settings.slot, resume.lsn, (settings.publication,), unfinished=self._takes_unfinished
+            )
+        except HeadraceError as error:
+            raise named_reader(connection, settings.slot, error) from error
+        self._trouble.clear()
         self._translation.restart(resume)
         self._frames, self._arrived = _Frames(), time.monotonic()
         while not self._closing.is_set():
@@ -272,7 +302,7 @@ class LogReader:
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
             idle = time.monotonic() - since
-            if self._translation.depth < _CHEAP_DEPTH and idle > self._settings.give_back_seconds:
+            if idle > give_back_after(self._settings.give_back_seconds, self._translation.depth):
                 raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:
@@ -347,6 +377,7 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
+            self._trouble.clear()
             start = self._translation.position
             self._translation.restart(start)
             feed = stack.enter_context(BacklogFeed(readers, start.lsn, end, settings.backlog_window))

@@ -11,6 +11,7 @@ import time
 import pyarrow as pa
 
 from headrace.capture.buffer import ChangeBuffer, Limit
+from headrace.capture.continuity import Origin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
 from headrace.capture.visibility import await_visible
@@ -47,6 +48,11 @@ class ChangeStream:
         self._reader.close()
         if self._session is not None:
             self._session.close()
+
+    @property
+    def origin(self) -> Origin | None:
+        """Whose log it is; None until the first connection has said so."""
+        return self._reader.origin
 
     def confirm(self, offset: Offset) -> None:
         """Everything up to `offset` is durable: its transactions may be forgotten by both sides."""

@@ -260,10 +260,10 @@ class Run:
         """Run the query until told to stop; again after failures that may pass."""
         work = seeding.work(state.indexes)
         needs = catalog.needs(state.indexes)
-        following = Following(self._project.slot, self._project.publication, needs)
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
+            following = Following(self._project.slot, self._project.publication, needs, state.place())
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
             try:
                 watch = catalog.watch()
@@ -271,7 +271,7 @@ class Run:
             finally:
                 query.stop()
             if failure is None and watch.moved:
-                self._renew(catalog, watch, seeding)
+                state = self._renew(catalog, watch, seeding)
                 continue
             if failure is None:
                 break
@@ -280,15 +280,15 @@ class Run:
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
             if failure is told and failure.kind in ALTERED:
                 self._build_anew_next_time()
-            if not _may_pass(failure) or failures > _MOST_RESTARTS:
+            if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            self._still_continuous(lock)
+            state = self._still_continuous(lock)
         self._settle()
 
-    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, seeding: Seeding) -> None:
-        """Partitions have come or gone, of which the log says nothing: keep that, and go on.
+    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, seeding: Seeding) -> PipelineState:
+        """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
 
         Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
         """
@@ -299,7 +299,10 @@ class Run:
                     state = self._meta.load()
                     assert state is not None, "it is there while a run lives"
                     seeding.renew(state.indexes, watch.emptied, state.applied)
-                    self._meta.save(dataclasses.replace(state, catalog=watch.baseline.to_text()))
+                    state = dataclasses.replace(state, catalog=watch.baseline.to_text())
+                    self._meta.save(state)
+        assert state is not None
+        return state
 
     def _build_anew_next_time(self) -> None:
         """The log holds a table in a shape that the catalog may not show any more, and will hold it again.
@@ -328,20 +331,24 @@ class Run:
             HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
                 SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table.
         """
-        began = time.monotonic()
-        with Watch(self._here, self._project, self._board, lock, catalog) as watch:
+        began, live = time.monotonic(), False
+        with Watch(
+            self._here, self._project, self._board, lock, catalog=catalog, trouble=query.trouble
+        ) as watch:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
-                if query.begun() or time.monotonic() - began > _QUIET_SECONDS:
+                if not live and (query.begun() or time.monotonic() - began > _QUIET_SECONDS):
+                    live = True
                     self._live()
+                if live:
                     watch.look()
                     if catalog.moved:
                         return None
                 self._stopping.wait(_LOOK_SECONDS)
         return None
 
-    def _still_continuous(self, lock: SlotLock) -> None:
+    def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""
         for attempt in patiently():
             with attempt, connect(self._here.database) as connection:
@@ -354,6 +361,7 @@ class Run:
         if state is None:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
         check_continuity(state, server, slot)
+        return state
 
     def _settle(self) -> None:
         """Confirm what was applied after the source's last confirmation, so that nothing repeats."""
@@ -384,6 +392,6 @@ def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
             advance_slot(connection, slot, applied)
 
 
-def _may_pass(error: HeadraceError) -> bool:
-    """Whether starting again can help: what Spark itself fails of (a killed worker) often passes."""
-    return error.retry is Retry.BACK_OFF or error.kind is Kind.SPARK
+def _may_pass(error: HeadraceError, failures: int) -> bool:
+    """Whether starting again can help: for ever where waiting does; what Spark fails of often passes."""
+    return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.capture.trouble import read_trouble
 from headrace.cli.altering import ALTERED, CatalogWatch
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.slot import read_slot
+from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
 from headrace.status.board import Counts, Positions, StatusBoard
@@ -31,22 +34,31 @@ def impatient_client(here: Here) -> Client:
 class Watch:
     """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
 
-    The lock that keeps a second Headrace away is taken again when the server has been away.
+    So does what the source is waiting for, as it says in the file `trouble`. The lock that keeps a second
+    Headrace away is taken again when the server has been away.
     """
 
     def __init__(
-        self, here: Here, project: Project, board: StatusBoard, lock: SlotLock, catalog: CatalogWatch
+        self,
+        here: Here,
+        project: Project,
+        board: StatusBoard,
+        lock: SlotLock,
+        *,
+        catalog: CatalogWatch,
+        trouble: Path,
     ) -> None:
         self._here = here
         self._project = project
         self._board = board
         self._lock = lock
         self._catalog = catalog
+        self._file = trouble
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._connection: Connection | None = None
         self._next = 0.0
-        self._trouble: Kind | None = None
+        self._trouble: tuple[Kind, str] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -71,20 +83,33 @@ class Watch:
         try:
             self._lock.hold()
             state = self._meta.load()
-            self._position(state)
+            slot = self._position(state)
             self._catalog.look()
         except HeadraceError as error:
             if error.kind in _ENDING:
                 raise
             self._drop_connection()
-            if error.kind is not self._trouble:
-                self._trouble = error.kind
-                self._board.failed(error)
+            self._failed(error)
         else:
-            self._trouble = None
-            self._board.happened(Event.RECOVERED)
+            self._recovered(slot)
 
-    def _position(self, state: PipelineState | None) -> None:
+    def _failed(self, error: HeadraceError) -> None:
+        if (error.kind, error.cause) != self._trouble:
+            self._trouble = (error.kind, error.cause)
+            self._board.failed(error)
+
+    def _recovered(self, slot: SlotFacts) -> None:
+        """The server and the cluster answer; once the source has begun, it says what it waits for."""
+        waiting = read_trouble(self._file)
+        if waiting is None and _is_strange(slot):
+            waiting = slot_in_use(slot)
+        if waiting is not None:
+            self._failed(waiting)
+            return
+        self._trouble = None
+        self._board.happened(Event.RECOVERED)
+
+    def _position(self, state: PipelineState | None) -> SlotFacts:
         if self._connection is None:
             self._connection = connect(self._here.database, application_name="headrace watch")
         slot = read_slot(self._connection, self._project.slot)
@@ -96,8 +121,14 @@ class Watch:
         self._board.positioned(Positions(slot.confirmed_flush, state.applied, slot.current))
         counters = state.counters
         self._board.counted(Counts(counters.changes, counters.upserts, counters.deletes, counters.batches))
+        return slot
 
     def _drop_connection(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_strange(slot: SlotFacts) -> bool:
+    """Whether somebody reads the slot whose connection has not the name of a run's own."""
+    return slot.reader is not None and application_name(slot.name) not in slot.reader

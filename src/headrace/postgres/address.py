@@ -89,6 +89,11 @@ def address(url: str) -> Address:
     return Address(parameters, command, own.get(_PROXY, "").lower() in {"1", "true", "yes", "on"})
 
 
+def application_name(slot: str) -> str:
+    """What the connections of a deployment are called."""
+    return f"headrace/{slot}"[:_LONGEST_NAME]
+
+
 def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
     """The connection string of a deployment: the same place, its connections named `headrace/SLOT`.
 
@@ -102,7 +107,7 @@ def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
     """
     found = address(url)
     command = tuple(password_command) or found.command
-    words = {**found.parameters, "application_name": f"headrace/{slot}"[:_LONGEST_NAME]}
+    words = {**found.parameters, "application_name": application_name(slot)}
     if command:
         words[_COMMAND] = json.dumps(command)
     if found.session_proxy:

@@ -15,6 +15,13 @@ from headrace.postgres.slot_lock import holder_sql
 
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
 
+_READER = """
+    SELECT 'pid ' || s.active_pid || coalesce(', ' || nullif(a.application_name, ''), '')
+           || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+    FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+    WHERE s.slot_name = {slot} AND s.active_pid IS NOT NULL
+"""
+
 
 def claim_slot(connection: ReplicationConnection, slot: str) -> None:
     """Keep every other reader away from `slot` for as long as `connection` lives.
@@ -32,6 +39,23 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
             f"({holders[0][2] if holders else 'which has just ended'})",
             "Stop it first, or give this one a slot of its own.",
         )
+
+
+def named_reader(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
+    """The same error; of a slot in use, with the reader's pid, application and client.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    if error.kind is not Kind.SLOT_IN_USE:
+        return error
+    rows = connection.execute(_READER.format(slot=literal(slot)), slot=slot)
+    who = rows[0][0] if rows else "who has just ended"
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {slot!r} is read by someone else ({who})",
+        "Stop that reader, or name a slot of its own for each; it is waited for.",
+    )
 
 
 def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> None:

@@ -9,6 +9,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
@@ -44,6 +45,10 @@ class CdcOptions(BaseModel):
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
     )
+    continues: dict[str, str | int] | None = Field(
+        None, description="JSON: system, timeline, database and lsn of what was made of this log before"
+    )
+    trouble_file: Path | None = Field(None, description="says what keeps the source from reading")
 
     @field_validator("tables", mode="before")
     @classmethod
@@ -52,7 +57,7 @@ class CdcOptions(BaseModel):
             return given
         return tuple(_table(part) for part in given.split(",") if part.strip())
 
-    @field_validator("needed_columns", mode="before")
+    @field_validator("needed_columns", "continues", mode="before")
     @classmethod
     def _parse_json(cls, given: object) -> object:
         return json.loads(given) if isinstance(given, str) else given

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +33,21 @@ class Following:
     slot: str
     publication: str
     needs: Needs
+    continues: Mapping[str, str | int]
+    """System, timeline and database that the documents come from, and the position that they have."""
 
 
 class DocumentsQuery:
-    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1)."""
+    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1).
+
+    Attributes:
+        trouble: the file in which the source says what keeps it from reading.
+    """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         register(spark)
         spark.dataSource.register(DocumentsSink)
+        self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
         changes = (
             spark.readStream.format("postgres_cdc")
             .option("url", work.connections.database)
@@ -48,6 +57,8 @@ class DocumentsQuery:
             .option("progress", "true")
             .option("maxBytesPerTrigger", "32m")
             .option("documentNeeds", to_text(following.needs))
+            .option("continues", json.dumps(dict(following.continues)))
+            .option("troubleFile", str(self.trouble))
             .load()
         )
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -20,11 +20,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
-from headrace.capture import ChangeStream, Offset, StreamSettings
+from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, format_lsn
+from headrace.model import CHANGES_SCHEMA, Lsn, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import ensure_slot
@@ -94,16 +94,20 @@ class CdcReader(DataSourceStreamReader):
                 tables=options.tables,
                 create=options.create_slot,
             )
+            if options.continues is not None:
+                _check_applied(options.slot_name, confirmed, _applied(options.continues))
             self._initial = Offset(confirmed)
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
         begin = Offset.from_json(start)
-        stream = self._opened(begin)
+        stream = self._opened(begin, Origin.from_json(start), begin.lsn)
         stream.confirm(begin)
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
-        return end.to_json()
+        if end == begin or stream.origin is None:
+            return start
+        return end.to_json() | stream.origin.to_json()
 
     def _limit(self, limit: ReadLimit) -> Limit:
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -118,7 +122,10 @@ class CdcReader(DataSourceStreamReader):
         """The changes in (start, end], split into tasks; also for a range that another process logged."""
         begin, behind = Offset.from_json(start), Offset.from_json(end)
         _check_order(begin, behind)
-        batches = self._opened(begin).changes(begin, behind) if begin != behind else []
+        batches = []
+        if begin != behind:
+            origin = Origin.from_json(start) or Origin.from_json(end)
+            batches = self._opened(begin, origin, behind.lsn).changes(begin, behind)
         partitions = [
             ChangePartition(self._with_progress(part, behind))
             for part in _split(batches, self._options.rows_per_partition)
@@ -143,9 +150,12 @@ class CdcReader(DataSourceStreamReader):
             self._stream.close()
             self._stream = None
 
-    def _opened(self, start: Offset) -> ChangeStream:
+    def _opened(self, start: Offset, origin: Origin | None, known: Lsn) -> ChangeStream:
+        """The stream behind `start`, which lies in the log of `origin`; that is known up to `known`."""
         if self._stream is None:
-            options = self._options
+            options, continues = self._options, self._options.continues
+            if continues is not None:
+                origin, known = Origin.from_json(continues), max(known, _applied(continues))
             self._stream = ChangeStream(
                 StreamSettings(
                     url=for_slot(options.url.get_secret_value(), options.slot_name),
@@ -156,6 +166,10 @@ class CdcReader(DataSourceStreamReader):
                     warm_up=options.progress,
                     documents=options.needs,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
+                    origin=origin,
+                    known=known,
+                    same_timeline=continues is not None,
+                    trouble=options.trouble_file,
                 ),
                 start,
             )
@@ -172,6 +186,20 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
+
+
+def _applied(continues: Mapping[str, str | int]) -> Lsn:
+    return parse_lsn(str(continues["lsn"]))
+
+
+def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
+    if confirmed > applied:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
+            "applied last: it was made anew or moved by somebody else, and what lies between is lost",
+            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
+        )
 
 
 def _check_order(begin: Offset, end: Offset) -> None:

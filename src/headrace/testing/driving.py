@@ -126,6 +126,18 @@ class DrivenRun:
         assert code == 0, f"exit code {code} after SIGTERM\n{self.said()}"
         assert left == []
 
+    def wait_end(self, seconds: float = 60.0) -> int:
+        """Its exit code, once it has ended by itself.
+
+        Raises:
+            AssertionError: it did not within `seconds`.
+        """
+        assert self._process is not None
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it did not end within {seconds:.0f} s\n{self.said()}") from None
+
     def close(self) -> None:
         """End it however it can be ended."""
         if self.members():

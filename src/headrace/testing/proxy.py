@@ -19,8 +19,9 @@ class TcpProxy:
     """Forwards TCP from a free loopback port to `host:port`; a context manager, usable from any thread.
 
     `cut` resets every connection, `refuse` the later ones too; `freeze` forwards nothing more and closes
-    nothing (half-open: neither side is told, later ones are accepted and hear nothing); `slow` delays and
-    throttles each direction; `resume` forwards again at full speed what was held back.
+    nothing (half-open: neither side is told, later ones are accepted and hear nothing); `lead_to` changes the
+    server behind it; `slow` delays and throttles each direction; `resume` forwards again at full speed what
+    was held back.
 
     Attributes:
         port: where it listens, on 127.0.0.1.
@@ -75,6 +76,14 @@ class TcpProxy:
     def refuse(self) -> None:
         """Reset every connection, and every later one when it comes."""
         self._refusing = True
+        self.cut()
+
+    def lead_to(self, url: str) -> None:
+        """Reset every connection, and lead later ones to the server of `url`, as a name in DNS may."""
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        assert parts.port is not None
+        self._target = (parts.hostname, parts.port)
         self.cut()
 
     def freeze(self) -> None:

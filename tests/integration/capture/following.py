@@ -72,9 +72,9 @@ class Source:
     def kill_walsender(self) -> None:
         self.query("SELECT pg_terminate_backend($1)", eventually(self.walsender))
 
-    def stream(self, start: Offset, **settings: Any) -> ChangeStream:
-        """A stream behind `start`, open; closed at the end of the test."""
-        stream = ChangeStream(StreamSettings(self.url, self.slot, self.publication, **settings), start)
+    def stream(self, start: Offset, url: str = "", **settings: Any) -> ChangeStream:
+        """A stream behind `start`, open, perhaps by another way; closed at the end of the test."""
+        stream = ChangeStream(StreamSettings(url or self.url, self.slot, self.publication, **settings), start)
         self._streams.append(stream)
         stream.open()
         return stream

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
@@ -14,7 +15,11 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
+from headrace.capture.reading import give_back_after
+from headrace.capture.trouble import read_trouble
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.replication import replication_connection
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.proxy import TcpProxy
 from integration.capture.following import Source, eventually, next_batch, table
@@ -100,6 +105,7 @@ def through(source: Source, proxy: TcpProxy, start: Offset, **settings: object) 
 
 
 def test_a_network_that_is_cut_again_and_again(source: Source, start: Offset) -> None:
+    """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
     with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
         stream = through(source, proxy, start)
         with following(stream, start) as seen:
@@ -136,6 +142,64 @@ def test_a_quiet_server_is_not_taken_for_a_lost_one(source: Source, start: Offse
         assert source.walsender() == pid
 
 
+def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offset) -> None:
+    with Writer(source) as writer:
+        stream = source.stream(start)
+        with following(stream, start) as seen:
+            for _ in range(5):
+                before = len(seen)
+                eventually(lambda: len(seen) > before)  # noqa: B023 (called at once)
+                source.kill_walsender()
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+
+
+def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
+    source: Source, start: Offset, tmp_path: Path
+) -> None:
+    """Also where he has only his name; who shows the state of the run reads it in a file."""
+    note = tmp_path / "trouble"
+    note.write_text("left by a process that was killed")
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        with following(stream, start) as seen:
+            eventually(lambda: len(seen) > 10)
+            assert not note.exists()
+            proxy.refuse()
+            eventually(lambda: source.walsender() is None)
+            told = eventually(lambda: read_trouble(note))
+            assert told.kind is Kind.CONNECTION
+            with replication_connection(source.url, "nightly export") as stranger:
+                stranger.start(source.slot, 0, (source.publication,))
+                proxy.resume()
+                told = eventually(lambda: (found := read_trouble(note)) and "nightly" in str(found) and found)
+                assert told.kind is Kind.SLOT_IN_USE
+                assert f"(pid {stranger.pid}, nightly export of postgres, from 127.0.0.1)" in str(told)
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+            assert read_trouble(note) is None
+    assert seen == list(range(1, writer.written + 1))
+
+
+def test_what_is_not_published_does_not_pin_the_log(source: Source, postgres: EmbeddedPostgres) -> None:
+    """Drasi's hole 3, flusso's hole 20; traffic of this database and of another one."""
+    source.sql("CREATE TABLE published (id int PRIMARY KEY)", "CREATE TABLE quiet (id int PRIMARY KEY)")
+    source.sql("CREATE PUBLICATION headrace FOR TABLE published")
+    start = source.create_slot()
+    stream = source.stream(start, idle_seconds=0.1)
+    with following(stream, start) as seen:
+        for url, statement in {
+            source.url: "INSERT INTO quiet SELECT generate_series(1, 1000)",
+            postgres.url: "SELECT pg_logical_emit_message(true, 'elsewhere', 'x')",
+        }.items():
+            with connect(url) as connection:
+                execute(connection, statement)
+            end = source.number("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+            eventually(lambda: source.confirmed() >= end)  # noqa: B023 (called at once)
+    assert seen == []
+
+
 @pytest.fixture
 def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
     """Servers of a test's own."""
@@ -154,8 +218,32 @@ def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
 Make = Callable[..., EmbeddedPostgres]
 
 
+def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path: Path) -> None:
+    """As after a restart, when every reader connects again at once."""
+    server = make_server(max_wal_senders="1")
+    source = Source(server.create_database("shop"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    note = tmp_path / "trouble"
+    with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
+        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        with following(stream, start) as seen:
+            eventually(lambda: len(seen) > 10)
+            proxy.refuse()
+            eventually(lambda: source.walsender() is None)
+            with replication_connection(source.url, "another"):
+                proxy.resume()
+                told = eventually(lambda: (found := read_trouble(note)) and "room" in str(found) and found)
+                assert told.kind is Kind.NO_FREE_SLOT
+            writer.__exit__()
+            eventually(lambda: len(seen) >= writer.written)
+    assert seen == list(range(1, writer.written + 1))
+    source.close()
+
+
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None:
+    """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
     server = make_server()
     source = Source(server.create_database("load"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
@@ -175,14 +263,23 @@ def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None
     source.close()
 
 
-def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make) -> None:
-    """It waits until its readers have everything, so the reader gives the connection back."""
+def test_the_deeper_in_a_transaction_the_later_the_connection_is_given_back() -> None:
+    assert give_back_after(30, 0) == give_back_after(30, 500_000) == 30
+    assert 60 < give_back_after(30, 10_000_000) < 600
+
+
+@pytest.mark.parametrize("rows", [1000, 20_000])
+def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make, rows: int) -> None:
+    """It waits until its readers have everything, so the reader gives the connection back.
+
+    Also inside one large transaction.
+    """
     server = make_server()
     source = Source(server.create_database("full"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
     start = source.publish()
-    for first in range(1, 20_001, 1000):
-        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + 999}) g")
+    for first in range(1, 20_001, rows):
+        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + rows - 1}) g")
     stream = source.stream(start, buffer_bytes=100_000, chunk_bytes=30_000, give_back_seconds=1.0)
     eventually(lambda: not stream._buffer.wait_for_room(0))
     began = time.monotonic()
@@ -196,6 +293,7 @@ def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make) -
 
 
 def test_a_slot_that_the_server_gave_up_is_lost(make_server: Make) -> None:
+    """Flusso's hole 6: a lost slot silently serves stale data."""
     server = make_server(max_slot_wal_keep_size="16MB", min_wal_size="32MB", max_wal_size="32MB")
     source = Source(server.create_database("lost"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")

@@ -156,6 +156,7 @@ def test_a_stream_outlives_stops_and_crashes_of_the_server(own: EmbeddedPostgres
 def test_confirming_moves_the_slot_to_the_end_of_the_commit_and_no_further(
     source: Source, start: Offset
 ) -> None:
+    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it."""
     insert(source, 1, 1)
     stream = source.stream(start)
     first = next_batch(stream, start)
@@ -172,6 +173,7 @@ def test_confirming_moves_the_slot_to_the_end_of_the_commit_and_no_further(
 
 
 def test_a_place_inside_a_transaction_confirms_the_commit_before_it(source: Source, start: Offset) -> None:
+    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it."""
     insert(source, 1, ROWS)
     stream = source.stream(start, **SMALL)
     end = next_batch(stream, start, Limit(1 << 20))
@@ -219,6 +221,7 @@ def test_a_range_larger_than_the_buffer_is_replayed(source: Source, start: Offse
 
 
 def test_a_quiet_time_ends_in_a_position_without_changes(source: Source, start: Offset) -> None:
+    """Flusso's hole 20: idle published tables do not advance the slot; drasi's hole 3."""
     stream = source.stream(start, idle_seconds=0.2)
     source.sql("CREATE TABLE elsewhere (id int)", "DROP TABLE elsewhere")
     end = next_batch(stream, start)
@@ -241,6 +244,7 @@ def test_a_quiet_position_is_replayed_by_another_reader(source: Source, start: O
 
 
 def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source, start: Offset) -> None:
+    """Drasi's hole 7: `tables` never filters."""
     source.sql("CREATE TABLE other (id int PRIMARY KEY)")
     stream = source.stream(start, tables=frozenset({TableName("public", "t")}))
     source.sql("INSERT INTO other VALUES (1)")
@@ -249,17 +253,29 @@ def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source,
     assert read_all(stream, start, 1, EVERYTHING)[0] == [1]
 
 
-def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres) -> None:
-    """A synchronous standby that does not answer holds a commit back; the log carries it already."""
-    source = Source(own.create_database("held"))
+@pytest.mark.parametrize("is_described", [True, False])
+def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres, *, is_described: bool) -> None:
+    """A synchronous standby that does not answer holds a commit back; the log carries it already.
+
+    What a table's description means is asked of the catalog, which must show that transaction too.
+
+    Flusso's hole 21: a change read before its transaction is visible rebuilds the old state; drasi's hole 1.
+    """
+    source = Source(own.create_database(f"held_{is_described}"))
     source.sql(ROW_TABLE)
     start = source.publish()
     stream = source.stream(start)
+    if is_described:
+        insert(source, 5, 5)
+        start = next_batch(stream, start)
+    there = source.number("SELECT count(*) FROM t")
     source.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
     with ThreadPoolExecutor(1) as pool:
         committing = pool.submit(insert, source, 1, 1)
-        eventually(lambda: stream._buffer.cut(start, EVERYTHING))
-        assert source.number("SELECT count(*) FROM t") == 0
+        eventually(lambda: source.query("SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep'"))
+        if is_described:
+            eventually(lambda: stream._buffer.cut(start, EVERYTHING))
+        assert source.number("SELECT count(*) FROM t") == there
         began = time.monotonic()
         assert stream.next_offset(start, EVERYTHING, 1.0) == start
         assert 0.9 < time.monotonic() - began < 5
@@ -267,7 +283,7 @@ def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres) -> No
         source.query("SELECT pg_reload_conf()")
         committing.result(30)
     end = next_batch(stream, start)
-    assert source.number("SELECT count(*) FROM t") == 1
+    assert source.number("SELECT count(*) FROM t") == there + 1
     assert ids(table(stream, start, end)) == [1]
     source.close()
 
@@ -301,7 +317,10 @@ def test_a_slot_that_is_gone_is_an_error_for_whoever_asks(
 def test_a_slot_that_was_made_anew_is_no_continuation(
     postgres: EmbeddedPostgres, source: Source, start: Offset
 ) -> None:
-    """The server would begin at the new slot's position without a word; what lies between is lost."""
+    """The server would begin at the new slot's position without a word; what lies between is lost.
+
+    Flusso's hole 6: what was made of a slot is not tied to it; drasi's hole 2.
+    """
     stream = source.stream(start)
     eventually(source.walsender)
     with shut_out(postgres, source) as connection:
@@ -313,6 +332,7 @@ def test_a_slot_that_was_made_anew_is_no_continuation(
 
 
 def test_a_checkpoint_older_than_the_slot_is_refused(source: Source, start: Offset) -> None:
+    """Drasi's hole 2: the server forwards to the slot's confirmed position, a silent gap."""
     insert(source, 1, 1)
     source.query("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", source.slot)
     with pytest.raises(HeadraceError, match="what lies between is lost") as raised:
@@ -324,16 +344,6 @@ def test_a_position_beyond_the_log_is_refused(source: Source, start: Offset) -> 
     beyond = Offset(start.lsn + (1 << 40))
     with pytest.raises(HeadraceError, match="restored to an earlier time") as raised:
         next_batch(source.stream(beyond), beyond)
-    assert raised.value.kind is Kind.CONTINUITY
-
-
-def test_another_system_at_the_same_address_is_refused(source: Source, start: Offset) -> None:
-    stream = source.stream(start)
-    eventually(source.walsender)
-    stream._reader._system = "1"
-    source.kill_walsender()
-    with pytest.raises(HeadraceError, match="another database system") as raised:
-        next_batch(stream, start)
     assert raised.value.kind is Kind.CONTINUITY
 
 

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.capture.trouble import TroubleNote
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.cli.altering import CatalogWatch, Dependence
-from headrace.cli.project import open_project
+from headrace.cli.project import Here, Project, open_project
+from headrace.cli.run import Run, RunOptions
+from headrace.cli.stopping import Stopping
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
 from headrace.status.board import StatusBoard
+from headrace.status.phases import Event, Phase
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.processes import until
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
@@ -31,40 +44,62 @@ def own(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[tuple[Embedd
     with EmbeddedPostgres(durable=False) as server:
         url = server.create_database("shop")
         fill(url)
-        deployment = Deployment(tmp_path / "own", url, sink=opensearch.url, name="watched")
+        deployment = Deployment(tmp_path / "own", url, sink=opensearch.url, name=f"watched_{next(_numbers)}")
         deployment.write()
         yield server, deployment
 
 
-def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
-    own: tuple[EmbeddedPostgres, Deployment],
-) -> None:
-    server, deployment = own
+@dataclass
+class Watched:
+    """What a run looks at: a deployment that follows, and its board."""
+
+    project: Project
+    here: Here
+    board: StatusBoard
+    lock: SlotLock
+    catalog: CatalogWatch
+    trouble: Path
+
+    def watch(self) -> Watch:
+        return Watch(
+            self.here, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
+        )
+
+
+@pytest.fixture
+def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterator[Watched]:
+    """Behind 1000 rows that are not applied yet."""
+    _, deployment = own
     project = open_project(deployment.folder / "headrace.toml", {})
     here = project.resolve()
-    board = StatusBoard()
     with create_slot(here.database, project.slot) as slot:
         point = slot.consistent_point
-    with contextlib.ExitStack() as held:
-        client = held.enter_context(contextlib.closing(Client(here.sink)))
-        with connect(here.database) as connection:
-            facts = inspect_server(connection, here.database)
-            execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
-        state = PipelineState(
-            system_identifier=str(facts.system_identifier),
-            timeline=facts.timeline,
-            database_oid=facts.database_oid,
-            slot=project.slot,
-            publication=project.publication,
-            phase="following",
-            consistent_point=point,
-            applied=point,
-            published={},
-        )
+    with connect(here.database) as connection:
+        facts = inspect_server(connection, here.database)
+        execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
+    state = PipelineState(
+        system_identifier=str(facts.system_identifier),
+        timeline=facts.timeline,
+        database_oid=facts.database_oid,
+        slot=project.slot,
+        publication=project.publication,
+        phase="following",
+        consistent_point=point,
+        applied=point,
+        published={},
+    )
+    with contextlib.closing(Client(here.sink)) as client, SlotLock(here.database, project.slot) as lock:
         MetaIndex(client, project.slot, project.prefix).save(state)
-        lock = held.enter_context(SlotLock(here.database, project.slot))
         catalog = CatalogWatch(here.database, Dependence({}, project.publication, {}), Fingerprint())
-        watch = held.enter_context(Watch(here, project, board, lock, catalog))
+        yield Watched(project, here, StatusBoard(), lock, catalog, tmp_path / "trouble")
+
+
+def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    server, _ = own
+    project, here, board = watched.project, watched.here, watched.board
+    with watched.watch() as watch:
 
         def look() -> None:
             watch._next = 0.0
@@ -98,3 +133,80 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
             execute(other, ended)
             with advisory_lock(other, project.slot), pytest.raises(HeadraceError, match="another Headrace"):
                 look()
+
+
+class RunningQuery:
+    """Stands for a query that runs until the end of the test."""
+
+    active = True
+
+    def __init__(self, trouble: Path) -> None:
+        self.trouble = trouble
+
+    def begun(self) -> bool:
+        return True
+
+
+def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    """What the source waits for is told by the source; the watch's own connection may be fine."""
+    server, _ = own
+    board, stopping = watched.board, Stopping()
+    run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
+    query: Any = RunningQuery(watched.trouble)
+    with ThreadPoolExecutor(1) as pool:
+        ended = pool.submit(run._watched, query, watched.lock, watched.catalog)
+        try:
+            assert until(lambda: board.view().lag_bytes is not None, 10)
+            assert board.phase is Phase.LIVE
+            server.stop("immediate")
+            assert until(lambda: board.phase is Phase.DEGRADED, 10)
+            for _ in range(25):
+                time.sleep(0.1)
+                assert board.phase is Phase.DEGRADED
+            assert board.view().lag_bytes
+            server.start()
+            assert until(lambda: board.phase is Phase.LIVE, 10)
+            note = TroubleNote(watched.trouble)
+            note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
+            assert until(lambda: board.phase is Phase.DEGRADED, 10)
+            said = board.snapshot()
+            assert said["last_error"]["code"] == "HEADRACE_SLOT_IN_USE"
+            assert "pid 7, of somebody" in said["reason"]
+            assert said["lag"]["bytes"] > 0
+            note.clear()
+            assert until(lambda: board.phase is Phase.LIVE, 10)
+        finally:
+            stopping.set()
+        assert ended.result(10) is None
+
+
+def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    """Also before the source has begun, which waits for him."""
+    _, deployment = own
+    board = watched.board
+    board.happened(Event.FOLLOWING)
+    with watched.watch() as watch:
+        for application, phase in {
+            "nightly export": Phase.DEGRADED,
+            f"headrace/{watched.project.slot}": Phase.LIVE,
+        }.items():
+            with replication_connection(deployment.url, application) as reader:
+                reader.start(watched.project.slot, 0, ("unused",))
+                watch._next = 0.0
+                watch.look()
+                assert board.phase is phase
+                if phase is Phase.DEGRADED:
+                    said = board.snapshot()["last_error"]
+                    assert said["code"] == "HEADRACE_SLOT_IN_USE"
+                    assert f"(pid {reader.pid}, nightly export of postgres, from 127.0.0.1)" in said["text"]
+            assert until(lambda: _reader(deployment.url) is None, 10)
+
+
+def _reader(url: str) -> int | None:
+    with connect(url) as connection:
+        [(pid,)] = execute(connection, "SELECT active_pid FROM pg_replication_slots")
+    return pid

@@ -12,6 +12,7 @@ def sides(change: Change) -> tuple[Op, dict[str, str | None] | None, dict[str, s
 
 
 def test_a_default_identity_shows_the_new_row_and_the_old_key(source: Source) -> None:
+    """Drasi's hole 4: an UPDATE of the key leaves the old row behind."""
     source.sql("CREATE TABLE t (id int PRIMARY KEY, name text, n numeric)")
     start = source.publish()
     source.sql(
@@ -46,6 +47,7 @@ def test_a_full_identity_shows_the_whole_old_row(source: Source) -> None:
 
 
 def test_an_index_identity_shows_its_columns_where_they_change(source: Source) -> None:
+    """Flusso's hole 4: a child that moves must name its old parent."""
     source.sql(
         "CREATE TABLE t (id int PRIMARY KEY, owner int NOT NULL, n int)",
         "CREATE UNIQUE INDEX t_owner ON t (owner, id)",
@@ -73,6 +75,7 @@ def test_an_identity_of_nothing_still_shows_inserts(source: Source) -> None:
 
 
 def test_an_unchanged_toasted_value_is_absent_or_comes_from_the_old_row(source: Source) -> None:
+    """Drasi's hole 4: an unchanged TOASTed value becomes NULL, also with FULL."""
     for name in ("keyed", "whole"):
         source.sql(
             f"CREATE TABLE {name} (id int PRIMARY KEY, n int, long text)",
@@ -99,6 +102,7 @@ def test_an_unchanged_toasted_value_is_absent_or_comes_from_the_old_row(source: 
 
 
 def test_composite_keys_and_names_in_mixed_case_keep_their_form(source: Source) -> None:
+    """Flusso's hole 12: names in mixed case cannot be addressed."""
     source.sql(
         'CREATE SCHEMA "My Shop"',
         'CREATE TABLE "My Shop"."Line""Items" ("B" int, n int, "a" text, PRIMARY KEY ("a", "B"))',
@@ -114,6 +118,7 @@ def test_composite_keys_and_names_in_mixed_case_keep_their_form(source: Source) 
 
 
 def test_a_truncate_names_every_table_that_it_empties(source: Source) -> None:
+    """Flusso's hole 8: TRUNCATE is only logged; drasi's hole 4: it is ignored."""
     source.sql(
         "CREATE TABLE parent (id int PRIMARY KEY)",
         "CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES parent)",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -18,9 +24,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
+from headrace.testing.postgres import EmbeddedPostgres
 
 _WITHIN = 30.0
 _numbers = itertools.count(1)
@@ -102,6 +111,18 @@ class Source:
                 "WHERE slot_name = $1"
             )
             return execute(connection, sql, (self.slot,)) == [(True,)]
+
+    def reader(self) -> int:
+        """The process of this machine that streams the slot."""
+        sql = """
+            SELECT client_port FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid
+            WHERE slot_name = $1
+        """
+        with connect(self.url) as connection:
+            [(port,)] = execute(connection, sql, (self.slot,))
+        found = psutil.net_connections("tcp")
+        [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
+        return pid
 
     def close(self) -> None:
         self.stop()
@@ -199,6 +220,124 @@ def test_a_checkpoint_that_the_slot_has_left_behind_is_refused(
     said = str(source.query.exception())
     assert "[HEADRACE_CONTINUITY]" in said
     assert "start with a new checkpoint" in said.lower()
+
+
+def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
+    """Its slot has the same name and stands before the checkpoint's position: only the checkpoint tells."""
+    with connect(database) as connection:  # far beyond the other one
+        execute(connection, "SELECT pg_logical_emit_message(false, '', repeat('x', 20000000))")
+    with EmbeddedPostgres(durable=False) as other:
+        offsets = []
+        for url in (database, other.url):
+            with connect(url) as connection:
+                execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
+            with reading({"url": url, "slotName": "same", "tables": "item"}) as reader:
+                start = reader.initialOffset()
+                with connect(url) as connection:
+                    execute(connection, "INSERT INTO item VALUES (1, 'one')")
+                offsets.append((start, next_end(reader, start)))
+        (start, end), (_, there) = offsets
+        assert end["lsn"] > there["lsn"]
+        options = {"url": other.url, "slotName": "same", "tables": "item"}
+        with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
+            next_end(reader, end)
+        with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
+            reader.partitions(start, end)
+    with connect(database) as connection:
+        drop_slot(connection, "same")
+
+
+def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
+    """The documents' own position and origin, compared where their query begins (decision 14)."""
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
+    options = {"url": database, "slotName": "documents", "tables": "item"}
+    with reading(options) as reader:
+        start = reader.initialOffset()
+        with connect(database) as connection:
+            execute(connection, "INSERT INTO item VALUES (1, 'one')")
+        end = next_end(reader, start)
+
+    def going_on(**changes: str | int) -> dict[str, str]:
+        return {**options, "createSlot": "false", "continues": json.dumps({**end, **changes})}
+
+    with (
+        reading(going_on(lsn="0/1")) as reader,
+        pytest.raises(HeadraceError, match="what lies between is lost"),
+    ):
+        reader.initialOffset()
+    wrong = {
+        "another database system": {"system": "1"},
+        "dropped and made again": {"database": 1},
+        "timeline": {"timeline": 7},
+        "restored to an earlier time": {"lsn": "F/0"},
+    }
+    for words, changes in wrong.items():
+        with reading(going_on(**changes)) as reader, pytest.raises(HeadraceError, match=words):
+            next_end(reader, reader.initialOffset())
+    with reading(going_on()) as reader:
+        assert next_end(reader, reader.initialOffset()) == end
+    with connect(database) as connection:
+        drop_slot(connection, "documents")
+
+
+def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
+    """Where the next batch ends, once there is something to read."""
+    while (end := reader.latestOffset(start, ReadAllAvailable())) == start:
+        pass
+    return end
+
+
+@contextmanager
+def reading(options: dict[str, str]) -> Iterator[CdcReader]:
+    """The driver's part of the source, in this process."""
+    kept = signal.getsignal(signal.SIGTERM)
+    reader = CdcReader(read_options(options))
+    try:
+        yield reader
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+        reader.stop()
+
+
+def test_a_source_process_that_is_killed_under_load_loses_and_repeats_nothing(source: Source) -> None:
+    """Spark ends the query; the restart repeats the logged batch exactly."""
+    source.start(maxRowsPerTrigger="50")
+    ending = threading.Event()
+    written = 0
+
+    def write() -> None:
+        nonlocal written
+        while not ending.wait(0.01):
+            source.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series({written}, {written + 9}) i")
+            written += 10
+
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        source.until(lambda: len(source.rows()) > 100)
+        psutil.Process(source.reader()).kill()
+        source.until(lambda: not source.query.isActive)
+        source.until(lambda: not source.slot_is_active())
+        source.start(maxRowsPerTrigger="1000")
+        seen = len(source.rows())
+        source.until(lambda: len(source.rows()) > seen)
+        ending.set()
+        writing.result(30)
+    source.until(lambda: len(source.rows()) >= written)
+    assert [row.after["id"] for row in source.rows()] == [str(number) for number in range(written)]
+
+
+def test_unpublished_traffic_does_not_pin_the_log(source: Source) -> None:
+    """Drasi's hole 3, flusso's hole 20: idle tables pin WAL."""
+    source.start()
+    source.run("INSERT INTO item VALUES (1, 'one')")
+    source.until(lambda: len(source.rows()) == 1)
+    source.run("CREATE TABLE unpublished AS SELECT repeat('x', 1000) AS n FROM generate_series(1, 20000)")
+    with connect(source.url) as connection:
+        [(end,)] = execute(connection, "SELECT pg_current_wal_flush_lsn()::text")
+        sql = "SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE slot_name = $2"
+        source.until(lambda: execute(connection, sql, (end, source.slot)) == [(True,)])
+    assert len(source.rows()) == 1
 
 
 def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) -> None:

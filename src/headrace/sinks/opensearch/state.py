@@ -81,6 +81,15 @@ class PipelineState:
         """The state after a batch. After a restart batches repeat, so `applied` may lie behind: kept."""
         return replace(self, applied=max(self.applied, applied), counters=self.counters + counters)
 
+    def place(self) -> dict[str, str | int]:
+        """Whose log the documents come from, and up to where they have it."""
+        return {
+            "system": self.system_identifier,
+            "timeline": self.timeline,
+            "database": self.database_oid,
+            "lsn": format_lsn(self.applied),
+        }
+
     def to_json(self) -> dict[str, Any]:
         """As the meta index keeps it; positions as text."""
         return {

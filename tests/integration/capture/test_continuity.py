@@ -1,0 +1,317 @@
+"""Is the log that the stream finds at each connection the one that it has read? (decision 14)
+
+Other servers, restored ones and promoted standbys are real ones; the address stays, as a name in DNS does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import create_slot
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres_files import server_account
+from headrace.testing.proxy import TcpProxy
+from integration.capture.following import Source, eventually, next_batch, take
+
+Make = Callable[..., EmbeddedPostgres]
+TABLE = "CREATE TABLE t (id int PRIMARY KEY, n text)"
+
+
+@pytest.fixture
+def make_server() -> Iterator[Make]:
+    """Servers of a test's own."""
+    servers: list[EmbeddedPostgres] = []
+
+    def make(**settings: str) -> EmbeddedPostgres:
+        server = EmbeddedPostgres(durable=False, settings=settings)
+        servers.append(server)
+        return server.__enter__()
+
+    yield make
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def server() -> Iterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(durable=False) as one:
+        yield one
+
+
+def filled(server: EmbeddedPostgres, name: str = "shop") -> tuple[Source, Offset]:
+    source = Source(server.create_database(name))
+    source.sql(TABLE)
+    return source, source.publish()
+
+
+def insert(source: Source, first: int, last: int) -> None:
+    source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {last}) g")
+
+
+def ids(changes: list[object]) -> list[str]:
+    return [change.after["id"] for change in changes]  # type: ignore[attr-defined]
+
+
+@contextmanager
+def streaming(source: Source, url: str, start: Offset, **settings: object) -> Iterator[ChangeStream]:
+    stream = ChangeStream(StreamSettings(url, source.slot, source.publication, **settings), start)  # type: ignore[arg-type]
+    stream.open()
+    try:
+        yield stream
+    finally:
+        stream.close()
+
+
+def refused(stream: ChangeStream, place: Offset, kind: Kind, *words: str) -> HeadraceError:
+    """The error that ends the stream at once: waiting would not help."""
+    with pytest.raises(HeadraceError) as caught:
+        next_batch(stream, place, seconds=30)
+    assert (caught.value.kind, caught.value.retry) == (kind, Retry.NEVER)
+    assert [word for word in words if word not in str(caught.value)] == []
+    assert re.search("seed again|seeds everything again", caught.value.remedy)
+    return caught.value
+
+
+def copied(primary: EmbeddedPostgres, account_of: EmbeddedPostgres, *options: str) -> None:
+    """Fill the data directory of `account_of` with a base backup of `primary`."""
+    account = server_account()
+    subprocess.run(
+        [
+            account_of._site.binaries / "pg_basebackup",
+            *("--pgdata", account_of._site.data, "--dbname", primary.url, "--checkpoint=fast", "--no-sync"),
+            *options,
+        ],
+        check=True,
+        cwd="/",
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else [],
+        env={**os.environ, "HOME": str(account_of._site.folder)},
+    )
+    account_of._password = primary._password
+
+
+def test_another_server_at_the_same_address_is_refused(make_server: Make) -> None:
+    """Also one with a database, a publication and a slot of the same names."""
+    first, second = make_server(), make_server()
+    source, start = filled(first)
+    other, _ = filled(second)
+    second._password, kept = first._password, second._password
+    with connect(other.url) as connection:
+        execute(connection, f"ALTER ROLE postgres PASSWORD '{second._password}'")
+        execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (source.slot,))
+    assert kept != second._password
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        proxy.lead_to(second.url)
+        refused(stream, place, Kind.CONTINUITY, "another database system")
+
+
+def test_a_checkpoint_of_another_server_is_refused_at_the_first_connection(source: Source) -> None:
+    """Nothing but the checkpoint knows; the other server's slot stands before the checkpoint's position."""
+    source.sql(TABLE)
+    start = source.publish()
+    elsewhere = Origin("1", 1, 5)
+    stream = source.stream(start, origin=elsewhere)
+    refused(stream, start, Kind.CONTINUITY, "another database system")
+
+
+def test_a_checkpoint_of_a_database_that_was_made_again_is_refused(source: Source) -> None:
+    source.sql(TABLE)
+    start = source.publish()
+    stream = source.stream(start)
+    origin = eventually(lambda: stream.origin)
+    stream.close()
+    before = Origin(origin.system, origin.timeline, origin.database + 1)
+    refused(source.stream(start, origin=before), start, Kind.CONTINUITY, "dropped and made again")
+
+
+def test_a_slot_that_is_dropped_while_it_is_followed_is_named(source: Source) -> None:
+    source.sql(TABLE)
+    start = source.publish()
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        proxy.refuse()
+        eventually(lambda: source.walsender() is None)
+        source.query("SELECT pg_drop_replication_slot($1)", source.slot)
+        proxy.resume()
+        refused(stream, place, Kind.SLOT_UNKNOWN, "it was dropped")
+
+
+def test_a_slot_that_is_made_anew_or_moved_by_a_stranger_is_told_apart(source: Source) -> None:
+    source.sql(TABLE)
+    start = source.publish()
+    for words, statements in {
+        "somebody else has moved it": ("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())",),
+        "it was made anew": (
+            "SELECT pg_drop_replication_slot($1)",
+            "SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
+        ),
+    }.items():
+        with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+            first = source.number("SELECT count(*) FROM t")
+            insert(source, first + 1, first + 3)
+            _, place = take(stream, start, 3)
+            proxy.refuse()
+            eventually(lambda: source.walsender() is None)
+            insert(source, first + 4, first + 6)
+            for statement in statements:
+                source.query(statement, source.slot)
+            proxy.resume()
+            refused(stream, place, Kind.CONTINUITY, words, "what lies between is lost")
+        start = Offset(source.confirmed())
+
+
+def test_a_database_that_is_restored_from_a_copy_is_refused(server: EmbeddedPostgres, tmp_path: Path) -> None:
+    """Stop, copy, go on, put back: its slot stands before the stream's position, as after any crash."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        server.stop()
+        data, copy = server._site.data, server._site.folder / "copy"
+        subprocess.run(["cp", "-a", data, copy], check=True)
+        server.start()
+        insert(source, 4, 2000)
+        _, place = take(stream, place, 1997)
+        proxy.refuse()
+        server.stop("immediate")
+        shutil.rmtree(data)
+        copy.rename(data)
+        server.start()
+        proxy.resume()
+        refused(stream, place, Kind.CONTINUITY, "restored to an earlier time")
+
+
+@contextmanager
+def standby_of(primary: EmbeddedPostgres, name: str, **settings: str) -> Iterator[EmbeddedPostgres]:
+    """A streaming standby with a physical slot, whose copies of failover slots follow the primary's."""
+    with connect(primary.url) as connection:
+        execute(connection, "SELECT pg_create_physical_replication_slot($1)", (name,))
+    place = f"host=127.0.0.1 port={primary.port} user=postgres password={primary._password} dbname=postgres"
+    standby = EmbeddedPostgres(
+        durable=False,
+        settings={
+            "hot_standby_feedback": "on",
+            "primary_slot_name": name,
+            "primary_conninfo": place,
+            "sync_replication_slots": "on",
+            **settings,
+        },
+    )
+    copied(primary, standby, "--write-recovery-conf")
+    try:
+        standby.start()
+        yield standby
+    finally:
+        standby.close()
+
+
+def promote(standby: EmbeddedPostgres) -> None:
+    with connect(standby.url) as there:
+        assert execute(there, "SELECT pg_promote()") == [(True,)]
+
+
+def test_a_promoted_standby_with_the_slot_goes_on_without_loss(server: EmbeddedPostgres) -> None:
+    """A failover slot's copy; what was read had reached the standby before it was promoted."""
+    source = Source(server.create_database("shop"))
+    source.sql(TABLE, "CREATE PUBLICATION headrace FOR ALL TABLES")
+    create_slot(source.url, source.slot, failover=True).close()
+    with standby_of(server, "physical") as standby, TcpProxy.before(source.url) as proxy:
+        synchronise(source, standby)
+        start = Offset(source.confirmed())
+        stream = source.stream(start, proxy.url(source.url))
+        insert(source, 1, 50)
+        changes, place = take(stream, start, 50)
+        insert(source, 51, 60)  # on both servers, and not read
+        eventually(lambda: caught_up(server, standby))
+        proxy.refuse()
+        server.stop("fast")
+        promote(standby)
+        source.url = standby.database_url("shop")
+        documents = source.stream(place, origin=stream.origin, same_timeline=True)
+        refused(documents, place, Kind.CONTINUITY, "a standby was promoted", "documents")
+        insert(source, 61, 100)
+        proxy.resume()
+        proxy.lead_to(standby.url)
+        more, place = take(stream, place, 50)
+        assert ids(changes + more) == [str(number) for number in range(1, 101)]
+        assert stream.origin is not None
+        assert stream.origin.timeline == 2
+        source.kill_walsender()
+        insert(source, 101, 101)
+        assert ids(take(stream, place, 1)[0]) == ["101"]
+        source.close()
+
+
+def synchronise(source: Source, standby: EmbeddedPostgres) -> None:
+    """Move the slot until the standby has a copy of it that outlives a promotion."""
+    sql = "SELECT synced AND NOT temporary FROM pg_replication_slots WHERE slot_name = $1"
+
+    def look() -> bool:
+        source.sql("SELECT pg_log_standby_snapshot()")
+        source.query("SELECT pg_replication_slot_advance($1, pg_current_wal_flush_lsn())", source.slot)
+        with connect(standby.url) as there:
+            return execute(there, sql, (source.slot,)) == [(True,)]
+
+    eventually(look, 60)
+
+
+def test_a_promoted_standby_without_the_slot_is_refused_by_name(server: EmbeddedPostgres) -> None:
+    source, start = filled(server)
+    with (
+        standby_of(server, "physical") as standby,
+        TcpProxy.before(source.url) as proxy,
+        streaming(source, proxy.url(source.url), start) as stream,
+    ):
+        insert(source, 1, 5)
+        _, place = take(stream, start, 5)
+        proxy.refuse()
+        server.stop("fast")
+        promote(standby)
+        proxy.resume()
+        proxy.lead_to(standby.url)
+        refused(stream, place, Kind.SLOT_UNKNOWN, "a standby was promoted", "no replication slot", "failover")
+
+
+def test_a_promoted_standby_that_lacks_what_was_read_is_refused(server: EmbeddedPostgres) -> None:
+    """Also where it has written more than it lacked since, and has a slot of the name."""
+    source, start = filled(server)
+    with (
+        standby_of(server, "physical") as standby,
+        TcpProxy.before(source.url) as proxy,
+        streaming(source, proxy.url(source.url), start) as stream,
+    ):
+        eventually(lambda: caught_up(server, standby))
+        standby.stop("fast")
+        insert(source, 1, 500)
+        _, place = take(stream, start, 500)
+        proxy.refuse()
+        server.stop("immediate")
+        standby.start()
+        promote(standby)
+        source.url = standby.database_url("shop")
+        source.create_slot()
+        insert(source, 1, 5000)
+        proxy.resume()
+        proxy.lead_to(standby.url)
+        refused(stream, place, Kind.CONTINUITY, "timeline 2", "left timeline 1 at", "had not received")
+
+
+def caught_up(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> bool:
+    with connect(primary.url) as here, connect(standby.url) as there:
+        [(end,)] = execute(here, "SELECT pg_current_wal_flush_lsn()::text")
+        return execute(there, "SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn", (end,)) == [(True,)]

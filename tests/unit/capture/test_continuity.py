@@ -1,0 +1,80 @@
+"""Which differences between the log that was read and the one that is there are refused, and how?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.capture import Offset, Origin
+from headrace.capture.continuity import LogPositions, check_continuity, check_same_timeline
+from headrace.errors import HeadraceError, Kind, Retry
+
+HERE = Origin("7", 3, 5)
+NOW = LogPositions(HERE, confirmed=150, restart=100, written=300)
+REACHED = 200
+
+
+def test_what_goes_on_where_it_was_is_followed() -> None:
+    check_continuity(NOW, "s", REACHED, None)
+    check_continuity(NOW, "s", REACHED, HERE)
+    check_continuity(replace(NOW, confirmed=REACHED, written=REACHED), "s", REACHED, HERE, known=REACHED)
+    check_continuity(replace(NOW, written=None), "s", REACHED, HERE)
+    check_same_timeline(HERE, HERE)
+
+
+def test_a_timeline_that_left_the_old_one_behind_what_was_read_is_followed() -> None:
+    """Also over several promotions."""
+    promoted = replace(NOW, origin=Origin("7", 5, 5), switches={3: REACHED, 4: 250})
+    check_continuity(promoted, "s", REACHED, HERE)
+    with pytest.raises(HeadraceError, match="documents may hold"):
+        check_same_timeline(promoted.origin, HERE)
+
+
+@pytest.mark.parametrize(
+    ("now", "kind", "words"),
+    [
+        (replace(NOW, origin=Origin("8", 3, 5)), Kind.CONTINUITY, "another database system"),
+        (replace(NOW, origin=Origin("7", 3, 6)), Kind.CONTINUITY, "dropped and made again"),
+        (replace(NOW, written=199), Kind.CONTINUITY, "restored to an earlier time"),
+        (replace(NOW, confirmed=201), Kind.CONTINUITY, "somebody else has moved it"),
+        (replace(NOW, confirmed=250, restart=201), Kind.CONTINUITY, "it was made anew"),
+        (replace(NOW, confirmed=None, restart=None), Kind.SLOT_UNKNOWN, "it was dropped"),
+        (
+            replace(NOW, origin=Origin("7", 4, 5), switches={3: 199}),
+            Kind.CONTINUITY,
+            "left timeline 3 at 0/C7",
+        ),
+        (replace(NOW, origin=Origin("7", 4, 5), switches={1: 150}), Kind.CONTINUITY, "timeline 3 elsewhere"),
+        (replace(NOW, origin=Origin("7", 2, 5)), Kind.CONTINUITY, "timeline 3 elsewhere"),
+        (
+            replace(NOW, origin=Origin("7", 4, 5), switches={3: 200}, confirmed=None),
+            Kind.SLOT_UNKNOWN,
+            "a standby was promoted",
+        ),
+    ],
+)
+def test_each_difference_has_its_words_and_waiting_is_no_remedy(
+    now: LogPositions, kind: Kind, words: str
+) -> None:
+    """Drasi's hole 2: the server forwards to the slot's confirmed position, a silent gap."""
+    with pytest.raises(HeadraceError, match=words) as refused:
+        check_continuity(now, "s", REACHED, HERE)
+    assert (refused.value.kind, refused.value.retry) == (kind, Retry.NEVER)
+    assert "seed again" in refused.value.remedy
+
+
+def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
+    """A logged batch may end behind what this process has read; the slot is compared with the latter."""
+    with pytest.raises(HeadraceError, match="restored"):
+        check_continuity(NOW, "s", REACHED, HERE, known=301)
+    promoted = replace(NOW, origin=Origin("7", 4, 5), switches={3: 220})
+    with pytest.raises(HeadraceError, match="left timeline 3"):
+        check_continuity(promoted, "s", REACHED, HERE, known=221)
+
+
+def test_a_checkpoint_keeps_whose_log_it_is_of() -> None:
+    stored = Offset(200).to_json() | HERE.to_json()
+    assert Origin.from_json(stored) == HERE
+    assert Offset.from_json(stored) == Offset(200)
+    assert Origin.from_json(Offset(200).to_json()) is None
