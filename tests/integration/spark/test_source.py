@@ -73,7 +73,7 @@ class Source:
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
         given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item"}
-        return reader.options(**given, **{"envelope": "changes", **options}).load()
+        return reader.options(**{**given, "envelope": "changes", **options}).load()
 
     def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
         """Follow into `batches`; `after` is called with the number of each batch that was noted there."""
@@ -382,7 +382,7 @@ def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean slotName?"),
+        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean 'slotName'?"),
         ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger of postgres_cdc"),
         ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger of postgres_cdc"),
         ({"tables": "a.b.c"}, "names more than a schema"),
