@@ -31,7 +31,7 @@ def test_a_star_stands_for_any_text() -> None:
 
 @pytest.mark.parametrize("text", ["", "a.", ".a", "a b", "a,", "a.b.c", '"a', "a,,b"])
 def test_what_is_no_list_of_tables_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="write schema.table|more than a schema"):
+    with pytest.raises(ValueError, match=r"write schema\.table|more than a schema"):
         parse_tables(text)
 
 

@@ -1,0 +1,114 @@
+"""What do the changes of one table look like as its rows?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.capture.rows import Key, RowShape
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.value_type import Attribute, DatabaseType, resolve
+
+_TYPES = {
+    23: DatabaseType(23, "pg_catalog", "int4", "base"),
+    25: DatabaseType(25, "pg_catalog", "text", "base"),
+}
+_INT, _TEXT = (resolve(Attribute("", oid), _TYPES) for oid in _TYPES)
+_ITEM = TableName("public", "item")
+
+
+def shape(**given: Any) -> RowShape:
+    return RowShape(_ITEM, {"id": _INT, "name": _TEXT, "body": _TEXT}, ("id",), **given)
+
+
+def changes(*rows: tuple[str, dict[str, str | None] | None, dict[str, str | None] | None]) -> pa.RecordBatch:
+    """From (op, before, after) each, numbered from 1."""
+    given = [
+        {
+            "schema": "public", "table": "item", "op": op, "_commit_lsn": 7, "_commit_seq": number, "_xid": 9,
+            "before": None if before is None else list(before.items()),
+            "after": None if after is None else list(after.items()),
+        }
+        for number, (op, before, after) in enumerate(rows, 1)
+    ]  # fmt: skip
+    return pa.RecordBatch.from_pylist(given, schema=CHANGES_SCHEMA)
+
+
+def found(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
+    names = ["_change_type", "_commit_seq", "id", "name", "body", "_unchanged"]
+    return [tuple(row[name] for name in names) for row in batch.to_pylist()]
+
+
+ROW = {"id": "1", "name": "a", "body": "b"}
+KEY = {"id": "1"}
+
+
+def test_the_kinds_of_change() -> None:
+    batch = shape().rows(
+        changes(
+            ("c", None, ROW),
+            ("u", None, {**ROW, "name": None}),
+            ("d", KEY, None),
+            ("t", None, None),
+        )
+    )
+    assert batch.schema == shape().schema
+    assert found(batch) == [
+        ("insert", 1, 1, "a", "b", None),
+        ("update_postimage", 2, 1, None, "b", None),
+        ("delete", 3, 1, None, None, None),
+        ("truncate", 4, None, None, None, None),
+    ]
+
+
+@pytest.mark.parametrize("pre_images", [False, True])
+def test_a_key_that_changes_is_a_delete_and_an_insert(pre_images: bool) -> None:
+    batch = shape(pre_images=pre_images).rows(changes(("u", KEY, {**ROW, "id": "2"}), ("u", ROW, ROW)))
+    preimage = [("update_preimage", 2, 1, "a", "b", None)] if pre_images else []
+    assert found(batch) == [
+        ("delete", 1, 1, None, None, None),
+        ("insert", 1, 2, "a", "b", None),
+        *preimage,
+        ("update_postimage", 2, 1, "a", "b", None),
+    ]
+
+
+def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
+    asked: list[tuple[Sequence[Key], tuple[str, ...]]] = []
+
+    def look(keys: Sequence[Key], columns: tuple[str, ...]) -> dict[int, tuple[str | None, ...]]:
+        asked.append((keys, columns))
+        return {0: (None, "found"), 2: ("c", "too")}
+
+    batch = changes(
+        ("u", None, {"id": "1", "name": "a"}), ("u", None, {"id": "2"}), ("u", None, ROW),
+        ("c", None, ROW), ("u", KEY, {"id": "3"}),
+    )  # fmt: skip
+    assert found(shape().rows(batch, look)) == [
+        ("update_postimage", 1, 1, "a", "found", None),
+        ("update_postimage", 2, 2, None, None, ["name", "body"]),
+        ("update_postimage", 3, 1, "a", "b", None),
+        ("insert", 4, 1, "a", "b", None),
+        ("delete", 5, 1, None, None, None),
+        ("insert", 5, 3, "c", "too", None),
+    ]
+    assert asked == [([("1",), ("2",), ("3",)], ("name", "body"))]
+    assert found(shape().rows(batch))[0] == ("update_postimage", 1, 1, "a", None, ["body"])
+
+
+def test_nothing_is_looked_up_where_all_is_known() -> None:
+    def look(_keys: Sequence[Key], _columns: tuple[str, ...]) -> dict[int, tuple[str | None, ...]]:
+        raise AssertionError
+
+    assert shape().rows(changes(("u", None, ROW), ("c", None, ROW)), look).num_rows == 2
+    assert shape().rows(changes(), look).num_rows == 0
+
+
+def test_a_value_of_another_type_is_an_error_that_names_the_column() -> None:
+    with pytest.raises(HeadraceError, match=r"item\.id") as raised:
+        shape().rows(changes(("c", None, {**ROW, "id": "x"})))
+    assert raised.value.kind is Kind.VALUE
