@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 
@@ -11,9 +12,15 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.rows import RowSession
 from headrace.snapshot.columns import INFINITIES, Transfer, knows_infinities, transfers
-from headrace.snapshot.ranges import check_filenode
+from headrace.snapshot.ranges import Queries, check_filenode
+
+
+class Rows(Queries, Protocol):
+    """A session that gives many rows as columns: `headrace.postgres.rows.RowSession`, which loads slowly."""
+
+    def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +60,7 @@ def select(selection: Selection, expressions: Sequence[str], part: CtidRange) ->
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
 
 
-def check_readable(session: RowSession, selection: Selection) -> None:
+def check_readable(session: Queries, selection: Selection) -> None:
     """Let the server look at the statement and at the privileges, without reading a row.
 
     Raises:
@@ -64,7 +71,7 @@ def check_readable(session: RowSession, selection: Selection) -> None:
 
 
 def read_part(
-    session: RowSession, selection: Selection, part: CtidRange, schema: pa.Schema, batch_bytes: int
+    session: Rows, selection: Selection, part: CtidRange, schema: pa.Schema, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `part` in batches of about `batch_bytes`, of the columns of `schema`.
 
@@ -83,7 +90,7 @@ def read_part(
         raise _explained(error, selection.table) from None
 
 
-def _transfers(session: RowSession, selection: Selection) -> list[Transfer]:
+def _transfers(session: Rows, selection: Selection) -> list[Transfer]:
     [known] = session.read(INFINITIES, 1 << 20)
     return transfers(selection.row_type, selection.columns, binary_moments=knows_infinities(known))
 

@@ -36,7 +36,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.model.nearest import meant
 from headrace.model.value_type import ValueType
-from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import Selection, check_readable, plan_parts, read_part
 from headrace.snapshot.predicates import Condition, Comparison, rendered
@@ -69,8 +68,7 @@ class PostgresSnapshot(DataSource):
         options = read_options(self.options)
         with _planning(options) as session:
             row_type = _row_type(session, options)
-        chosen = _chosen(row_type, options)
-        with RowSession(options.url.get_secret_value(), snapshot=options.snapshot_id) as session:
+            chosen = _chosen(row_type, options)
             check_readable(session, Selection(row_type, chosen, _given(options)))
         return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
@@ -141,6 +139,8 @@ class SnapshotReader(DataSourceReader):
         """The rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {FORMAT}: {partition!r}")
+        from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+
         options = self._options
         for one in partition.ranges:
             with RowSession(options.url.get_secret_value(), snapshot=options.snapshot_id) as session:
