@@ -169,13 +169,22 @@ def is_no_value(error: HeadraceError) -> bool:
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     """What a failed statement means: the server's own words, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
-    lost = isinstance(error, psycopg.OperationalError) and (
-        error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
-    )
-    if lost:
+    state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
+    return statement_error(state, primary, url)
+
+
+def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
+    """What a failed statement means.
+
+    Args:
+        state: the server's SQLSTATE; None where the connection broke without one.
+        primary: the server's own words.
+        url: where the statement was sent.
+    """
+    if state is None or state.startswith(("08", "57P")):
         return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
-    if error.sqlstate == "42501":
+    if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
         )
-    return HeadraceError(Kind.DATABASE, f"the database says: {primary} (SQLSTATE {error.sqlstate})")
+    return HeadraceError(Kind.DATABASE, f"the database says: {primary} (SQLSTATE {state})")

@@ -7,7 +7,8 @@ each range names the file that it was cut for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from headrace.catalog.table import Table
 from headrace.errors import HeadraceError, Kind
@@ -23,6 +24,13 @@ LEFT JOIN pg_namespace n ON n.nspname = wanted.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'm')
 ORDER BY wanted.place
 """
+
+
+class Queries(Protocol):
+    """A session that answers small questions."""
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a statement with `$1`-style parameters."""
 
 
 def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[CtidRange]:
@@ -61,11 +69,11 @@ def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
     yield first, None
 
 
-def check_filenode(session: ReadSession, part: CtidRange) -> None:
+def check_filenode(session: Queries, part: CtidRange) -> None:
     """Make sure that `part` still means what it was planned for.
 
-    In a session with a snapshot, call it before its rows are read: it holds the table for the rest of the
-    transaction, and nobody can rewrite it. In a session without one, call it after they were read.
+    In a transaction, call it before or after its rows are read: the first of the two holds the table for the
+    rest of the transaction, and nobody can rewrite it. Without one, call it after they were read.
 
     Raises:
         HeadraceError: CONTINUITY, where the table was rewritten or dropped: what is read with the plan may
@@ -86,5 +94,5 @@ def _changed(table: TableName, what: str) -> HeadraceError:
     return HeadraceError(
         Kind.CONTINUITY,
         f"the table {table} was {what} while it was being read",
-        "Seed again; keep such commands away until the seeding has ended.",
+        "Start again; keep such commands away until all of it has been read.",
     )

@@ -80,12 +80,9 @@ def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress |
     folder = cache_folder(environ) / RELEASE
     if opensearch_present(environ):
         return folder
-    ivy = _ivy_jar()
-    report = progress or (lambda _done, _all: None)
     new = _make_room(folder)
     try:
-        _fetch(_ivy_command(java, ivy, new, jars, environ), new / "lib", len(jars), report)
-        verify(new / "lib", jars)
+        fetch_into(new, jars, java, environ, progress)
         shutil.rmtree(folder, ignore_errors=True)
         (new / "lib").rename(folder)
     except OSError as error:
@@ -94,6 +91,19 @@ def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress |
     finally:
         shutil.rmtree(new, ignore_errors=True)
     return folder
+
+
+def fetch_into(
+    folder: Path, jars: Sequence[Jar], java: Path, environ: Mapping[str, str], progress: Progress | None = None
+) -> None:
+    """Fetch `jars` into `folder`/lib, and compare them with their checksums.
+
+    Raises:
+        HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
+    """
+    report = progress or (lambda _done, _all: None)
+    _fetch(_ivy_command(java, _ivy_jar(), folder, jars, environ), folder / "lib", len(jars), report)
+    verify(folder / "lib", jars)
 
 
 def verify(folder: Path, jars: Sequence[Jar]) -> None:

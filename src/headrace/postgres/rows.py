@@ -1,0 +1,119 @@
+"""How are many rows read into columns? As the server's binary COPY, which ADBC turns into Arrow buffers.
+
+No Python object stands for a row or a value. Which of ADBC's values are the ones that we promise is decided
+by the reader (`headrace.snapshot.columns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+import adbc_driver_manager
+import adbc_driver_postgresql.dbapi as adbc
+import psycopg
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import conninfo_of, connection_error
+from headrace.postgres.quoting import literal
+from headrace.postgres.session import PINNED, pinning, statement_error
+
+_BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
+
+
+class RowSession:
+    """A read-only transaction on one connection; not for use by two threads at once.
+
+    Its settings are those of every reading session. Call it only where a `ReadSession` has found that no
+    pooler is in between: what tells one is not to be had here.
+
+    Args:
+        url: the database.
+        snapshot: an exported snapshot, which all that is read belongs to; None: the first statement's.
+
+    Raises:
+        HeadraceError: what `connect` raises; CONTINUITY where the snapshot has gone; DATABASE.
+    """
+
+    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
+        self._url = url
+        conninfo, secret = conninfo_of(url, "headrace read")
+        try:
+            self._connection = adbc.connect(conninfo, autocommit=True)
+        except adbc_driver_manager.Error as error:
+            said = psycopg.OperationalError(str(error))
+            raise connection_error(said, url, secret=secret) from None  # ADBC's own text may hold the string
+        self._cursor = self._connection.cursor()
+        try:
+            for statement in pinning(PINNED):
+                self.query(statement)
+            self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            if snapshot is not None:
+                self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the transaction and the connection; idempotent."""
+        with suppress(adbc_driver_manager.Error):
+            self._cursor.close()
+        with suppress(adbc_driver_manager.Error):
+            self._connection.close()
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a small statement with `$1`-style parameters.
+
+        Raises:
+            HeadraceError: CONNECTION where the server went away, DATABASE or PRIVILEGE for what it refuses.
+        """
+        try:
+            self._cursor.execute(sql, tuple(parameters) or None)
+            return self._cursor.fetchall() if self._cursor.description is not None else []
+        except adbc_driver_manager.Error as error:
+            raise self._refused(error) from None
+
+    def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a statement, in batches of about `batch_bytes`; memory holds no more than one or two.
+
+        Raises:
+            HeadraceError: as `query`.
+        """
+        try:
+            self._cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
+            self._cursor.execute(sql)
+            yield from self._cursor.fetch_record_batch()
+        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:  # the last: PyArrow's
+            raise self._refused(error) from None
+
+    def _refused(self, error: Exception) -> HeadraceError:
+        state, text = getattr(error, "sqlstate", None), _primary(str(error))
+        if state is None and self._lives():
+            return HeadraceError(Kind.INTERNAL, f"rows cannot be read: {text}")
+        return statement_error(state, text, self._url)
+
+    def _lives(self) -> bool:
+        """Whether the server still answers on this connection, be it with an error."""
+        try:
+            with self._connection.cursor() as cursor:
+                cursor.execute("SELECT 1")
+                return cursor.fetchone() is not None
+        except adbc_driver_manager.Error as error:
+            return getattr(error, "sqlstate", None) is not None
+
+
+def _primary(text: str) -> str:
+    """The server's first line of what ADBC says, which quotes the statement too."""
+    first = text.partition("\n")[0]
+    return " ".join(first.partition(":  ")[2].split()) or first

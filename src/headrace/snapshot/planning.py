@@ -1,0 +1,143 @@
+"""Into which parts is the reading of one table cut, so that they can be read side by side?
+
+A table is cut by the blocks of its file, a partitioned one file by file. What has no file of blocks (a view, a
+foreign table, another storage) is one part, and so is a partitioned table whose partitions the role may not
+read by themselves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CtidRange, TableName
+from headrace.postgres.session import ReadSession
+from headrace.snapshot.ranges import cut
+
+PARTITION_BYTES = 64 << 20
+"""How much of a table's file one part has, where nobody says otherwise."""
+
+_KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type", "t": "a TOAST table"}
+
+_RELATION = """
+SELECT c.relkind::text, row_security_active(c.oid)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2
+"""
+
+# The number of the file as the snapshot sees it, and as it is: a table that was rewritten since looks empty.
+_FILES = """
+WITH RECURSIVE family (oid) AS (
+    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1 AND c.relname = $2
+    UNION
+    SELECT i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.oid
+)
+SELECT n.nspname::text, c.relname::text,
+       c.relkind IN ('r', 'm') AND coalesce(m.amname = 'heap', false),
+       has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT'),
+       CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) ELSE 0 END,
+       current_setting('block_size')::int,
+       coalesce(pg_relation_filenode(c.oid), 0)::bigint,
+       c.relfilenode::bigint
+FROM family JOIN pg_class c ON c.oid = family.oid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_am m ON m.oid = c.relam
+WHERE c.relkind <> 'p'
+ORDER BY 1, 2
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A table's own rows, without those of what inherits from it.
+
+    Attributes:
+        blocks: how many it has, or at least none: a table that has no file of blocks is read as a whole.
+        block_size: bytes.
+        filenode: of the file; None where there is none.
+    """
+
+    table: TableName
+    blocks: int
+    block_size: int
+    filenode: int | None
+
+
+def plan_parts(
+    session: ReadSession, table: TableName, *, count: int | None = None, target_bytes: int = PARTITION_BYTES
+) -> list[tuple[CtidRange, ...]]:
+    """The parts of `table`: each one or several ranges of rows, which together hold every row once.
+
+    Args:
+        session: the snapshot's, where there is one.
+        table: or view.
+        count: how many parts, about.
+        target_bytes: how much of the table's files each has, about, where `count` is None.
+
+    Raises:
+        HeadraceError: BINDING, there is no such table or it has no rows; CONTINUITY, it was rewritten since
+            the snapshot; CONNECTION, DATABASE.
+    """
+    whole = (CtidRange(0, None, table),)
+    if _is_guarded(session, table):
+        return [whole]
+    files = _files(session, table)
+    if not files or (len(files) == 1 and files[0].filenode is None):
+        return [whole]
+    wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
+    target = max(1, math.ceil(wanted))
+    return list(grouped(files, target))
+
+
+def _is_guarded(session: ReadSession, table: TableName) -> bool:
+    """Whether row security decides which rows there are; the table has to exist."""
+    found = session.query(_RELATION, (table.schema, table.name))
+    if not found:
+        raise HeadraceError(
+            Kind.BINDING, f"there is no table {table}", "Write schema.table as the database spells it."
+        )
+    [(kind, guarded)] = found
+    if kind in _KINDS:
+        raise HeadraceError(Kind.BINDING, f"{table} is {_KINDS[kind]}", "Name a table or a view.")
+    return bool(guarded)
+
+
+def _files(session: ReadSession, table: TableName) -> list[File] | None:
+    """The files that hold the rows; None where the role may not read each by itself."""
+    files = []
+    for schema, name, heap, readable, size, block_size, filenode, seen in session.query(
+        _FILES, (table.schema, table.name)
+    ):
+        leaf = TableName(schema, name)
+        if not readable and leaf != table:
+            return None
+        if heap and seen not in {0, filenode}:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the table {leaf} was rewritten since the snapshot was taken",
+                "Take another snapshot.",
+            )
+        files.append(File(leaf, -(-size // block_size), block_size, filenode if heap else None))
+    return files
+
+
+def grouped(files: Sequence[File], target: int) -> Iterator[tuple[CtidRange, ...]]:
+    """Parts of about `target` blocks; small files share one (pure)."""
+    waiting: list[CtidRange] = []
+    room = target
+    for file in files:
+        if file.filenode is None:
+            yield (CtidRange(0, None, file.table),)
+            continue
+        for first, last in cut(file.blocks, target):
+            size = (file.blocks if last is None else last + 1) - first
+            if waiting and size > room + target // 2:
+                yield tuple(waiting)
+                waiting, room = [], target
+            waiting.append(CtidRange(first, last, file.table, file.filenode))
+            room -= size
+    if waiting:
+        yield tuple(waiting)

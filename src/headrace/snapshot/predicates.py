@@ -1,0 +1,106 @@
+"""Which conditions can the server look at before a row is sent?
+
+Pure. A condition may let rows through that the reader does not want, for the reader looks again; it must never
+hold one back. So only those are rendered for which that is certain: not the order of texts, which depends on
+collations, no text of a number, no value that the server could refuse to read.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum
+
+from headrace.catalog.types import RowType
+from headrace.model.types import Form
+from headrace.postgres.quoting import identifier, literal
+
+_NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
+"""int8, int2, int4, float4, float8, numeric: by their numbers in pg_type."""
+_BOOLEAN, _DATE, _TIMESTAMP, _TIMESTAMPTZ, _UUID, _BYTES = 16, 1082, 1114, 1184, 2950, 17
+_TEXTS = frozenset({25, 1043})
+"""text, varchar."""
+_EQUAL_ONLY = _TEXTS | {_BOOLEAN, _UUID, _BYTES}
+_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class Comparison(Enum):
+    """What a condition says of a column; the value is the operator, where there is one."""
+
+    EQUAL = "="
+    LESS = "<"
+    AT_MOST = "<="
+    GREATER = ">"
+    AT_LEAST = ">="
+    STARTS_WITH = "starts_with"
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition on one column.
+
+    Attributes:
+        values: of which one has to satisfy `comparison`; Python's own, none where none is needed.
+    """
+
+    column: str
+    comparison: Comparison
+    values: tuple[object, ...] = ()
+
+
+def rendered(condition: Condition, row_type: RowType) -> str | None:
+    """The condition as SQL; None where the server must not decide it."""
+    oid = next((one.type for one in row_type.attributes if one.name == condition.column), None)
+    if oid is None:
+        return None
+    sql, kind = identifier(condition.column), row_type.columns[condition.column]
+    match condition.comparison:
+        case Comparison.IS_NULL:
+            return f"num_nulls({sql}) = 1"
+        case Comparison.IS_NOT_NULL:
+            return f"num_nulls({sql}) = 0"
+        case Comparison.STARTS_WITH:
+            [value] = condition.values
+            if oid not in _TEXTS or not isinstance(value, str) or "\0" in value:
+                return None
+            return f'starts_with({sql} COLLATE "C", {literal(value)})'
+    if condition.comparison is not Comparison.EQUAL and oid in _EQUAL_ONLY:
+        return None
+    if oid in _NUMBERS and kind.form is Form.TEXT:  # a numeric that is text to the reader
+        return None
+    values = [_literal(oid, value) for value in condition.values]
+    if not values or None in values:
+        return None
+    if condition.comparison is Comparison.EQUAL and len(values) > 1:
+        return f"{sql} IN ({_listed(values)})"
+    return " OR ".join(f"{sql} {condition.comparison.value} {one}" for one in values)
+
+
+def _listed(values: Sequence[str | None]) -> str:
+    return ", ".join(one for one in values if one is not None)
+
+
+def _literal(oid: int, value: object) -> str | None:
+    """`value` as a literal of that type, or None where it is none."""
+    text: str | None = None
+    match value:
+        case bool():
+            text = str(value).lower() if oid == _BOOLEAN else None
+        case int() | float() | Decimal():
+            text = str(value) if oid in _NUMBERS else None
+        case str():
+            plain = oid in _TEXTS and "\0" not in value
+            text = value if plain or (oid == _UUID and _CANONICAL_UUID.fullmatch(value)) else None
+        case bytes():
+            text = f"\\x{value.hex()}" if oid == _BYTES else None
+        case dt.datetime():
+            wanted = _TIMESTAMP if value.tzinfo is None else _TIMESTAMPTZ
+            text = value.isoformat(" ") if oid == wanted else None
+        case dt.date():
+            text = value.isoformat() if oid == _DATE else None
+    return None if text is None else literal(text)
