@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from headrace.capture.rows import Key
 from headrace.model import TableName
+from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
@@ -37,7 +38,7 @@ class Reread:
             f"t.{identifier(column)} = given.{name}::{kind}"
             for name, (column, kind) in zip(names, self.key.items(), strict=True)
         )
-        read = ", ".join(f"t.{identifier(column)}::text" for column in columns)
+        read = ", ".join(printed(f"t.{identifier(column)}") for column in columns)
         return (
             f"SELECT given.place, {read} FROM unnest({arrays}) WITH ORDINALITY AS given "  # noqa: S608 (quoted)
             f"({', '.join(names)}, place) JOIN {quoted(self.table)} AS t ON {matches}"

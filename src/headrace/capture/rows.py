@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import Op, TableName
+from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
 from headrace.model.types import spark_type
 from headrace.model.value_type import ValueType
 from headrace.model.values import ColumnTexts, column_texts, convert_all
@@ -39,9 +39,32 @@ METADATA = (
     pa.field("commit_timestamp", pa.timestamp("us", tz="UTC")),
     pa.field("xid", pa.int64()),
     pa.field("snapshot", pa.bool_()),
+    pa.field("snapshot_attempt", pa.int32()),
     pa.field("unchanged", _NAMES),
 )
 """What stands behind a table's columns, their names behind the prefix."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotPlace:
+    """The position of rows that were read, not followed: right before the stream's first change.
+
+    Whoever keeps the row with the greatest (`_commit_lsn`, `_commit_seq`) of each key has the truth, also
+    where the reading had to begin again: what is read in a later attempt wins over an earlier one, and the
+    stream over both.
+
+    Attributes:
+        start: where the stream begins (bytes).
+        attempt: from 1; greater where the reading began again.
+    """
+
+    start: Lsn
+    attempt: int
+
+    @property
+    def lsn(self) -> Lsn:
+        """As `_commit_lsn`: less than that of any change in the stream."""
+        return self.start - 1
 
 
 @dataclass(frozen=True)
@@ -103,9 +126,28 @@ class RowShape:
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
-        false = pa.repeat(False, len(change))  # noqa: FBT003 - a value, no flag
+        snapshot = [pa.repeat(False, len(change)), pa.nulls(len(change), pa.int32())]  # noqa: FBT003
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
-        return pa.RecordBatch.from_arrays([*values, types, *taken, false, unchanged], schema=self.schema)
+        return pa.RecordBatch.from_arrays([*values, types, *taken, *snapshot, unchanged], schema=self.schema)
+
+    def snapshot(self, values: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
+        """Rows that the table held when the slot began, as inserts.
+
+        Args:
+            values: the table's columns, in order.
+            place: which position the rows have.
+        """
+        known = {
+            "change_type": CHANGE_TYPES[_INSERT],
+            "commit_lsn": place.lsn,
+            "commit_seq": place.attempt,
+            "snapshot": True,
+            "snapshot_attempt": place.attempt,
+        }
+        metadata = [
+            pa.repeat(pa.scalar(known.get(field.name), field.type), values.num_rows) for field in METADATA
+        ]
+        return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
 
     def _listed(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
         """For each row that comes out: its change, its type, and whether it is the old side of it."""
@@ -192,6 +234,32 @@ class _Sides:
             return after if len(change) == len(after) else after.take(pa.array(change))
         both = pa.concat_arrays([self._after[name].texts, self._before[name].texts])
         return both.take(pa.array(change + len(self._changes) * is_old, mask=code == _TRUNCATE))
+
+
+def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
+    """Rows that a table held when the slot began, in `CHANGES_SCHEMA`.
+
+    Args:
+        table: whose.
+        texts: its columns as PostgreSQL prints them.
+        place: which position the rows have.
+    """
+    rows, width = texts.num_rows, texts.num_columns
+    known = {
+        "schema": table.schema,
+        "table": table.name,
+        "op": Op.READ.value,
+        "_commit_lsn": place.lsn,
+        "_commit_seq": place.attempt,
+    }
+    columns = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows) for field in CHANGES_SCHEMA]
+    behind = pa.concat_arrays([column.cast(pa.string()) for column in texts.columns])
+    by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
+    names = pa.array(texts.schema.names, pa.string()).take(pa.array(np.tile(np.arange(width), rows)))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
+    after = pa.MapArray.from_arrays(offsets, names, behind.take(pa.array(by_row)))
+    columns[CHANGES_SCHEMA.get_field_index("after")] = after
+    return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
 
 
 def _filled(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:

@@ -46,6 +46,7 @@ class Op(enum.StrEnum):
     UPDATE = "u"
     DELETE = "d"
     TRUNCATE = "t"
+    READ = "r"
     PROGRESS = "progress"
 
 

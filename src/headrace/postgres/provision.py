@@ -7,7 +7,7 @@ For programs that use the source by itself; a deployment of documents plans its 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
@@ -25,7 +25,7 @@ from headrace.postgres.setup import (
     unpublished,
     unusable,
 )
-from headrace.postgres.slot import SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
+from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 from headrace.postgres.steps import SetupPlan, execute_plan
 
 _READER_ENDS_WITHIN = 75.0
@@ -41,6 +41,7 @@ def ensure_slot(
     create: bool,
     selections: Selections | None = None,
     failover: bool = False,
+    keep: Callable[[ExportedSlot], None] | None = None,
 ) -> Lsn:
     """The position up to which `slot` is confirmed; slot and publication are created where missing.
 
@@ -52,6 +53,7 @@ def ensure_slot(
         create: whether anything may be made.
         selections: for tables that are added, which part of them is sent.
         failover: whether a slot that is made is kept on standbys too (PostgreSQL 17 and later).
+        keep: takes a slot that was made, and with it the snapshot that fits it; has to close it.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
@@ -88,8 +90,12 @@ def ensure_slot(
             f"there is no replication slot {slot!r} at {place(url)}",
             "Set createSlot to true, or create it with pg_create_logical_replication_slot.",
         )
-    with create_slot(url, slot, failover=failover) as made:
-        return made.consistent_point
+    made = create_slot(url, slot, failover=failover)
+    if keep is None:
+        made.close()
+    else:
+        keep(made)
+    return made.consistent_point
 
 
 def plan_source(

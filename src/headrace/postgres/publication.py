@@ -14,7 +14,7 @@ from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import database_error
+from headrace.postgres.session import ReadSession, database_error
 
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace made; only such a one is dropped by a teardown."""
@@ -53,6 +53,17 @@ FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
 JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = $1
+"""
+
+_ROOTS = """
+SELECT DISTINCT n.nspname::text, c.relname::text
+FROM pg_publication_tables t
+JOIN pg_namespace ln ON ln.nspname = t.schemaname
+JOIN pg_class leaf ON leaf.relnamespace = ln.oid AND leaf.relname = t.tablename
+JOIN pg_class c ON c.oid = coalesce(pg_partition_root(leaf.oid), leaf.oid)
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE t.pubname = $1
+ORDER BY 1, 2
 """
 
 IdentityKind = Literal["default", "nothing", "full", "index"]
@@ -217,6 +228,15 @@ class Gap:
     table: TableName | None
     what: str
     remedy: tuple[str, ...]
+
+
+def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ...]:
+    """What the publication sends, a partition by the topmost table above it, in order.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    return tuple(TableName(schema, table) for schema, table in session.query(_ROOTS, (name,)))
 
 
 def publication_gaps(

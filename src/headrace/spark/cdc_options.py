@@ -10,9 +10,10 @@ from pydantic import Field, field_validator, model_validator
 from pydantic.alias_generators import to_camel
 
 from headrace.catalog.needs import Needs, from_text
-from headrace.model import TableName
+from headrace.model import TableName, parse_lsn
 from headrace.spark.options import DatabaseOptions, size
 
+STARTS = ("snapshot", "earliest", "latest")
 Envelope = Literal["rows", "changes"]
 
 
@@ -26,6 +27,11 @@ class CdcOptions(DatabaseOptions):
         None,
         description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
         "many tables, their values as text (if absent, otherwise)",
+    )
+    starting_offsets: str = Field(
+        "snapshot",
+        description="where a new checkpoint begins: `snapshot`: the rows as the slot found them, then the "
+        "stream; `earliest`: where the slot stands; `latest`: now; or a place in the log, like `0/16B3748`",
     )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
@@ -50,6 +56,14 @@ class CdcOptions(DatabaseOptions):
     trouble_file: Path | None = Field(
         None, description="internal: the file that says what keeps the source from reading"
     )
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _check_start(cls, given: str) -> str:
+        if given.lower() in STARTS:
+            return given.lower()
+        parse_lsn(given)
+        return given
 
     @field_validator("continues", mode="before")
     @classmethod

@@ -54,6 +54,7 @@ class DocumentsQuery:
             .option("slotName", following.slot)
             .option("publicationName", following.publication)
             .option("createSlot", "false")
+            .option("startingOffsets", "earliest")
             .option("progress", "true")
             .option("maxBytesPerTrigger", "32m")
             .option("documentNeeds", to_text(following.needs))

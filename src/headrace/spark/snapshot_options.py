@@ -31,7 +31,7 @@ class SnapshotOptions(BaseModel):
     )
 
     url: SecretStr = Field(description="the database, as libpq takes it: a URL or keywords")
-    tables: TableName = Field(description="the table or view to read; `.load(\"public.users\")` is the same")
+    tables: TableName = Field(description='the table or view to read; `.load("public.users")` is the same')
     columns: tuple[str, ...] = Field((), description="comma-separated; all if absent")
     exclude_columns: tuple[str, ...] = Field((), description="comma-separated; columns to leave out")
     where: str | None = Field(None, description="SQL: which rows; it is put into the statement as it is")
@@ -98,9 +98,7 @@ def read_options(given: Mapping[str, str]) -> SnapshotOptions:
     for name, value in given.items():
         plain = "tables" if name.lower() == "path" else name.lower().replace("_", "")
         if plain not in known:
-            raise HeadraceError(
-                Kind.USAGE, f"{FORMAT} has no option {name!r}", meant(plain, known.values())
-            )
+            raise HeadraceError(Kind.USAGE, f"{FORMAT} has no option {name!r}", meant(plain, known.values()))
         values[known[plain]] = value
     try:
         return SnapshotOptions.model_validate(values)

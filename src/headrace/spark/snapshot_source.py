@@ -144,9 +144,7 @@ class SnapshotReader(DataSourceReader):
         options = self._options
         for one in partition.ranges:
             with RowSession(options.url.get_secret_value(), snapshot=options.snapshot_id) as session:
-                yield from read_part(
-                    session, partition.selection, one, self._schema, options.batch_bytes
-                )
+                yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
 
 
 class _Pushing:

@@ -9,6 +9,7 @@ latestOffset(start = end N) → offset log N+1 → partitions → read. So `star
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -32,13 +33,20 @@ from headrace.model.failpoints import reach
 from headrace.model.table_pattern import matching
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import ensure_slot
+from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import ExportedSlot
 from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.options import read_options
 from headrace.spark.shape import RowsPlan, plan_rows
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
+_LOG = logging.getLogger(__name__)
+_NEWEST = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
+"""
 _ROW = "map<string,string>"
 _CHANGES_DDL = (
     f"`schema` string, `table` string, op string, before {_ROW}, after {_ROW}, _commit_lsn bigint, "
@@ -103,7 +111,9 @@ class CdcReader(DataSourceStreamReader):
         self._options = options
         self._plan = plan
         self._stream: ChangeStream | None = None
-        self._initial: Offset | None = None
+        self._initial: dict[str, Any] | None = None
+        self._exported: ExportedSlot | None = None
+        self._rows: InitialRows | None = None
         self._found: tuple[TableName, ...] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -119,21 +129,89 @@ class CdcReader(DataSourceStreamReader):
                 publication=options.publication_name,
                 tables=self._tables(),
                 create=options.create_slot,
+                keep=self._keep,
             )
             if options.continues is not None:
                 _check_applied(options.slot_name, confirmed, _applied(options.continues))
-            self._initial = Offset(confirmed)
-        return self._initial.to_json()
+            self._initial = self._beginning(confirmed)
+        return self._initial
+
+    def _keep(self, made: ExportedSlot) -> None:
+        """Hold the snapshot of a slot that was made, where its rows are to be read."""
+        if self._options.starting_offsets == "snapshot":
+            self._exported = made
+        else:
+            made.close()
+
+    def _beginning(self, confirmed: Lsn) -> dict[str, Any]:
+        """The offset of a new checkpoint on a slot that stands at `confirmed`."""
+        starts = self._options.starting_offsets
+        if starts == "snapshot":
+            return Offset(confirmed).to_json() | Progress().to_json()
+        if starts == "earliest":
+            return Offset(confirmed).to_json()
+        with ReadSession(self._options.connection) as session:
+            [(text,)] = session.query(_NEWEST)
+        current = parse_lsn(text)
+        wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
+        if not confirmed <= wanted <= current:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"startingOffsets={starts} is not what the slot {self._options.slot_name!r} can give: "
+                f"{format_lsn(confirmed)} to {format_lsn(current)}",
+                "Choose a place between them, or earliest, latest or snapshot.",
+            )
+        if wanted > confirmed:
+            _LOG.warning(
+                "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
+                self._options.slot_name,
+                format_lsn(confirmed),
+                wanted - confirmed,
+                format_lsn(wanted),
+                starts,
+            )
+        return Offset(wanted).to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
         begin = Offset.from_json(start)
+        progress = Progress.from_json(start)
+        if progress is not None:
+            return begin.to_json() | self._read_on(begin.lsn, progress)
+        self._forget_rows()
         stream = self._opened(begin, Origin.from_json(start), begin.lsn)
         stream.confirm(begin)
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json()
+
+    def _read_on(self, start: Lsn, done: Progress) -> dict[str, Any]:
+        """What stands in the offset behind the next rows that are read; nothing where all are."""
+        if self._rows is None:
+            self._rows = rows = InitialRows(
+                self._options.connection,
+                start,
+                done.attempt + 1,
+                self._exported if not done.attempt else None,
+            )
+            shape = None if self._plan is None else self._plan.shape
+            rows.plan(self._tables() or self._published(), shape, self._options.max_bytes_per_trigger)
+            return rows.next(0).to_json()
+        if done.parts == self._rows.count:
+            return {}
+        return self._rows.next(done.parts).to_json()
+
+    def _published(self) -> tuple[TableName, ...]:
+        with ReadSession(self._options.connection) as session:
+            return read_published_roots(session, self._options.publication_name)
+
+    def _forget_rows(self) -> None:
+        """Let the snapshot go: its rows are durable, or read anew by somebody else."""
+        for held in (self._rows, self._exported):
+            if held is not None:
+                held.close()
+        self._rows = self._exported = None
 
     def _limit(self, limit: ReadLimit) -> Limit:
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -147,6 +225,9 @@ class CdcReader(DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes in (start, end], split into tasks; also for a range that another process logged."""
         begin, behind = Offset.from_json(start), Offset.from_json(end)
+        first, last = Progress.from_json(start), Progress.from_json(end)
+        if first is not None:
+            return self._parts(first, last)
         _check_order(begin, behind)
         batches = []
         if begin != behind:
@@ -160,20 +241,35 @@ class CdcReader(DataSourceStreamReader):
             reach("planned")
         return partitions
 
+    def _parts(self, first: Progress, last: Progress | None) -> Sequence[InputPartition]:
+        """The rows that are read between two offsets.
+
+        Of an attempt that another process had begun there are none: its snapshot is gone, and whoever goes on
+        from `last` begins anew. Between the last rows and the stream there is nothing to read.
+        """
+        held = self._rows
+        if held is None or last is None or last.attempt != held.attempt:
+            return [ChangePartition([])]
+        return held.parts(first.parts if first.attempt == held.attempt else 0, last.parts)
+
     def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:
         return [*part, progress_batch(end.lsn, end.version)] if self._options.progress else part
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
+        if isinstance(partition, RowsPart):
+            shape = None if self._plan is None else self._plan.shape
+            yield from partition.read(self._options.connection, shape)
+            return
         if not isinstance(partition, ChangePartition):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
         with pa.ipc.open_stream(partition.stream) as reader:
             if self._plan is None:
                 yield from reader
             else:
-                yield from self._rows(self._plan, reader)
+                yield from self._typed(self._plan, reader)
 
-    def _rows(self, plan: RowsPlan, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _typed(self, plan: RowsPlan, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of one table; a session is opened where values have to be looked up."""
         with contextlib.ExitStack() as opened:
             session: ReadSession | None = None
@@ -189,7 +285,8 @@ class CdcReader(DataSourceStreamReader):
                 yield plan.shape.rows(batch, None if plan.reread is None else look)
 
     def stop(self) -> None:
-        """Close the replication connection."""
+        """Close the replication connection, and let the snapshot go."""
+        self._forget_rows()
         if self._stream is not None:
             self._stream.close()
             self._stream = None

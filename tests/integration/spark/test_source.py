@@ -73,7 +73,9 @@ class Source:
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
         given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item"}
-        return reader.options(**{**given, "envelope": "changes", **options}).load()
+        return reader.options(
+            **{**given, "envelope": "changes", "startingOffsets": "earliest", **options}
+        ).load()
 
     def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
         """Follow into `batches`; `after` is called with the number of each batch that was noted there."""

@@ -1,0 +1,173 @@
+"""How does a stream begin with the rows that are there already? Its first batches are read, not followed.
+
+The rows are those of the moment at which the slot was made, in a snapshot that the process which made it
+holds. It dies with that process. A start that finds the reading unfinished therefore begins it again with a
+snapshot of its own and a greater attempt; the stream still begins where the slot was made, so every change
+since then follows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
+from headrace.catalog.read import read_catalog
+from headrace.catalog.types import RowType, read_row_types
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CtidRange, Lsn, TableName
+from headrace.postgres.printing import printed
+from headrace.postgres.quoting import identifier
+from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import ExportedSlot
+from headrace.snapshot import plan_parts
+from headrace.snapshot.exporting import exported_snapshot
+from headrace.snapshot.reading import Selection, read_part, select
+from headrace.snapshot.ranges import check_filenode
+
+_KEY = "snapshot"
+_MOST_PART_BYTES = 16 << 20
+_BATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun."""
+
+    attempt: int = 0
+    parts: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands in an offset besides the place in the log."""
+        return {_KEY: {"attempt": self.attempt, "parts": self.parts}}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Progress | None:
+        """What an offset says; None where the reading is over."""
+        found = stored.get(_KEY)
+        return None if found is None else cls(int(found["attempt"]), int(found["parts"]))
+
+
+@dataclass
+class RowsPart(InputPartition):
+    """What one task reads: some ranges of one table, in one snapshot."""
+
+    selection: Selection
+    ranges: tuple[CtidRange, ...]
+    snapshot: str
+    place: SnapshotPlace
+
+    def read(self, url: str, shape: RowShape | None) -> Iterator[pa.RecordBatch]:
+        """The rows; typed where there is a shape, else in the `changes` envelope.
+
+        Raises:
+            HeadraceError: CONTINUITY, a table was rewritten meanwhile or the snapshot has gone; VALUE,
+                PRIVILEGE, CONNECTION, DATABASE.
+        """
+        from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+
+        columns = self.selection.columns
+        for one in self.ranges:
+            with RowSession(url, snapshot=self.snapshot) as session:
+                if shape is not None:
+                    own = pa.schema([shape.schema.field(name) for name in columns])
+                    for batch in read_part(session, self.selection, one, own, _BATCH_BYTES):
+                        yield shape.snapshot(batch, self.place)
+                    continue
+                texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
+                for batch in session.read(select(self.selection, texts, one), _BATCH_BYTES):
+                    yield snapshot_changes(self.selection.table, batch, self.place)
+                check_filenode(session, one)
+
+
+class InitialRows:
+    """The reading, in the process that holds the snapshot.
+
+    Args:
+        url: the database.
+        start: where the stream begins (bytes).
+        attempt: from 1.
+        exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+
+    def __init__(self, url: str, start: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
+        self._opened = contextlib.ExitStack()
+        self._place = SnapshotPlace(start, attempt)
+        self._url = url
+        if exported is None:
+            self._snapshot = self._opened.enter_context(exported_snapshot(url))
+        else:
+            self._opened.enter_context(exported)
+            self._snapshot = exported.snapshot_name
+        self._parts: list[RowsPart] = []
+        self._per_batch = 1
+
+    @property
+    def attempt(self) -> int:
+        """From 1."""
+        return self._place.attempt
+
+    @property
+    def count(self) -> int:
+        """How many parts there are."""
+        return len(self._parts)
+
+    def plan(self, tables: Sequence[TableName], shape: RowShape | None, batch_bytes: int) -> None:
+        """Cut `tables` into parts.
+
+        Args:
+            tables: what is read.
+            shape: of the one table; None: of each all that the log has of it.
+            batch_bytes: how much of the tables' files a batch may hold.
+
+        Raises:
+            HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
+                query was planned; CONTINUITY, CONNECTION, DATABASE.
+        """
+        size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
+        with ReadSession(self._url, snapshot=self._snapshot) as session:
+            catalog, types = read_catalog(session, tables), read_row_types(session, tables)
+            for table in tables:
+                if table not in catalog:
+                    raise HeadraceError(
+                        Kind.BINDING, f"there is no table {table}", "Correct the option tables."
+                    )
+                if shape is not None:
+                    _check_alike(shape, types[table])
+                sent = [column.name for column in catalog[table].columns if not column.generated]
+                selection = Selection(types[table], tuple(sent if shape is None else shape.columns))
+                self._parts += [
+                    RowsPart(selection, ranges, self._snapshot, self._place)
+                    for ranges in plan_parts(session, table, target_bytes=size)
+                ]
+        self._per_batch = max(1, batch_bytes // size)
+
+    def next(self, done: int) -> Progress:
+        """Where a batch ends that begins behind `done` parts."""
+        return Progress(self.attempt, min(self.count, done + self._per_batch))
+
+    def parts(self, begin: int, end: int) -> list[RowsPart]:
+        """Those from `begin` up to before `end`."""
+        return self._parts[begin:end]
+
+    def close(self) -> None:
+        """Let the snapshot go; idempotent."""
+        self._opened.close()
+
+
+def _check_alike(shape: RowShape, row_type: RowType) -> None:
+    for name, kind in shape.columns.items():
+        if row_type.columns.get(name) != kind:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the column {name} of {shape.table} was altered since the query was planned",
+                "Start the query again.",
+            )
