@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
 from headrace.model.types import spark_type
 from headrace.model.value_type import ValueType
@@ -112,9 +113,10 @@ class RowShape:
             A batch with `schema`.
 
         Raises:
-            HeadraceError: VALUE, where a text is no value of its column's type or does not fit into it; what
-                `look` raises.
+            HeadraceError: VALUE, where a text is no value of its column's type or does not fit into it;
+                SCHEMA_CHANGED, where a partition alone was truncated; what `look` raises.
         """
+        self._check_truncated(changes)
         sides = _Sides(changes, tuple(self.columns))
         if look is not None and self.key:
             sides.complete(self.key, look)
@@ -129,6 +131,18 @@ class RowShape:
         snapshot = [pa.repeat(False, len(change)), pa.nulls(len(change), pa.int32())]  # noqa: FBT003
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
         return pa.RecordBatch.from_arrays([*values, types, *taken, *snapshot, unchanged], schema=self.schema)
+
+    def _check_truncated(self, changes: pa.RecordBatch) -> None:
+        """A TRUNCATE has the name of the partition that it emptied."""
+        truncated = changes.filter(pc.equal(changes.column("op"), Op.TRUNCATE.value))
+        for schema, table in zip(truncated.column("schema"), truncated.column("table"), strict=True):
+            emptied = TableName(schema.as_py(), table.as_py())
+            if emptied != self.table:
+                raise HeadraceError(
+                    Kind.SCHEMA_CHANGED,
+                    f"the partition {emptied} of {self.table} was truncated: rows cannot say which are gone",
+                    "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
+                )
 
     def snapshot(self, values: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
         """Rows that the table held when the slot began, as inserts.

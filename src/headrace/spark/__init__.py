@@ -9,7 +9,18 @@ from headrace.snapshot import exported_snapshot
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["exported_snapshot", "register"]
+    from headrace.spark.frames import latest_per_key
+
+__all__ = ["exported_snapshot", "latest_per_key", "register"]
+
+
+def __getattr__(name: str) -> object:
+    """What needs PySpark is loaded when it is asked for."""
+    if name == "latest_per_key":
+        from headrace.spark.frames import latest_per_key  # noqa: PLC0415
+
+        return latest_per_key
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def register(spark: SparkSession) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -21,8 +22,9 @@ import headrace
 from headrace.config.java import spark_java_home
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from headrace.spark import latest_per_key
 
-_WITHIN = 40.0
+_WITHIN = 90.0
 _numbers = itertools.count(1)
 _TABLE = """
     CREATE TABLE item (
@@ -79,11 +81,23 @@ class Source:
 
         writer = self.load(**options).writeStream.foreachBatch(note)
         self._query = writer.option("checkpointLocation", self._folder.as_uri()).start()
-        active = """
-            SELECT active AND confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots WHERE slot_name = $1
+        made = """
+            SELECT confirmed_flush_lsn IS NOT NULL FROM pg_replication_slots WHERE slot_name = $1
         """
         with connect(self.url) as connection:
-            self.until(lambda: execute(connection, active, (self.slot,)) == [(True,)])
+            self.until(lambda: execute(connection, made, (self.slot,)) == [(True,)])
+
+    def holder(self) -> int:
+        """The process of this machine that holds the snapshot of the slot."""
+        with connect(self.url) as connection:
+            [(port,)] = execute(
+                connection,
+                "SELECT client_port FROM pg_stat_activity WHERE backend_type = 'walsender' AND datname = "
+                "current_database()",
+            )
+        found = psutil.net_connections("tcp")
+        [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
+        return pid
 
     def failure(self) -> str:
         assert self._query is not None
@@ -253,6 +267,37 @@ def test_many_tables_are_read_first_too(source: Source) -> None:
     assert (source.rows[2]["op"], source.rows[2]["after"]) == ("u", {"id": "1", "word": "y"})
 
 
+def test_killed_while_the_rows_are_read(source: Source) -> None:
+    """Its snapshot died with it: the reading begins again, and the greatest position of each key wins."""
+    source.run("INSERT INTO item (id, name) SELECT g, 'old' FROM generate_series(1, 4000) g")
+    source.follow(maxBytesPerTrigger="20k")
+    source.until(lambda: source.batches >= 2)
+    psutil.Process(source.holder()).kill()
+    source.failure()
+    assert not any(row["_snapshot_attempt"] != 1 for row in source.rows)
+    source.run(
+        "UPDATE item SET name = 'new' WHERE id % 3 = 0",
+        "DELETE FROM item WHERE id % 5 = 0",
+        "UPDATE item SET id = -id WHERE id % 7 = 0",
+        "INSERT INTO item (id, name) VALUES (5, 'again')",
+    )
+    source.follow(maxBytesPerTrigger="200k")
+    source.until(lambda: any(row["_snapshot_attempt"] == 2 for row in source.rows))
+    source.run("DELETE FROM item WHERE id % 11 = 0", "INSERT INTO item (id, name) VALUES (9999, 'end')")
+    source.until(lambda: any(row["id"] == 9999 for row in source.rows))
+    kept: dict[int, Row] = {}
+    for row in source.rows:
+        held = kept.get(row["id"])
+        if held is None or (held["_commit_lsn"], held["_commit_seq"]) <= (
+            row["_commit_lsn"],
+            row["_commit_seq"],
+        ):
+            kept[row["id"]] = row
+    found = {key: row["name"] for key, row in kept.items() if row["_change_type"] != "delete"}
+    with connect(source.url) as connection:
+        assert found == dict(execute(connection, "SELECT id, name FROM item"))
+
+
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, start: str) -> None:
     source.follow()
@@ -263,3 +308,26 @@ def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, s
     source.run("INSERT INTO item VALUES (2)")
     source.until(lambda: any(row["id"] == 2 for row in source.rows))
     assert [row["id"] for row in source.rows] == ([2] if start == "latest" else [1, 2])
+
+
+def test_the_last_change_of_each_key(spark: SparkSession) -> None:
+    columns = "`the id` int, name string, _change_type string, _commit_lsn long, _commit_seq long"
+    rows = [
+        (1, "lost", "insert", 1, 1),
+        (9, "lost", "insert", 1, 9),
+        (None, None, "truncate", 2, 1),
+        (1, "a", "insert", 2, 2),
+        (1, "a", "update_preimage", 3, 1),
+        (1, "b", "update_postimage", 3, 1),
+        (2, "c", "insert", 3, 2),
+        (2, None, "delete", 3, 3),
+        (3, "d", "insert", 10, 1),
+        (3, "e", "update_postimage", 9, 99),
+    ]
+    found = latest_per_key(spark.createDataFrame(rows, columns), ["the id"])
+    assert sorted(map(tuple, found.collect()), key=str) == sorted(
+        [rows[2], rows[5], rows[7], rows[8]], key=str
+    )
+    whole = latest_per_key(spark.createDataFrame(rows[3:5], columns), ["the id"])
+    assert [tuple(row) for row in whole.collect()] == [rows[3]]
+    assert found.columns == ["the id", "name", "_change_type", "_commit_lsn", "_commit_seq"]
