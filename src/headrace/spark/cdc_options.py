@@ -46,6 +46,11 @@ class CdcOptions(DatabaseOptions):
     max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
     rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
     buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
+    backlog_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        description="where so much log waits it is read through SQL, which is faster; 0: never",
+    )
     progress: bool = Field(default=False, description="internal: add a row with the batch's position")
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
@@ -70,7 +75,7 @@ class CdcOptions(DatabaseOptions):
     def _parse_json(cls, given: object) -> object:
         return json.loads(given) if isinstance(given, str) else given
 
-    @field_validator("max_bytes_per_trigger", "buffer_bytes", mode="before")
+    @field_validator("max_bytes_per_trigger", "buffer_bytes", "backlog_bytes", mode="before")
     @classmethod
     def _parse_size(cls, given: object) -> object:
         return size(given)

@@ -322,6 +322,7 @@ class CdcReader(DataSourceStreamReader):
                     warm_up=options.progress,
                     documents=options.needs,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
+                    backlog_bytes=options.backlog_bytes or None,
                     origin=origin,
                     known=known,
                     same_timeline=continues is not None,

@@ -1,0 +1,116 @@
+"""How does `postgres_cdc` compare with pg_recvlogical on the same log, in alternation?"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.config.java import spark_java_home
+from headrace.model import Lsn
+from headrace.postgres.connection import connect, execute
+from support import report
+from support.log import PUBLICATION, Log, log_server, recvlogical
+
+ROUNDS = 3
+_WITHIN = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is read: `count` changes up to `end`, with the source's `backlogBytes`."""
+
+    end: Lsn
+    count: int
+    backlog: str
+
+
+def compare(name: str, doc: str, *, changes: int, quick: int, bar: float, backlog: str) -> None:
+    """Run one benchmark: the typed rows of one table into the noop sink.
+
+    Args:
+        changes: how many, 100 in a transaction.
+        quick: how many with --quick.
+        bar: the ratio.
+        backlog: the source's `backlogBytes`.
+    """
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help=f"{quick:,} instead of {changes:,} changes")
+    count = quick if parser.parse_args().quick else changes
+    peers, ours = [], []
+    with log_server() as log, session() as spark, tempfile.TemporaryDirectory() as folder:
+        slots = log.slots(2 * ROUNDS + 1)
+        end = log.write(count, 100)
+        work = Work(end, count, backlog)
+        followed(spark, log, slots.pop(), Path(folder) / "warm", work=work)
+        for number, (peer, own) in enumerate(zip(slots[::2], slots[1::2], strict=True)):
+            report.machine()
+            peers.append(recvlogical(log.url, peer, end))
+            ours.append(followed(spark, log, own, Path(folder) / str(number), work=work))
+            log.drop(peer)
+    report.machine()
+    rows = [("pg_recvlogical → /dev/null", peers), ("postgres_cdc → noop", ours)]
+    middle = [(what, statistics.median(found)) for what, found in rows]
+    shown = [(what, f"{seconds:.2f}", f"{count / seconds:,.0f}") for what, seconds in middle]
+    report.table((f"{count:,} changes", "seconds", "changes/s"), shown)
+    sys.exit(not report.result(name, middle[0][1] / middle[1][1], bar))
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """A plain session that knows nothing of Headrace."""
+    source = str(Path(headrace.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(spark_java_home())
+    made = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    yield made
+    made.stop()
+
+
+def followed(spark: SparkSession, log: Log, slot: str, folder: Path, *, work: Work) -> float:
+    """Seconds from the first batch's beginning, with its connection, to the last one's end."""
+    options = {"url": log.url, "slotName": slot, "publicationName": PUBLICATION, "backlogBytes": work.backlog}
+    rows = (
+        spark.readStream.format("postgres_cdc")
+        .options(**options, startingOffsets="earliest", createSlot="false")
+        .load("public.change")
+    )
+    writer = rows.writeStream.format("noop").option("checkpointLocation", folder.as_uri())
+    query = writer.start()
+    deadline = time.monotonic() + _WITHIN
+    with connect(log.url) as connection:
+        sql = """
+            SELECT (confirmed_flush_lsn - '0/0')::bigint >= $1 FROM pg_replication_slots WHERE slot_name = $2
+        """
+        while execute(connection, sql, (work.end, slot)) != [(True,)]:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+    batches = [one for one in query.recentProgress if one["numInputRows"]]
+    query.stop()
+    log.drop(slot)
+    assert sum(one["numInputRows"] for one in batches) == work.count
+    return ended(batches[-1]) - begun(batches[0])
+
+
+def begun(batch: Any) -> float:
+    """Unix time (s)."""
+    return datetime.fromisoformat(batch["timestamp"]).timestamp()
+
+
+def ended(batch: Any) -> float:
+    """Unix time (s)."""
+    return begun(batch) + float(batch["durationMs"]["triggerExecution"]) / 1000
