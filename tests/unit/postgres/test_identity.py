@@ -110,7 +110,9 @@ def test_a_record_survives_the_comment() -> None:
 
 
 def test_the_whole_plan_as_sql() -> None:
-    plan = plan_setup([PLAIN], {T: ["user_id"]}, publication='P"', existing=None, slot=None, policy="auto")
+    plan = plan_setup(
+        [PLAIN], {T: ["user_id"]}, publication='P"', existing=None, slot=None, policy="auto", version=170000
+    )
     name = identifier(index_name(T, ("id", "user_id")))
     create = (
         """CREATE PUBLICATION "P\""" WITH (publish = 'insert, update, delete, truncate', """
@@ -152,7 +154,9 @@ def test_a_living_slot_makes_the_addition_wait_for_writers() -> None:
         safe_wal_size=None,
         current=0,
     )
-    plan = plan_setup([PLAIN], {T: ["id"]}, publication="p", existing=existing, slot=slot, policy="check")
+    plan = plan_setup(
+        [PLAIN], {T: ["id"]}, publication="p", existing=existing, slot=slot, policy="check", version=180000
+    )
     [step] = plan.steps
     assert step.statements[0] == 'LOCK TABLE "public"."Or""ders" IN SHARE ROW EXCLUSIVE MODE'
     assert slot.lag == 0, "a lag is never negative"
