@@ -113,13 +113,13 @@ def _identity(
     """Why Headrace could not alter what is missing, the SQL for it, and what is hidden of the identity."""
     if facts.kind in _NO_LOG or not facts.logged:
         return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
-    computed = _unsent(facts, sent=sender.sends) & frozenset(required)
-    if computed:
-        return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)
     failing = failing_writers(facts, required, change, sender.silent(facts, added=added))
     if failing is not None:
         return [failing.cause], failing.remedy, () if change else (failing.unsent,)
+    computed = _unsent(facts, sent=sender.sends) & needed_columns(facts, required)
+    if computed:
+        return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()
     told = sender.steps([held_stored(facts, change)])
     remedy = tuple(sql for step in told for sql in step.statements)
     held = ", ".join(sorted(held_stored(facts, None)))

@@ -23,6 +23,7 @@ from headrace.postgres.identity import identity_statements, read_identities, str
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import NOTHING_CHANGED, read_publication
 from headrace.postgres.quoting import literal
+from headrace.postgres.selection import Selection
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.testing.postgres import EmbeddedPostgres
@@ -78,7 +79,9 @@ def own_publication(connection: Connection, clause: str = "") -> None:
 
 def table(connection: Connection, kind: str, *, user: str = "NOT NULL", identity: str = "DEFAULT") -> None:
     made = f", g int NOT NULL GENERATED ALWAYS AS (id * 2) {kind}" if kind else ""
-    execute(connection, f"CREATE TABLE t (id int PRIMARY KEY, user_id int {user}, note text{made})")
+    key = "id, g" if identity == "KEY" else "id"
+    execute(connection, f"CREATE TABLE t (id int, user_id int {user}, note text{made}, PRIMARY KEY ({key}))")
+    identity = "DEFAULT" if identity == "KEY" else identity
     if identity == "INDEX":
         execute(connection, "CREATE UNIQUE INDEX with_g ON t (id, g)")
         identity = "USING INDEX with_g"
@@ -119,9 +122,9 @@ class Case:
     def make(self, connection: Connection) -> bool:
         """Make it; whether there can be such a thing."""
         new = connection.info.server_version >= 180000
-        if (not new and (self.kind == "VIRTUAL" or "sending" in self.publications)) or (
-            self.identity == "INDEX" and self.kind != "STORED"
-        ):
+        if (
+            not new and (self.kind == "VIRTUAL" or self.identity == "KEY" or "sending" in self.publications)
+        ) or (self.identity in {"INDEX", "KEY"} and self.kind != "STORED"):
             return False
         table(connection, self.kind, user=self.user, identity=self.identity)
         match self.publications:
@@ -159,8 +162,10 @@ PUBLICATIONS = (
 )
 
 
-@pytest.mark.parametrize("identity", ["DEFAULT", "FULL", "INDEX"])
-@pytest.mark.parametrize("kind", ["STORED", "VIRTUAL", ""])
+@pytest.mark.parametrize(
+    ("kind", "identity"),
+    [*product(["STORED", "VIRTUAL", ""], ["DEFAULT", "FULL"]), ("STORED", "INDEX"), ("STORED", "KEY")],
+)
 def test_a_plan_lets_writers_write_and_only_what_would_not_is_refused(
     connection: Connection, kind: str, identity: str
 ) -> None:
@@ -274,6 +279,24 @@ def test_a_column_list_says_itself_what_is_sent(connection: Connection, rules: b
     assert facts.silent == ()
     execute_plan(planned(connection, "ignore"), connection)
     assert written(connection)
+
+
+@pytest.mark.parametrize("kind", ["STORED", "VIRTUAL"])
+def test_a_part_of_a_table_may_hold_a_stored_one_where_it_can_be_sent(
+    url: str, connection: Connection, rules: bool, kind: str
+) -> None:
+    if kind == "VIRTUAL" and not rules:
+        return
+    table(connection, kind)
+    part = {T: Selection(frozenset({"id", "g"}))}
+    if kind == "STORED" and rules:
+        ensure_slot(url, slot="s", publication="p", tables=[T], create=True, selections=part)
+        assert written(connection)
+        return
+    with pytest.raises(HeadraceError, match="computes g, which this server sends of no table") as caught:
+        ensure_slot(url, slot="s", publication="p", tables=[T], create=True, selections=part)
+    assert caught.value.kind is Kind.CONFIG
+    assert read_publication(connection, "p") is None
 
 
 @pytest.mark.parametrize("create", [True, False])
