@@ -108,11 +108,12 @@ def failing_writers(
         return None
     held = identity_after(facts, change)
     by_index = _by_index(facts, required)
+    fail = "fails" if change is None else "would fail"
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
             facts.table,
             f"{_identity(facts, change)}; no publication sends its virtual generated column {virtual}, so "
-            "every UPDATE and DELETE on the published table fails",
+            f"every UPDATE and DELETE on the published table {fail}",
             unsent(virtual),
             by_index,
         )
@@ -123,7 +124,7 @@ def failing_writers(
     return FailingWriters(
         facts.table,
         f"{_identity(facts, change)}; the publication {names} does not send its generated column {stored}, "
-        "so every UPDATE and DELETE on the published table fails",
+        f"so every UPDATE and DELETE on the published table {fail}",
         unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
         by_index,

@@ -69,8 +69,7 @@ def plan_setup(
         refused += (slot_first(publication, slot),)
     missing = unpublished(tables, existing)
     sender = Sender(publication, existing, altered=managed)
-    silent = {facts.table: sender.silent(facts, added=facts.root in missing) for facts in tables}
-    judged = _judge(tables, required, policy, silent)
+    judged = _judge(tables, required, policy, sender, missing)
     record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
     identity_steps = _identity_steps(judged.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
@@ -99,7 +98,8 @@ def _judge(
     tables: Sequence[IdentityFacts],
     required: Mapping[TableName, Sequence[str]],
     policy: Policy,
-    silent: Mapping[TableName, tuple[str, ...]],
+    sender: Sender,
+    missing: Sequence[TableName],
 ) -> _Judgement:
     changes, held, refused, warnings = [], [], [], []
     for facts in tables:
@@ -108,7 +108,7 @@ def _judge(
         left = policy == "ignore" and facts.writable_when_published
         after = None if left else change
         held.append(held_stored(facts, after))
-        failing = failing_writers(facts, asked, after, silent[facts.table])
+        failing = failing_writers(facts, asked, after, sender.silent(facts, added=facts.root in missing))
         if failing is not None:
             refused.append(failing.error())
         if change is None or (failing is not None and not left):
@@ -130,18 +130,20 @@ def _judge(
         else:
             changes.append(change)
             if policy != "auto":
-                refused.append(_identity_missing(facts, change))
+                first = [sql for step in sender.steps(held[-1:]) for sql in step.statements]
+                refused.append(_identity_missing(facts, change, first))
     return _Judgement(tuple(changes), tuple(held), tuple(refused), tuple(warnings))
 
 
-def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceError:
+def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Sequence[str]) -> HeadraceError:
+    """What a person is to run, with what must come `first`."""
     if facts.writable_when_published:
         cause = f"the old rows of {facts.table} must carry {', '.join(sorted(change.needed))}"
     else:
         cause = (
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
-    statement = "; ".join(identity_statements(change))
+    statement = "; ".join((*first, *identity_statements(change)))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"{cause}; its replica identity is {change.before.kind}",

@@ -239,6 +239,19 @@ def test_an_old_publication_of_ours_is_told_to_send(connection: Connection, rule
     assert (left_alone.steps, left_alone.refused) == ((), ())
 
 
+@ON_18
+def test_what_a_person_is_told_to_run_comes_in_an_order_that_breaks_nobody(connection: Connection) -> None:
+    table(connection, "STORED", user="NULL")
+    own_publication(connection, "FOR TABLE t")
+    [refused] = planned(connection, "check").refused
+    first, second = refused.remedy.partition("or run: ")[2].split("; ")
+    execute(connection, first)
+    assert written(connection)
+    execute(connection, second)
+    assert written(connection)
+    assert planned(connection, "check") == SetupPlan(())
+
+
 def test_a_publication_that_we_may_not_alter_is_left_alone(connection: Connection, rules: bool) -> None:
     table(connection, "STORED", identity="FULL")
     own_publication(connection, "FOR TABLE t")
