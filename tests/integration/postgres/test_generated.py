@@ -5,7 +5,8 @@ The server itself is the judge: after each plan an UPDATE and a DELETE run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -37,13 +38,26 @@ ON_18 = pytest.mark.parametrize("server", [18], indirect=True, ids="PostgreSQL {
 WRITES = ("UPDATE t SET note = 'b'", "UPDATE t SET user_id = 8", "DELETE FROM t")
 
 
-@pytest.fixture(scope="module", params=[18, 15], ids="PostgreSQL {}".format)
-def server(request: pytest.FixtureRequest) -> Iterator[EmbeddedPostgres]:
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
+    """The server of a major version, started once."""
+    running: dict[int, EmbeddedPostgres] = {}
+    with ExitStack() as stack:
+
+        def server(version: int) -> EmbeddedPostgres:
+            if version not in running:
+                one = EmbeddedPostgres(durable=False, binaries=DEBIAN if version == 15 else None)
+                running[version] = stack.enter_context(one)
+            return running[version]
+
+        yield server
+
+
+@pytest.fixture(params=[18, 15], ids="PostgreSQL {}".format)
+def server(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
     if request.param == 15 and not DEBIAN.exists():
         pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
-    binaries = DEBIAN if request.param == 15 else None
-    with EmbeddedPostgres(durable=False, binaries=binaries) as running:
-        yield running
+    return servers(request.param)
 
 
 @pytest.fixture
