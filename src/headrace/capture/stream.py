@@ -76,7 +76,7 @@ class ChangeStream:
         if not self._is_visible(self._buffer.xids(start, end), deadline):
             return start
         self._idle_since = time.monotonic()
-        return end
+        return end.not_before(start.lsn)
 
     def _idle_offset(self, start: Offset) -> Offset:
         reached = self._buffer.keepalive

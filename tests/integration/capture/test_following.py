@@ -243,6 +243,26 @@ def test_a_quiet_position_is_replayed_by_another_reader(source: Source, start: O
     assert table(source.stream(start), start, end).num_rows == 0
 
 
+def test_a_place_inside_a_transaction_behind_a_quiet_position_is_one_to_go_on_from(
+    source: Source, start: Offset
+) -> None:
+    """The slot stands at the quiet position, which is no commit: nobody else has moved it there."""
+    stream = source.stream(start, idle_seconds=0.1, **SMALL)
+    source.sql("CREATE TABLE other (id int)")
+    quiet = next_batch(stream, start)
+    stream.confirm(quiet)
+    eventually(lambda: source.confirmed() == quiet.lsn)
+    insert(source, 1, 30_000)
+    inside = next_batch(stream, quiet, Limit(200_000))
+    assert (inside.transaction is not None, inside.lsn) == (True, quiet.lsn)
+    first = ids(table(stream, quiet, inside))
+    stream.confirm(inside)
+    stream.close()
+    again = source.stream(Offset.from_json(inside.to_json()))
+    rest, _ = read_all(again, inside, 30_000 - len(first), EVERYTHING)
+    assert first + rest == list(range(1, 30_001))
+
+
 def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source, start: Offset) -> None:
     """Drasi's hole 7: `tables` never filters."""
     source.sql("CREATE TABLE other (id int PRIMARY KEY)")
