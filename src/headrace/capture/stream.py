@@ -46,6 +46,7 @@ class ChangeStream:
     def close(self) -> None:
         """Stop reading and give the slot back; returns when the connection is closed."""
         self._reader.close()
+        self._buffer.fail(HeadraceError(Kind.CONNECTION, "the stream of changes was closed"))
         if self._session is not None:
             self._session.close()
 

@@ -43,7 +43,7 @@ _RELATION_ENDS = 5  # a row's letter and its relation's oid
 
 @dataclass(slots=True)
 class _Relations:
-    """The relations that a connection has described; each description has one number, however often it comes."""
+    """The relations that a connection has described; each description has one number."""
 
     wanted: frozenset[TableName]
     needed: Mapping[TableName, frozenset[str]]

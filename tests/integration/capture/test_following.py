@@ -393,3 +393,19 @@ def test_an_idle_stream_costs_next_to_nothing(source: Source, start: Offset) -> 
     after = resource.getrusage(resource.RUSAGE_SELF)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used / (time.monotonic() - began) < 0.03
+
+
+def test_closing_ends_every_wait(source: Source, start: Offset) -> None:
+    """Whoever waits for a range that will not come any more would wait for ever; twice is as good as once."""
+    stream = source.stream(start)
+    eventually(source.walsender)
+    with ThreadPoolExecutor(2) as pool:
+        waits = [
+            pool.submit(stream.changes, start, Offset(start.lsn + 100_000_000)),
+            pool.submit(stream.next_offset, start, EVERYTHING, 600),
+        ]
+        stream.close()
+        stream.close()
+        for one in waits:
+            with pytest.raises(HeadraceError, match="closed"):
+                one.result(timeout=10)
