@@ -27,8 +27,16 @@ from headrace.postgres.session import PINNED, WHO, pinning
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
     "client_min_messages": "warning",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
 }
-"""What is set on every session that the log is read with."""
+"""What is set on every session that the log is read with.
+
+The last are the server's: a reader that vanished keeps its slot and its claim until the server has noticed,
+which takes it two hours by default while it does not stream.
+"""
 _CANCEL_SECONDS = 5.0
 _NOT_THERE = "55000"
 
