@@ -12,7 +12,7 @@ BIN = $(VENV)/bin
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
-	@echo "make test-all   the same with the long fault suites"
+	@echo "make test-all   the same with the long fault suites, and what the tests reach"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
@@ -31,7 +31,7 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-all: lint
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)

@@ -40,7 +40,7 @@ def test_killed_while_seeding(seeded: Headrace) -> None:
     "failpoint",
     [
         pytest.param("planned", marks=pytest.mark.long),
-        "bulk",
+        pytest.param("bulk", marks=pytest.mark.long),
         "applied",
         pytest.param("confirmed", marks=pytest.mark.long),
     ],

@@ -5,12 +5,10 @@ What `headrace.capture.translation` does to many messages at once is compared wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
 
 from headrace.capture.offset import Offset
-from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName
 from headrace.pgoutput import (
     UNCHANGED,
@@ -42,13 +40,11 @@ class Translation:
     Attributes:
         resume: changes up to here are known already and skipped.
         tables: only these tables' changes are kept; all where empty.
-        needed: the columns that each table's old rows must carry (decision 7).
         position: the offset right behind the last message.
     """
 
     resume: Offset
     tables: frozenset[TableName] = frozenset()
-    needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     chunk: ChunkBuilder = field(default_factory=ChunkBuilder)
     position: Offset = field(init=False)
     _relations: dict[int, Relation] = field(default_factory=dict)
@@ -81,8 +77,7 @@ class Translation:
         PostgreSQL 14 sends every empty transaction, and `tables` can empty others.
 
         Raises:
-            HeadraceError: PROTOCOL for an impossible order, REPLICA_IDENTITY where a table's old rows do
-                not carry what is needed.
+            HeadraceError: PROTOCOL for an impossible order.
         """
         match message:
             case Begin():
@@ -120,15 +115,6 @@ class Translation:
         return self._transaction
 
     def _relation(self, relation: Relation) -> None:
-        needed = self.needed.get(relation.table, frozenset())
-        carried = {column.name for column in relation.columns if column.key}
-        missing = sorted(needed - carried)
-        if missing:
-            raise HeadraceError(
-                Kind.REPLICA_IDENTITY,
-                f"the log of table {relation.table} does not carry the old value of {', '.join(missing)}",
-                "Run `headrace setup` to restore its replica identity, then start again.",
-            )
         self._relations[relation.oid] = relation
 
     def _row(self, message: Insert | Update | Delete | Truncate, size: int) -> None:

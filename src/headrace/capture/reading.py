@@ -26,6 +26,7 @@ from headrace.capture.continuity import (
     check_same_timeline,
     read_positions,
 )
+from headrace.capture.expected import ExpectedNames, ExpectedTable
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.spool import Room, SpoolFullError
@@ -60,7 +61,7 @@ class StreamSettings:
     Attributes:
         url: the database; never printed.
         tables: the tables whose changes are kept, all of the publication where empty.
-        needed: the columns that old rows must carry, by table.
+        expected: tables that must still have the columns that they had.
         documents: what they need of each table; None where changes are read for something else.
         warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
         buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
@@ -90,7 +91,7 @@ class StreamSettings:
     slot: str
     publication: str
     tables: frozenset[TableName] = frozenset()
-    needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
+    expected: Mapping[TableName, ExpectedTable] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None
@@ -120,9 +121,11 @@ def give_back_after(seconds: float, depth: int) -> float:
 
 
 def _names(settings: StreamSettings) -> Names:
-    if settings.documents is None:
-        return RootNames(settings.url, settings.tables)
-    return DocumentNames(settings.url, settings.documents)
+    if settings.documents is not None:
+        return DocumentNames(settings.url, settings.documents)
+    if settings.expected:
+        return ExpectedNames(settings.url, settings.expected)
+    return RootNames(settings.url, settings.tables)
 
 
 class LogReader:
@@ -135,7 +138,7 @@ class LogReader:
         self._settings = settings
         self._buffer = buffer
         self._names = _names(settings)
-        self._translation = Translation(start, settings.tables, settings.needed, self._names)
+        self._translation = Translation(start, settings.tables, self._names)
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished
         self._frames = _Frames()

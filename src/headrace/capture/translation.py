@@ -6,7 +6,7 @@ transaction that is unfinished, and how far it has come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,7 +15,7 @@ from headrace.capture.changes import ChangeRows, Ends
 from headrace.capture.names import Names
 from headrace.capture.offset import Offset
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation, Truncate, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
@@ -46,7 +46,6 @@ class _Relations:
     """The relations that a connection has described; each description has one number."""
 
     wanted: frozenset[TableName]
-    needed: Mapping[TableName, frozenset[str]]
     names: Names
     known: list[Relation] = field(default_factory=list)
     numbered: dict[Relation, int] = field(default_factory=dict)
@@ -66,15 +65,6 @@ class _Relations:
                 raise
             self.refused[relation.oid] = error
             return
-        needed = self.needed.get(relation.table, frozenset())
-        carried = {column.name for column in relation.columns if column.key}
-        missing = sorted(needed - carried)
-        if missing:
-            raise HeadraceError(
-                Kind.REPLICA_IDENTITY,
-                f"the log of table {relation.table} does not carry the old value of {', '.join(missing)}",
-                "Run `headrace setup` to restore its replica identity, then start again.",
-            )
         if self.wanted and relation.table not in self.wanted:
             self.number_of[relation.oid] = _FOREIGN
             return
@@ -153,14 +143,12 @@ class Translation:
     Attributes:
         resume: changes up to here are known already and skipped.
         tables: only these tables' changes are kept; all where empty.
-        needed: the columns that each table's old rows must carry (decision 7).
         names: under which name each table's changes go on.
         position: the offset right behind the last message.
     """
 
     resume: Offset
     tables: frozenset[TableName] = frozenset()
-    needed: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
     names: Names = field(default_factory=Names)
     position: Offset = field(init=False)
     _relations: _Relations = field(init=False)
@@ -169,8 +157,8 @@ class Translation:
 
     def __post_init__(self) -> None:
         self.position = self.resume
-        self._relations = _Relations(self.tables, self.needed, self.names)
-        self._apart = _Relations(self.tables, self.needed, self.names)
+        self._relations = _Relations(self.tables, self.names)
+        self._apart = _Relations(self.tables, self.names)
 
     @property
     def xid(self) -> int | None:
@@ -200,8 +188,8 @@ class Translation:
         empty transaction, and `tables` can empty others.
 
         Raises:
-            HeadraceError: PROTOCOL for broken bytes or an impossible order, REPLICA_IDENTITY where a
-                table's old rows do not carry what is needed.
+            HeadraceError: PROTOCOL for broken bytes or an impossible order; what `names` raises of a table
+                whose rows come.
         """
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")

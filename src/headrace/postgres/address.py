@@ -105,15 +105,29 @@ def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
     Raises:
         HeadraceError: CONFIG, where `url` is not usable.
     """
+    return combined(url, {"application_name": application_name(slot)}, password_command)
+
+
+def combined(url: str, words: Mapping[str, str], password_command: Sequence[str] = ()) -> str:
+    """One connection string of `url` and what is to stand in the place of its parts.
+
+    Args:
+        url: in any form; may be empty.
+        words: libpq's parameters.
+        password_command: prints the password at each connect, in the place of one in `url`.
+
+    Raises:
+        HeadraceError: CONFIG, where `url` is not usable.
+    """
     found = address(url)
     command = tuple(password_command) or found.command
-    words = {**found.parameters, "application_name": application_name(slot)}
+    whole = {**found.parameters, **words}
     if command:
-        words[_COMMAND] = json.dumps(command)
+        whole[_COMMAND] = json.dumps(command)
     if found.session_proxy:
-        words[_PROXY] = "true"
+        whole[_PROXY] = "true"
     return "postgresql://?" + "&".join(
-        f"{name}={quote(value, safe='')}" for name, value in sorted(words.items())
+        f"{name}={quote(value, safe='')}" for name, value in sorted(whole.items())
     )
 
 

@@ -1,122 +1,222 @@
-"""Which options does the source take, and what does each mean?
+"""What do the options of our sources have in common: the database, the tables, and how options are read?
 
-Names are camelCase and case-insensitive; an unknown one is refused with the nearest known name.
+Names are camelCase and case-insensitive, and snake_case is accepted; an unknown one is refused with the
+nearest known name.
 """
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
 
-from headrace.catalog.needs import Needs, from_text
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.model.nearest import meant
+from headrace.model.table_pattern import TablePattern, parse_names, parse_tables
+from headrace.postgres.address import combined
 from headrace.postgres.connection import with_defaults
+from headrace.postgres.password import words_of
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_PLACE = ("host", "port", "database")
+_WORDS = {
+    "host": "host",
+    "port": "port",
+    "database": "dbname",
+    "user": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslrootcert": "sslrootcert",
+    "sslcert": "sslcert",
+    "sslkey": "sslkey",
+    "sslpassword": "sslpassword",
+    "channel_binding": "channel_binding",
+    "target_session_attrs": "target_session_attrs",
+}
 
 
-class CdcOptions(BaseModel):
-    """The options of `postgres_cdc`."""
+class DatabaseOptions(BaseModel):
+    """Which database, and what of it: the options that all our sources take."""
 
-    model_config = ConfigDict(alias_generator=to_camel, extra="forbid", frozen=True)
-
-    url: SecretStr = Field(description="the database, as libpq takes it: a URL or keywords")
-    slot_name: str = Field(description="the replication slot; the source is its only reader")
-    publication_name: str = Field("headrace", description="the publication that says which tables are sent")
-    tables: tuple[TableName, ...] = Field((), description="comma-separated; all of the publication if absent")
-    create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
-    max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
-    max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
-    rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
-    buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
-    progress: bool = Field(default=False, description="add a row with the batch's position to each partition")
-    needed_columns: dict[str, dict[str, tuple[str, ...]]] = Field(
-        {}, description="JSON, schema → table → columns that old rows must carry, else the query fails"
+    model_config = ConfigDict(
+        alias_generator=to_camel, extra="forbid", frozen=True, hide_input_in_errors=True
     )
-    document_needs: str | None = Field(
-        None, description="internal: what documents need of each table, see headrace.catalog.needs"
+
+    url: SecretStr | None = Field(
+        None, description="the database, as libpq takes it (a URL or keywords), or a JDBC URL"
     )
-    continues: dict[str, str | int] | None = Field(
-        None, description="JSON: system, timeline, database and lsn of what was made of this log before"
+    host: str | None = Field(None, description="without `url`: the server; `localhost` if absent")
+    port: str | None = Field(None, pattern=r"^\d+(,\d+)*$", description="without `url`: 5432 if absent")
+    database: str | None = Field(None, description="without `url`: the database's name")
+    user: str | None = Field(None, description="who connects, in the place of the user in `url`")
+    password: SecretStr | None = Field(None, description="in the place of the password in `url`")
+    password_command: SecretStr | None = Field(
+        None, description="a program that prints the password at each connect, for tokens that live shortly"
     )
-    trouble_file: Path | None = Field(None, description="says what keeps the source from reading")
+    sslmode: str | None = Field(
+        None, description="`disable`, `prefer`, `require`, `verify-ca` or `verify-full`, as libpq means them"
+    )
+    sslrootcert: str | None = Field(None, description="file with the certificates that are trusted")
+    sslcert: str | None = Field(None, description="file with the client's certificate")
+    sslkey: str | None = Field(None, description="file with the client's key")
+    sslpassword: SecretStr | None = Field(None, description="for the client's key")
+    channel_binding: str | None = Field(None, description="`prefer`, `require` or `disable`")
+    target_session_attrs: str | None = Field(None, description="which of several hosts is meant")
+    tables: tuple[TablePattern, ...] = Field(
+        (), description='comma-separated, `*` stands for any text; `load("public.users")` is the same'
+    )
+    columns: dict[TableName | None, tuple[str, ...]] = Field(
+        {}, description='comma-separated, of one table; of several: JSON, `{"public.users": ["id"]}`'
+    )
+    exclude_columns: dict[TableName | None, tuple[str, ...]] = Field(
+        {}, description="the same, for columns that are left out"
+    )
+    metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
 
     @field_validator("tables", mode="before")
     @classmethod
-    def _split_tables(cls, given: object) -> object:
-        if not isinstance(given, str):
-            return given
-        return tuple(_table(part) for part in given.split(",") if part.strip())
+    def _parse_tables(cls, given: object) -> object:
+        return parse_tables(given) if isinstance(given, str) else given
 
-    @field_validator("needed_columns", "continues", mode="before")
+    @field_validator("columns", "exclude_columns", mode="before")
     @classmethod
-    def _parse_json(cls, given: object) -> object:
-        return json.loads(given) if isinstance(given, str) else given
+    def _parse_columns(cls, given: object) -> object:
+        found = by_table(given) if isinstance(given, str) else given
+        if not isinstance(found, Mapping):
+            raise ValueError('write names, or JSON: {"public.users": ["id"]}')  # noqa: TRY004 - pydantic's way
+        return {table: _names(one) for table, one in found.items()}
 
-    @field_validator("max_bytes_per_trigger", "buffer_bytes", mode="before")
-    @classmethod
-    def _parse_size(cls, given: object) -> object:
-        match = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
-        return given if match is None else int(match[1]) * _UNITS[match[2].lower()]
-
-    @field_validator("url")
-    @classmethod
-    def _check_url(cls, url: SecretStr) -> SecretStr:
-        with_defaults(url.get_secret_value())
-        return url
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if self.url is None and self.database is None:
+            raise ValueError("url is missing: name the database by url, or by host, port, database and user")
+        named = [name for name in _PLACE if getattr(self, name) is not None]
+        if self.url is not None and named:
+            raise ValueError(f"url and {named[0]} both say where the database is: give one of them")
+        with_defaults(self.connection)
+        return self
 
     @property
-    def needs(self) -> Needs | None:
-        """`document_needs` by table and column."""
-        return None if self.document_needs is None else from_text(self.document_needs)
+    def connection(self) -> str:
+        """One connection string of all that was said; it holds the password.
 
-    @property
-    def needed(self) -> dict[TableName, frozenset[str]]:
-        """`needed_columns` by table."""
-        return {
-            TableName(schema, table): frozenset(columns)
-            for schema, tables in self.needed_columns.items()
-            for table, columns in tables.items()
-        }
-
-
-def _table(text: str) -> TableName:
-    parts = [part.strip() for part in text.split(".")]
-    if not all(parts) or len(parts) > 2:  # noqa: PLR2004
-        raise ValueError(f"{text.strip()!r} is no table name: write schema.table")
-    return TableName(*parts) if len(parts) == 2 else TableName("public", parts[0])  # noqa: PLR2004
+        Raises:
+            HeadraceError: CONFIG, where it is not usable; the text never shows it.
+        """
+        words = {ours: _plain(getattr(self, name)) for name, ours in _WORDS.items()}
+        command = _plain(self.password_command)
+        return combined(
+            _plain(self.url) or "",
+            {name: value for name, value in words.items() if value is not None},
+            () if command is None else words_of(command),
+        )
 
 
-def read_options(given: Mapping[str, str]) -> CdcOptions:
+_Options = TypeVar("_Options", bound=DatabaseOptions)
+
+
+def read_options(model: type[_Options], given: Mapping[str, str], format_name: str) -> _Options:
     """The options of a query, checked.
 
+    Args:
+        model: the options that the format takes.
+        given: as Spark hands them over.
+        format_name: what the format is called in messages.
+
     Raises:
-        HeadraceError: USAGE, with the option's name; a wrong value is never shown.
+        HeadraceError: USAGE, with the option's name; CONFIG where the connection string is not usable. A
+            wrong value is never shown.
     """
-    known = {to_camel(name).lower(): to_camel(name) for name in CdcOptions.model_fields}
+    known = {_folded(name): to_camel(name) for name in model.model_fields}
     values: dict[str, Any] = {}
     for name, value in given.items():
-        if name.lower() == "path":
-            values.setdefault("tables", value)
-            continue
-        plain = name.lower().replace("_", "")
+        plain = _folded("tables" if name.lower() == "path" else name)
         if plain not in known:
-            near = difflib.get_close_matches(plain, known, n=1)
-            hint = f"Did you mean {known[near[0]]}?" if near else f"Known: {', '.join(known.values())}."
-            raise HeadraceError(Kind.USAGE, f"postgres_cdc has no option {name!r}", hint)
+            hint = meant(name, known.values())
+            raise HeadraceError(Kind.USAGE, f"{format_name} has no option {name!r}", hint)
+        if known[plain] in values:
+            raise HeadraceError(
+                Kind.USAGE, f"the option {known[plain]} of {format_name} is given twice", "Give it once."
+            )
         values[known[plain]] = value
     try:
-        return CdcOptions.model_validate(values)
+        return model.model_validate(values)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(str(part) for part in first["loc"])
-        raise HeadraceError(Kind.USAGE, f"option {name} of postgres_cdc: {first['msg']}") from None
+        raise _wrong(model, format_name, first["loc"], first["msg"]) from None
+
+
+def _wrong(
+    model: type[DatabaseOptions], format_name: str, place: tuple[int | str, ...], message: str
+) -> HeadraceError:
+    said = message.removeprefix("Value error, ")
+    if not place:
+        return HeadraceError(Kind.USAGE, f"the options of {format_name}: {said}")
+    described = next(
+        (field.description for name, field in model.model_fields.items() if to_camel(name) == place[0]), None
+    )
+    means = f"It means: {described}." if described else ""
+    if message == "Field required":
+        return HeadraceError(Kind.USAGE, f"{format_name} needs the option {place[0]}", means)
+    return HeadraceError(Kind.USAGE, f"the option {place[0]} of {format_name}: {said}", means)
+
+
+def by_table(text: str) -> dict[TableName | None, Any]:
+    """What an option says of each table: JSON by table, or, of the only one (None), the text itself.
+
+    Raises:
+        ValueError: it begins as JSON and is none, or names no table.
+    """
+    if not text.lstrip().startswith("{"):
+        return {None: text}
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON: {error}") from error
+    return {one_table(name): value for name, value in found.items()}
+
+
+def one_table(text: str) -> TableName:
+    """The one table that `text` names.
+
+    Raises:
+        ValueError: it names none or several.
+    """
+    patterns = parse_tables(text)
+    if len(patterns) != 1 or (table := patterns[0].exact) is None:
+        raise ValueError(f"{text!r} is no name of one table")
+    return table
+
+
+def size(given: object) -> object:
+    """A number of bytes from `128m`; what is not written so is left as it is."""
+    match = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
+    return given if match is None else int(match[1]) * _UNITS[match[2].lower()]
+
+
+def _names(given: object) -> object:
+    if not isinstance(given, str):
+        return given
+    return parse_names(given)
+
+
+def _folded(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def _plain(value: str | SecretStr | None) -> str | None:
+    return value.get_secret_value() if isinstance(value, SecretStr) else value

@@ -8,9 +8,10 @@ latestOffset(start = end N) → offset log N+1 → partitions → read. So `star
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -23,39 +24,62 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
+from headrace.capture.rows import Key
+from headrace.catalog.read import list_tables
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Lsn, format_lsn, parse_lsn
+from headrace.model import CHANGES_SCHEMA, Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
+from headrace.model.table_pattern import matching
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import ensure_slot
-from headrace.spark.options import CdcOptions, read_options
+from headrace.postgres.session import ReadSession
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.options import read_options
+from headrace.spark.shape import RowsPlan, plan_rows
 
+NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
+_ROW = "map<string,string>"
+_CHANGES_DDL = (
+    f"`schema` string, `table` string, op string, before {_ROW}, after {_ROW}, _commit_lsn bigint, "
+    "_commit_seq bigint, _commit_timestamp timestamp, _xid bigint"
+)
 
 
 class PostgresCdc(DataSource):
     """`spark.readStream.format("postgres_cdc")`: committed changes of a publication's tables.
 
-    Options: see `headrace.spark.options.CdcOptions`. Columns: see `headrace.model.CHANGES_SCHEMA`.
+    Options: see `headrace.spark.cdc_options.CdcOptions`. Columns: of `envelope=rows` those of
+    `headrace.capture.rows.RowShape`, else those of `headrace.model.CHANGES_SCHEMA`.
     """
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._plan: RowsPlan | None = None
 
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return "postgres_cdc"
+        return NAME
 
     def schema(self) -> str:
-        """The `changes` envelope."""
-        read_options(self.options)
-        row = "map<string,string>"
-        return (
-            f"`schema` string, `table` string, op string, before {row}, after {row}, _commit_lsn bigint, "
-            "_commit_seq bigint, _commit_timestamp timestamp, _xid bigint"
-        )
+        """The columns in Spark's DDL; those of one table are looked up."""
+        plan = self._planned(self._checked())
+        return _CHANGES_DDL if plan is None else plan.shape.ddl
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """The reader; nothing is opened yet."""
-        return CdcReader(read_options(self.options))
+        options = self._checked()
+        return CdcReader(options, self._planned(options))
+
+    def _checked(self) -> CdcOptions:
+        return read_options(CdcOptions, self.options, NAME)
+
+    def _planned(self, options: CdcOptions) -> RowsPlan | None:
+        """As it was when Spark asked for the columns: both are of one look at the table."""
+        if self._plan is None and options.form == "rows" and options.one_table is not None:
+            self._plan = plan_rows(options, options.one_table)
+        return self._plan
 
 
 @dataclass
@@ -75,10 +99,12 @@ class ChangePartition(InputPartition):
 class CdcReader(DataSourceStreamReader):
     """Plans batches in the driver-side process; `read` runs on executors."""
 
-    def __init__(self, options: CdcOptions) -> None:
+    def __init__(self, options: CdcOptions, plan: RowsPlan | None = None) -> None:
         self._options = options
+        self._plan = plan
         self._stream: ChangeStream | None = None
         self._initial: Offset | None = None
+        self._found: tuple[TableName, ...] | None = None
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the slot stood before this reader used it; it is created first where it is missing.
@@ -88,10 +114,10 @@ class CdcReader(DataSourceStreamReader):
         if self._initial is None:
             options = self._options
             confirmed = ensure_slot(
-                for_slot(options.url.get_secret_value(), options.slot_name),
+                for_slot(options.connection, options.slot_name),
                 slot=options.slot_name,
                 publication=options.publication_name,
-                tables=options.tables,
+                tables=self._tables(),
                 create=options.create_slot,
             )
             if options.continues is not None:
@@ -142,13 +168,46 @@ class CdcReader(DataSourceStreamReader):
         if not isinstance(partition, ChangePartition):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
         with pa.ipc.open_stream(partition.stream) as reader:
-            yield from reader
+            if self._plan is None:
+                yield from reader
+            else:
+                yield from self._rows(self._plan, reader)
+
+    def _rows(self, plan: RowsPlan, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of one table; a session is opened where values have to be looked up."""
+        with contextlib.ExitStack() as opened:
+            session: ReadSession | None = None
+
+            def look(keys: Sequence[Key], columns: Sequence[str]) -> Mapping[int, tuple[str | None, ...]]:
+                nonlocal session
+                assert plan.reread is not None
+                if session is None:
+                    session = opened.enter_context(ReadSession(self._options.connection))
+                return plan.reread.read(session, keys, columns)
+
+            for batch in changes:
+                yield plan.shape.rows(batch, None if plan.reread is None else look)
 
     def stop(self) -> None:
         """Close the replication connection."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+    def _tables(self) -> tuple[TableName, ...]:
+        """The tables that are meant, as the database has them now; none where all of the publication are."""
+        named = [pattern.exact for pattern in self._options.tables]
+        if None not in named:
+            return tuple(filter(None, named))
+        if self._found is None:
+            with ReadSession(self._options.connection) as session:
+                self._found = matching(self._options.tables, list_tables(session))
+        if not self._found:
+            asked = ", ".join(map(str, self._options.tables))
+            raise HeadraceError(
+                Kind.BINDING, f"no table is called like {asked}", "Correct the option tables."
+            )
+        return self._found
 
     def _opened(self, start: Offset, origin: Origin | None, known: Lsn) -> ChangeStream:
         """The stream behind `start`, which lies in the log of `origin`; that is known up to `known`."""
@@ -158,11 +217,11 @@ class CdcReader(DataSourceStreamReader):
                 origin, known = Origin.from_json(continues), max(known, _applied(continues))
             self._stream = ChangeStream(
                 StreamSettings(
-                    url=for_slot(options.url.get_secret_value(), options.slot_name),
+                    url=for_slot(options.connection, options.slot_name),
                     slot=options.slot_name,
                     publication=options.publication_name,
-                    tables=frozenset(options.tables),
-                    needed=options.needed,
+                    tables=frozenset(self._tables()),
+                    expected={} if self._plan is None else {self._plan.shape.table: self._plan.expected},
                     warm_up=options.progress,
                     documents=options.needs,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),

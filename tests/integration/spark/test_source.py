@@ -27,6 +27,7 @@ from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
 from headrace.testing.postgres import EmbeddedPostgres
@@ -71,8 +72,8 @@ class Source:
 
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
-        given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item", **options}
-        return reader.options(**given).load()
+        given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item"}
+        return reader.options(**{**given, "envelope": "changes", **options}).load()
 
     def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
         """Follow into `batches`; `after` is called with the number of each batch that was noted there."""
@@ -292,7 +293,7 @@ def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
 def reading(options: dict[str, str]) -> Iterator[CdcReader]:
     """The driver's part of the source, in this process."""
     kept = signal.getsignal(signal.SIGTERM)
-    reader = CdcReader(read_options(options))
+    reader = CdcReader(read_options(CdcOptions, options, "postgres_cdc"))
     try:
         yield reader
     finally:
@@ -381,10 +382,10 @@ def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean slotName?"),
+        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean 'slotName'?"),
         ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger of postgres_cdc"),
         ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger of postgres_cdc"),
-        ({"tables": "a.b.c"}, "is no table name"),
+        ({"tables": "a.b.c"}, "names more than a schema"),
     ],
 )
 def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], said: str) -> None:
@@ -406,7 +407,7 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
     """It comes together with the end of the socket, so it may come while the reader is being stopped."""
     options = {"url": source.url, "slotName": source.slot, "publicationName": source.slot, "tables": "item"}
     kept = signal.getsignal(signal.SIGTERM)
-    reader = CdcReader(read_options(options))
+    reader = CdcReader(read_options(CdcOptions, options, "postgres_cdc"))
     try:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())

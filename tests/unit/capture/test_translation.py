@@ -91,7 +91,7 @@ class Reader:
 
 @pytest.fixture(params=[True, False], ids=["together", "one by one"])
 def read(request: pytest.FixtureRequest) -> Callable[..., Reader]:
-    """A reader from an offset on; `tables` and `needed` as for the translation."""
+    """A reader from an offset on; `tables` as for the translation."""
 
     def make(resume: Offset = Offset(0), **given: Any) -> Reader:  # noqa: B008
         return Reader(Translation(resume, **given), together=request.param)
@@ -248,16 +248,6 @@ def test_a_truncate_is_one_change_for_each_of_our_tables(read: Read) -> None:
     one = read(tables=frozenset({LINES}))
     one.feed(*transaction(200, users(), lines(), truncate))
     assert [c.table for c in one.changes] == [LINES]
-
-
-def test_an_identity_that_carries_too_little_stops_before_its_rows(read: Read) -> None:
-    needed = {USERS: frozenset({"id", "name"})}
-    with pytest.raises(HeadraceError, match=r"table users .* value of name") as raised:
-        read(needed=needed).feed(*transaction(200, users(), insert()))
-    assert raised.value.kind is Kind.REPLICA_IDENTITY
-    reader = read(needed=needed)
-    reader.feed(*transaction(200, users(full=True), insert()))
-    assert reader.commits == [7]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,68 @@
+"""Does a table in the log still have the columns that a query was told of?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.capture.names import RootNames
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, TableName
+from headrace.pgoutput import Relation
+from headrace.postgres.quoting import table as quoted
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedTable:
+    """A table as it was when a query began.
+
+    Attributes:
+        columns: type oid and type modifier of each column that is asked for, by name.
+        left_out: the columns that the table had besides.
+        old_rows: whether the log must hold whole old rows.
+    """
+
+    columns: Mapping[str, tuple[int, int]]
+    left_out: frozenset[str] = frozenset()
+    old_rows: bool = False
+
+
+class ExpectedNames(RootNames):
+    """Names for a query that has typed columns; a table that was altered is refused when a row needs it."""
+
+    def __init__(self, url: str, expected: Mapping[TableName, ExpectedTable]) -> None:
+        super().__init__(url, expected)
+        self._expected = expected
+
+    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
+        """Compared before any of its rows is used."""
+        named = super().described(relation, commit_lsn, xid)
+        expected = self._expected.get(named.table)
+        difference = None if expected is None else _difference(relation, expected)
+        if difference is not None:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the table {named.table} was altered: {difference}",
+                "Start the query again: it takes the columns that the table has then. Its checkpoint stays "
+                "good; its sink may have to be altered too.",
+            )
+        if expected is not None and expected.old_rows and not all(one.key for one in relation.columns):
+            raise HeadraceError(
+                Kind.REPLICA_IDENTITY,
+                f"the log does not hold the old rows of {named.table} any more, which the query asks for",
+                f"Run: ALTER TABLE {quoted(named.table)} REPLICA IDENTITY FULL. Then start again with a new "
+                "checkpoint, or without preImages and unchangedToast=old.",
+            )
+        return named
+
+
+def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
+    """What differs first; None where nothing that the query sees does."""
+    found = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
+    for name, kind in expected.columns.items():
+        if name not in found:
+            return f"the log has no column {name}, it has {', '.join(found)}"
+        if found[name] != kind:
+            return f"the column {name} has another type in the log"
+    new = [name for name in found if name not in expected.columns and name not in expected.left_out]
+    return f"it has a new column {new[0]}" if new else None

@@ -1,0 +1,207 @@
+"""How do the changes of one table become rows of its own columns, typed, as Spark's users know them?
+
+Pure: the `changes` envelope in, one batch of the table's columns and of what is known of each change out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model import Op, TableName
+from headrace.model.types import spark_type
+from headrace.model.value_type import ValueType
+from headrace.model.values import ColumnTexts, column_texts, convert_all
+
+_Numbers = npt.NDArray[np.int64]
+_Mask = npt.NDArray[np.bool_]
+
+Key = tuple[str | None, ...]
+Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None, ...]]]
+"""From rows' keys and the names of columns to the rows' texts, by the place of the key; without lost rows."""
+
+CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
+"""The values of `_change_type`, in the words of Delta's change data feed; `truncate` is ours."""
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(len(CHANGE_TYPES))
+_ALWAYS = {Op.INSERT: _INSERT, Op.DELETE: _DELETE, Op.TRUNCATE: _TRUNCATE}
+
+_NAMES = pa.list_(pa.field("element", pa.string()))
+METADATA = (
+    pa.field("change_type", pa.string()),
+    pa.field("commit_lsn", pa.int64()),
+    pa.field("commit_seq", pa.int64()),
+    pa.field("commit_timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("xid", pa.int64()),
+    pa.field("snapshot", pa.bool_()),
+    pa.field("unchanged", _NAMES),
+)
+"""What stands behind a table's columns, their names behind the prefix."""
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """What a table's rows look like.
+
+    Attributes:
+        table: whose rows.
+        columns: their names and types, in order.
+        key: the columns that tell rows apart; empty where nothing does.
+        prefix: what the names of the other columns begin with.
+        pre_images: whether an update is also shown as it was before.
+    """
+
+    table: TableName
+    columns: Mapping[str, ValueType]
+    key: tuple[str, ...]
+    prefix: str = "_"
+    pre_images: bool = False
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns, then the metadata."""
+        own = [pa.field(name, kind.arrow) for name, kind in self.columns.items()]
+        return pa.schema([*own, *(field.with_name(self.prefix + field.name) for field in METADATA)])
+
+    @property
+    def ddl(self) -> str:
+        """The same in Spark's words."""
+        return ", ".join(f"{_quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
+
+    def rows(self, changes: pa.RecordBatch, look: Look | None = None) -> pa.RecordBatch:
+        """Each change as the rows that it is; all `changes` must be of the table.
+
+        An update that changes the key is a `delete` of the old one and an `insert`, so that whoever keeps
+        rows by their key forgets the old one. A deleted row holds what the log says of it: its key, or with
+        REPLICA IDENTITY FULL all of it. A `truncate` holds nothing. Values that the log left out because they
+        did not change are looked up; those that are not found are NULL, and `unchanged` names their columns.
+
+        Args:
+            changes: in `CHANGES_SCHEMA`.
+            look: finds what the log left out; None: nothing is looked up.
+
+        Returns:
+            A batch with `schema`.
+
+        Raises:
+            HeadraceError: VALUE, where a text is no value of its column's type or does not fit into it; what
+                `look` raises.
+        """
+        sides = _Sides(changes, tuple(self.columns))
+        if look is not None and self.key:
+            sides.complete(self.key, look)
+        change, code, is_old = self._listed(changes, sides)
+        values = [
+            convert_all(kind, sides.texts(name, change, code, is_old), f"{self.table}.{name}")
+            for name, kind in self.columns.items()
+        ]
+        types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
+        kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
+        taken = kept.take(pa.array(change)).columns
+        false = pa.repeat(False, len(change))  # noqa: FBT003 - a value, no flag
+        unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
+        return pa.RecordBatch.from_arrays([*values, types, *taken, false, unchanged], schema=self.schema)
+
+    def _listed(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
+        """For each row that comes out: its change, its type, and whether it is the old side of it."""
+        op = changes.column("op")
+        is_update = sides.is_update
+        moved = is_update & sides.differ(self.key) if is_update.any() else is_update
+        doubled = is_update if self.pre_images else moved
+        change = np.repeat(np.arange(len(op)), 1 + doubled)
+        is_first = np.ones(len(change), np.bool_)
+        is_first[1:] = change[1:] != change[:-1]
+        is_old = is_first & doubled[change]
+        code = np.full(len(change), _POSTIMAGE, np.int64)
+        for kind, always in _ALWAYS.items():
+            code[np.asarray(pc.equal(op, kind.value))[change]] = always
+        code[is_old] = np.where(moved[change[is_old]], _DELETE, _PREIMAGE)
+        code[moved[change] & ~is_old] = _INSERT
+        return change, code, is_old | (code == _DELETE)
+
+
+class _Sides:
+    """Both sides of changes, column by column; the old one is looked at only where it is needed."""
+
+    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...]) -> None:
+        self._changes = changes
+        self._names = names
+
+    @cached_property
+    def is_update(self) -> _Mask:
+        """Which changes are updates."""
+        return np.asarray(pc.equal(self._changes.column("op"), Op.UPDATE.value))
+
+    @cached_property
+    def _before(self) -> Mapping[str, ColumnTexts]:
+        return column_texts(self._changes.column("before"), self._names)
+
+    @cached_property
+    def _after(self) -> dict[str, ColumnTexts]:
+        return dict(column_texts(self._changes.column("after"), self._names))
+
+    def _gaps(self) -> dict[str, _Mask]:
+        """Of each column with any, the updates whose new value the log does not hold."""
+        if not self.is_update.any():
+            return {}
+        gaps = {name: self.is_update & ~np.asarray(self._after[name].known) for name in self._names}
+        return {name: gap for name, gap in gaps.items() if gap.any()}
+
+    def complete(self, key: Sequence[str], look: Look) -> None:
+        """Fill the gaps with what `look` finds for the rows' keys."""
+        gaps = self._gaps()
+        if not gaps:
+            return
+        places = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
+        texts = [self._after[name].texts.take(pa.array(places)).to_pylist() for name in key]
+        found = look(list(zip(*texts, strict=True)), tuple(gaps))
+        at = np.array(sorted(found), np.int64)
+        for number, (name, gap) in enumerate(gaps.items()):
+            mine = at[gap[places[at]]]
+            values = [found[place][number] for place in mine.tolist()]
+            self._after[name] = _filled(self._after[name], places[mine], values)
+
+    def unchanged(self) -> pa.ListArray:
+        """For each change, the columns whose new values are not known; NULL where there is none."""
+        gaps = self._gaps()
+        if not gaps:
+            return pa.nulls(len(self._changes), _NAMES)
+        some = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
+        names = {int(row): [name for name, gap in gaps.items() if gap[row]] for row in some}
+        return pa.array([names.get(row) for row in range(len(self._changes))], _NAMES)
+
+    def differ(self, names: tuple[str, ...]) -> _Mask:
+        """Whether any of the columns `names` is known on both sides and is not the same."""
+        found = np.zeros(len(self._changes), np.bool_)
+        for name in names:
+            before, after = self._before[name], self._after[name]
+            known = pc.and_(before.known, after.known)
+            same = pc.equal(before.texts, after.texts).fill_null(False)  # noqa: FBT003
+            found |= np.asarray(pc.and_not(known, same))
+        return found
+
+    def texts(self, name: str, change: _Numbers, code: _Numbers, is_old: _Mask) -> pa.StringArray:
+        """One column of the rows that come out."""
+        if not is_old.any():
+            after = self._after[name].texts
+            return after if len(change) == len(after) else after.take(pa.array(change))
+        both = pa.concat_arrays([self._after[name].texts, self._before[name].texts])
+        return both.take(pa.array(change + len(self._changes) * is_old, mask=code == _TRUNCATE))
+
+
+def _filled(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:
+    """`column` with `values` at `places`."""
+    source, known = np.arange(len(column.texts)), np.array(column.known)
+    source[places] = len(source) + np.arange(len(places))
+    known[places] = True
+    texts = pa.concat_arrays([column.texts, pa.array(values, pa.string())]).take(pa.array(source))
+    return ColumnTexts(texts, pa.array(known))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,106 @@
+"""Which tables does a user mean who writes `public.users, shop.order_*`?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from headrace.model.names import TableName
+
+_PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s".,]+))\s*')
+
+
+@dataclass(frozen=True)
+class TablePattern:
+    """A schema and a name; `*` in a part that was not quoted stands for any text.
+
+    Attributes:
+        schema, name: as they were meant, without quotes.
+        quoted: whether each of them was written in quotes, so that its `*` is a letter.
+    """
+
+    schema: str
+    name: str
+    quoted: tuple[bool, bool] = (False, False)
+
+    @property
+    def exact(self) -> TableName | None:
+        """The one table that is meant, or None where there may be several."""
+        parts = zip((self.schema, self.name), self.quoted, strict=True)
+        if any("*" in part and not quoted for part, quoted in parts):
+            return None
+        return TableName(self.schema, self.name)
+
+    def matches(self, table: TableName) -> bool:
+        """Whether `table` is meant."""
+        schema, name = self._expressions
+        return bool(schema.fullmatch(table.schema) and name.fullmatch(table.name))
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @cached_property
+    def _expressions(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
+        schema, name = (
+            re.compile(re.escape(part) if quoted else re.escape(part).replace(r"\*", ".*"), re.DOTALL)
+            for part, quoted in zip((self.schema, self.name), self.quoted, strict=True)
+        )
+        return schema, name
+
+
+def parse_tables(text: str) -> tuple[TablePattern, ...]:
+    """The tables of a comma-separated list; each is `name` (of the schema `public`) or `schema.name`.
+
+    A part in double quotes may hold any character, as in SQL. Letter case is kept as it is written.
+
+    Raises:
+        ValueError: with the part that is no table name.
+    """
+    found = []
+    for parts in _lists(text, "tables: write schema.table, schema.table"):
+        if len(parts) == 1:
+            parts.insert(0, ("public", False))
+        if len(parts) > 2:  # noqa: PLR2004
+            raise ValueError(f"{text.strip()!r} names more than a schema and a table")
+        (schema, first), (name, second) = parts
+        found.append(TablePattern(schema, name, (first, second)))
+    return tuple(found)
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The names of a comma-separated list; one in double quotes may hold any character, as in SQL.
+
+    Raises:
+        ValueError: it is no such list.
+    """
+    return tuple(
+        ".".join(name for name, _ in parts) for parts in _lists(text, "columns: write column, column")
+    )
+
+
+def _lists(text: str, what: str) -> Iterator[list[tuple[str, bool]]]:
+    """For each element of a list, its parts between dots, and whether each was quoted."""
+    at = 0
+    while True:
+        parts = []
+        while (part := _PART.match(text, at)) is not None:
+            quoted = part[1] is not None
+            parts.append((part[1].replace('""', '"') if quoted else part[2], quoted))
+            at = part.end()
+            if text[at : at + 1] != ".":
+                break
+            at += 1
+        if not parts or text[at - 1] == "." or text[at : at + 1] not in {"", ","}:
+            raise ValueError(f"{text.strip()!r} is no list of {what}")
+        yield parts
+        if at == len(text):
+            return
+        at += 1
+
+
+def matching(patterns: Iterable[TablePattern], tables: Iterable[TableName]) -> tuple[TableName, ...]:
+    """Those of `tables` that any pattern means, in their order."""
+    wanted = tuple(patterns)
+    return tuple(table for table in tables if any(pattern.matches(table) for pattern in wanted))

@@ -1,0 +1,87 @@
+"""Which options does `postgres_cdc` take besides the database, and what does each mean?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic.alias_generators import to_camel
+
+from headrace.catalog.needs import Needs, from_text
+from headrace.model import TableName
+from headrace.spark.options import DatabaseOptions, size
+
+Envelope = Literal["rows", "changes"]
+
+
+class CdcOptions(DatabaseOptions):
+    """The options of `postgres_cdc`."""
+
+    slot_name: str = Field(description="the replication slot; the source is its only reader")
+    publication_name: str = Field("headrace", description="the publication that says which tables are sent")
+    create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
+    envelope: Envelope | None = Field(
+        None,
+        description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
+        "many tables, their values as text (if absent, otherwise)",
+    )
+    pre_images: bool = Field(
+        default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
+    )
+    unchanged_toast: Literal["reread", "old", "mark"] = Field(
+        "reread",
+        description="`rows`: a large value that an update left as it was is not in the log: `reread` reads "
+        "what the row holds now, `old` takes it from the old row (needs REPLICA IDENTITY FULL), `mark` "
+        "leaves it NULL; the column `_unchanged` names what is not known",
+    )
+    max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
+    max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
+    rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
+    buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
+    progress: bool = Field(default=False, description="internal: add a row with the batch's position")
+    document_needs: str | None = Field(
+        None, description="internal: what documents need of each table, see headrace.catalog.needs"
+    )
+    continues: dict[str, str | int] | None = Field(
+        None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
+    )
+    trouble_file: Path | None = Field(
+        None, description="internal: the file that says what keeps the source from reading"
+    )
+
+    @field_validator("continues", mode="before")
+    @classmethod
+    def _parse_json(cls, given: object) -> object:
+        return json.loads(given) if isinstance(given, str) else given
+
+    @field_validator("max_bytes_per_trigger", "buffer_bytes", mode="before")
+    @classmethod
+    def _parse_size(cls, given: object) -> object:
+        return size(given)
+
+    @model_validator(mode="after")
+    def _check_envelope(self) -> Self:
+        if self.envelope == "rows" and self.one_table is None:
+            raise ValueError("envelope=rows gives the columns of one table: name it by tables")
+        if self.form == "changes":
+            for name in ("pre_images", "columns", "exclude_columns"):
+                if getattr(self, name):
+                    raise ValueError(f"{to_camel(name)} is for envelope=rows")
+        return self
+
+    @property
+    def one_table(self) -> TableName | None:
+        """The table where exactly one is named."""
+        return self.tables[0].exact if len(self.tables) == 1 else None
+
+    @property
+    def form(self) -> Envelope:
+        """The envelope that is meant."""
+        return self.envelope or ("changes" if self.one_table is None else "rows")
+
+    @property
+    def needs(self) -> Needs | None:
+        """`document_needs` by table and column."""
+        return None if self.document_needs is None else from_text(self.document_needs)

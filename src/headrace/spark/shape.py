@@ -1,0 +1,137 @@
+"""Which columns will a query have? Asked of the catalog when it is planned; nothing is created."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.capture.expected import ExpectedTable
+from headrace.capture.reread import Reread
+from headrace.capture.rows import METADATA, RowShape
+from headrace.catalog.read import list_tables, read_catalog
+from headrace.catalog.table import Table
+from headrace.catalog.types import RowType, read_row_types
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.model.nearest import meant
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import ReadSession
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.options import DatabaseOptions
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPlan:
+    """What a query of one table's rows needs to know of it.
+
+    Attributes:
+        shape: the columns that come out.
+        expected: the columns that the log must have.
+        reread: how values that the log leaves out are found; None: they are not looked for.
+    """
+
+    shape: RowShape
+    expected: ExpectedTable
+    reread: Reread | None
+
+
+def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
+    """The plan for `envelope=rows`.
+
+    Raises:
+        HeadraceError: BINDING where there is no such table or column; USAGE where a column is called as one
+            of ours; REPLICA_IDENTITY where old rows are asked for that the log does not hold; CONNECTION,
+            AUTHENTICATION, DATABASE.
+    """
+    with ReadSession(options.connection) as session:
+        found = read_catalog(session, [table])
+        if table not in found:
+            raise no_table(session, table)
+        types = read_row_types(session, [table])[table]
+    return _plan(options, found[table], types)
+
+
+def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
+    """The plan, from what the catalog says. Pure."""
+    sent = [column.name for column in table.columns if not column.generated]
+    names = chosen_columns(options, table.name, sent)
+    key = table.primary_key or (table.identity_columns if table.replica_identity == "index" else ())
+    missing = [name for name in key if name not in names]
+    if missing:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the key of {table.name} is {', '.join(key)}, and {missing[0]} is left out",
+            "Ask for the key's columns too.",
+        )
+    _check_old_rows(options, table)
+    shape = RowShape(
+        table.name,
+        {name: types.columns[name] for name in names},
+        key,
+        options.metadata_prefix,
+        options.pre_images,
+    )
+    check_names(shape)
+    declared = {one.name: (one.type, one.modifier) for one in types.attributes}
+    expected = ExpectedTable({name: declared[name] for name in names}, frozenset(declared) - frozenset(names))
+    sql = {column.name: column.type for column in table.columns}
+    reread = Reread(table.name, {name: sql[name] for name in key})
+    return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
+
+
+def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[str]) -> list[str]:
+    """Those of `names` that `columns` and `excludeColumns` leave, in the table's order.
+
+    Raises:
+        HeadraceError: USAGE, with the column that the table does not have.
+    """
+    for option, given in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
+        for named in given:
+            if named not in (None, table):
+                raise HeadraceError(Kind.USAGE, f"the option {option} names {named}, which is not read")
+        for name in given.get(None, given.get(table, ())):
+            if name not in names:
+                raise HeadraceError(
+                    Kind.USAGE, f"the option {option}: {table} has no column {name!r}", meant(name, names)
+                )
+    wanted = options.columns.get(None, options.columns.get(table))
+    left_out = options.exclude_columns.get(None, options.exclude_columns.get(table, ()))
+    return [name for name in names if (wanted is None or name in wanted) and name not in left_out]
+
+
+def check_names(shape: RowShape) -> None:
+    """Refuse a table with a column that is called as one of ours.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    ours = {(shape.prefix + field.name).lower() for field in METADATA}
+    for name in shape.columns:
+        if name.lower() in ours:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"{shape.table} has a column {name!r}, and a column of the change has the same name",
+                "Give the option metadataPrefix, as in metadataPrefix=__.",
+            )
+
+
+def no_table(session: ReadSession, table: TableName) -> HeadraceError:
+    """The error for a table that the database does not have."""
+    return HeadraceError(
+        Kind.BINDING, f"there is no table {table}", meant(str(table), map(str, list_tables(session)))
+    )
+
+
+def _check_old_rows(options: CdcOptions, table: Table) -> None:
+    asked = "preImages=true" if options.pre_images else "unchangedToast=old"
+    if _wants_old_rows(options) and table.replica_identity != "full":
+        raise HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"{asked} needs the old rows of {table.name}, and the log holds only their keys",
+            f"Run: ALTER TABLE {quoted(table.name)} REPLICA IDENTITY FULL; each update and delete then "
+            "writes the whole old row to the log.",
+        )
+
+
+def _wants_old_rows(options: CdcOptions) -> bool:
+    return options.pre_images or options.unchanged_toast == "old"
