@@ -216,7 +216,7 @@ def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
         error = refused(one, end)
         assert (change.after["id"], error.kind) == ("1", Kind.PUBLICATION)
         one.close()
-    assert source.confirmed() == end.lsn
+    assert source.confirmed() <= end.lsn
 
 
 def test_a_backlog_is_not_read_where_the_publication_was_made_anew(source: Source, start: Offset) -> None:
