@@ -49,6 +49,15 @@ class _Chunk:
         count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
         return count + (inside is not None and inside.order <= offset.order)
 
+    def allowed(self, upto: Lsn | None) -> int:
+        """How many of its ends are of transactions that are committed before `upto`."""
+        if upto is None:
+            return len(self.ends)
+        inside = self.ends.inside
+        whole = len(self.ends) - (inside is not None)
+        count = int(np.searchsorted(self.ends.lsn[:whole], upto, side="right"))
+        return count + (count == whole and inside is not None and inside.order[0] < upto)
+
     def mark(self, index: int) -> _Mark:
         """One of its ends."""
         ends, before = self.ends, self.before
@@ -67,10 +76,15 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much one batch may hold; the first transaction is cut where it alone is larger."""
+    """How much one batch may hold; the first transaction is cut where it alone is larger.
+
+    Attributes:
+        upto: what is committed behind here belongs to no batch (bytes); None: all does.
+    """
 
     bytes: int
     rows: int | None = None
+    upto: Lsn | None = None
 
 
 class ChangeBuffer:
@@ -127,9 +141,9 @@ class ChangeBuffer:
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; `error` goes to whoever asks."""
+        """Nothing more will come; the first `error` goes to whoever asks."""
         with self._changed:
-            self._error = error
+            self._error = self._error or error
             self._changed.notify_all()
 
     def wait_for_room(self, timeout: float) -> bool:
@@ -191,8 +205,10 @@ class ChangeBuffer:
             overflow = self._held >= self._limit
             for chunk in self._chunks:
                 first = chunk.ends_upto(start)
-                left = len(chunk.ends) - first
-                fitting = chunk.fitting(first, base, limit)
+                left = chunk.allowed(limit.upto) - first
+                if left <= 0 < len(chunk.ends) - first:
+                    break
+                fitting = min(left, chunk.fitting(first, base, limit))
                 chosen = _last_of(chunk, first, first + fitting, chosen)
                 if fitting < left:
                     overflow = True
@@ -222,6 +238,13 @@ class ChangeBuffer:
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
             return nothing and self._filled.rows == self._at(offset).rows
+
+    def is_empty_between(self, start: Offset, upto: Lsn) -> bool:
+        """Whether all that is committed before `upto` has arrived, and nothing of it lies behind `start`."""
+        with self._changed:
+            if not self._arrived(Offset(upto)):
+                return False
+            return all(chunk.allowed(upto) <= chunk.ends_upto(start) for chunk in self._chunks)
 
     def xids(self, start: Offset, end: Offset) -> Numbers:
         """The transactions that end, or are cut, in (start, end]; some may come twice."""

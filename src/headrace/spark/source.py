@@ -19,7 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
@@ -44,8 +49,9 @@ from headrace.spark.shape import RowsPlan, plan_rows
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
 _LOG = logging.getLogger(__name__)
-_NEWEST = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
+_WRITTEN = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint
 """
 _ROW = "map<string,string>"
 _CHANGES_DDL = (
@@ -104,7 +110,7 @@ class ChangePartition(InputPartition):
         self.stream = sink.getvalue().to_pybytes()
 
 
-class CdcReader(DataSourceStreamReader):
+class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in the driver-side process; `read` runs on executors."""
 
     def __init__(self, options: CdcOptions, plan: RowsPlan | None = None) -> None:
@@ -115,6 +121,11 @@ class CdcReader(DataSourceStreamReader):
         self._exported: ExportedSlot | None = None
         self._rows: InitialRows | None = None
         self._found: tuple[TableName, ...] | None = None
+        self._upto: Lsn | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is committed now is read, and nothing that comes later; then the query ends."""
+        self._upto = self._written()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the slot stood before this reader used it; it is created first where it is missing.
@@ -150,9 +161,7 @@ class CdcReader(DataSourceStreamReader):
             return Offset(confirmed).to_json() | Progress().to_json()
         if starts == "earliest":
             return Offset(confirmed).to_json()
-        with ReadSession(self._options.connection) as session:
-            [(text,)] = session.query(_NEWEST)
-        current = parse_lsn(text)
+        current = self._written()
         wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
         if not confirmed <= wanted <= current:
             raise HeadraceError(
@@ -181,10 +190,20 @@ class CdcReader(DataSourceStreamReader):
         self._forget_rows()
         stream = self._opened(begin, Origin.from_json(start), begin.lsn)
         stream.confirm(begin)
+        if self._upto is not None and begin.order[0] >= self._upto:
+            return start
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
+        while self._upto is not None and end == begin and not stream.is_empty(begin, self._upto):
+            end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json()
+
+    def _written(self) -> Lsn:
+        """How far the log is written (bytes)."""
+        with ReadSession(for_slot(self._options.connection, self._options.slot_name)) as session:
+            [(written,)] = session.query(_WRITTEN)
+        return int(written)
 
     def _read_on(self, start: Lsn, done: Progress) -> dict[str, Any]:
         """What stands in the offset behind the next rows that are read; nothing where all are."""
@@ -215,7 +234,7 @@ class CdcReader(DataSourceStreamReader):
 
     def _limit(self, limit: ReadLimit) -> Limit:
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return Limit(self._options.max_bytes_per_trigger, rows)
+        return Limit(self._options.max_bytes_per_trigger, rows, self._upto)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """`maxRowsPerTrigger`, where it was given."""

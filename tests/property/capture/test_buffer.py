@@ -127,6 +127,24 @@ def test_batches_part_the_stream_and_stay_within_the_limit(
     assert at == written.ends[written.rows[-1].commit]
 
 
+@settings(max_examples=80, deadline=None)
+@given(transactions, st.integers(1, 1500), st.data())
+def test_batches_end_where_they_are_told_to(
+    log: list[tuple[list[int], set[int], bool]], limit_bytes: int, data: st.DataObject
+) -> None:
+    """What is committed later belongs to none of them, however much of it has arrived."""
+    written = filled(log)
+    last = data.draw(st.sampled_from([START, *written.ends.values()]))
+    limit = Limit(limit_bytes, None, last.lsn)
+    at = START
+    while (end := written.buffer.cut(at, limit)) is not None:
+        assert not written.buffer.is_empty_between(at, last.lsn)
+        assert at.order < end.order <= last.order
+        at = end
+    assert written.buffer.is_empty_between(at, last.lsn)
+    assert written.between(at, last) == []
+
+
 def fits(rows: list[Row], limit: Limit) -> bool:
     return sum(row.size for row in rows) <= limit.bytes and (limit.rows is None or len(rows) <= limit.rows)
 
