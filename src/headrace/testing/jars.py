@@ -94,7 +94,11 @@ def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress |
 
 
 def fetch_into(
-    folder: Path, jars: Sequence[Jar], java: Path, environ: Mapping[str, str], progress: Progress | None = None
+    folder: Path,
+    jars: Sequence[Jar],
+    java: Path,
+    environ: Mapping[str, str],
+    progress: Progress | None = None,
 ) -> None:
     """Fetch `jars` into `folder`/lib, and compare them with their checksums.
 
