@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -192,7 +193,7 @@ FILTERS: dict[str, Filter] = {
     "c = 'a  '": EqualTo(("c",), "a  "),
     "i = 'a'": EqualTo(("i",), "a"),
     "b = X'00FF'": EqualTo(("b",), b"\x00\xff"),
-    "ok": EqualTo(("ok",), True),
+    "ok": EqualTo(("ok",), value=True),
     "d > date'9999-12-31'": GreaterThan(("d",), date(9999, 12, 31)),
     "d <= date'2024-02-29'": LessThanOrEqual(("d",), date(2024, 2, 29)),
     "z >= timestamp'2024-02-29 12:00:00Z'": GreaterThanOrEqual(("z",), NOON.replace(tzinfo=UTC)),
@@ -209,19 +210,25 @@ def test_a_filter_that_the_server_looks_at_holds_no_row_back(shop: Shop) -> None
     shop.run(
         "CREATE EXTENSION citext",
         "CREATE TYPE two AS (a int, b int)",
-        """CREATE TABLE typed (id serial, n int, x float8, f float4, p numeric(5,2), t text, c char(3), i citext, b bytea,
-                               ok bool, d date, z timestamptz, s timestamp, u uuid, l int[], r two)""",
-        """INSERT INTO typed (n, x, f, p, t, c, i, b, ok, d, z, s, u, l, r) VALUES
-           (1, 'NaN', 0.1, 1.5, 'a', 'a', 'A', '\\x00ff', true, 'infinity', '2024-02-29 12:00+00',
-            '2024-02-29 12:00', 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', '{}', '(,)'),
-           (2, 'Infinity', 0.5, 2, 'B', 'B', 'a', '', false, '-infinity', '-infinity', 'infinity', NULL, '{1}', NULL),
-           (3, 1, 0, 1.51, 'Ab', 'ab', 'ab', NULL, NULL, '2024-02-29', 'infinity', '-infinity',
-            'b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', NULL, '(1,2)'),
-           (NULL, -0.0, '-0', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)""",
+        """
+        CREATE TABLE typed (
+            id serial, n int, x float8, f float4, p numeric(5,2), t text, c char(3), i citext,
+            b bytea, ok bool, d date, z timestamptz, s timestamp, u uuid, l int[], r two)
+        """,
+        """
+        INSERT INTO typed (n, x, f, p, t, c, i, b, ok, d, z, s, u, l, r) VALUES
+        (1, 'NaN', 0.1, 1.5, 'a', 'a', 'A', '\\x00ff', true, 'infinity', '2024-02-29 12:00+00',
+         '2024-02-29 12:00', 'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', '{}', '(,)'),
+        (2, 'Infinity', 0.5, 2, 'B', 'B', 'a', '', false, '-infinity', '-infinity',
+         'infinity', NULL, '{1}', NULL),
+        (3, 1, 0, 1.51, 'Ab', 'ab', 'ab', NULL, NULL, '2024-02-29', 'infinity',
+         '-infinity', 'b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', NULL, '(1,2)'),
+        (NULL, -0.0, '-0', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+        """,
     )
     kept = [f"array_sort(collect_list(CASE WHEN {one} THEN id END))" for one in FILTERS]
     [wanted] = shop.load("typed").selectExpr(*kept).collect()
-    schema = shop.load("typed").schema
+    schema = StructType().add("id", IntegerType())
     for (sql, given), ids in zip(FILTERS.items(), wanted, strict=True):
         reader = shop.reader(schema, tables="typed")
         assert list(reader.pushFilters([given])) == [given]
@@ -375,3 +382,26 @@ def test_what_cannot_be_read_is_one_line_when_it_is_loaded(
             assert secret not in str(caught.value)
     finally:
         shop.run("DROP ROLE guest")
+
+
+SECTION = "## Reading a table: `postgres_snapshot`"
+
+
+def test_the_examples_of_the_documentation_run(shop: Shop, tmp_path: Path) -> None:
+    shop.run(
+        "CREATE TABLE orders (id bigint, customer int, total decimal(12,2), placed_at timestamptz)",
+        "INSERT INTO orders SELECT i, i % 3, i, '2024-01-01' FROM generate_series(1, 9) i",
+        "CREATE TABLE customers (id int, name text)",
+        "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob')",
+    )
+    page = (Path(__file__).parents[3] / "docs/spark.md").read_text().partition(SECTION)[2].split("\n## ")[0]
+    page = page.replace("postgresql://reader@db.example.org/shop", shop.url)
+    python = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    [sql] = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    target = str(tmp_path / "joined")
+    for block in python:
+        exec(block, {"spark": shop.spark, "target": target})  # noqa: S102
+    assert len(python) == 2
+    assert shop.spark.read.parquet(target).count() == 6
+    shop.spark.sql(sql)
+    assert shop.spark.table("orders").count() == 9
