@@ -27,7 +27,7 @@ class SnapshotOptions(DatabaseOptions):
     partition_bytes: int = Field(
         PARTITION_BYTES, gt=0, description="without `numPartitions`: how much of its file a task reads, about"
     )
-    batch_bytes: int = Field(4 << 20, gt=0, description="how much of its rows a task holds at once, about")
+    batch_bytes: int = Field(8 << 20, gt=0, description="how much of its rows a task holds at once, about")
 
     @field_validator("partition_bytes", "batch_bytes", mode="before")
     @classmethod
