@@ -1,7 +1,7 @@
 """How fast does a table come into Spark? `python bench/snapshot_rows.py [--quick]`.
 
-`postgres_snapshot` into Spark's noop sink, in alternation with two peers that have as many connections: psql's
-COPY (FORMAT binary) to /dev/null, and Spark's own JDBC source with PostgreSQL's driver in as many partitions.
+`postgres_snapshot` into Spark's noop sink, in alternation with two peers that have as many connections:
+psql's COPY (FORMAT binary) to /dev/null, and Spark's own JDBC source with PostgreSQL's driver.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 from time import perf_counter
 
 from pyspark.sql import DataFrame, SparkSession
-from support import report
 
 import headrace
 from headrace.config.java import find_java, spark_java_home
@@ -24,6 +23,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.testing.jars import Jar, fetch_into
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_files import wheel_binaries
+from support import report
 
 ROWS, QUICK, ROUNDS, CONNECTIONS = 2_000_000, 400_000, 5, 2
 DRIVER = Jar(
@@ -39,8 +39,9 @@ CREATE TABLE orders (id bigint PRIMARY KEY, customer int, amount numeric(12,2), 
                      email varchar(80), created timestamptz, active bool, score float8)
 """
 FILL = """
-INSERT INTO orders SELECT i, i % 1000, (i % 100000) / 100.0, 'status ' || i % 7, 'user' || i || '@example.com',
-                          timestamptz '2024-01-01' + i * interval '1 s', i % 2 = 0, i / 7.0
+INSERT INTO orders
+SELECT i, i % 1000, (i % 100000) / 100.0, 'status ' || i % 7, 'user' || i || '@example.com',
+       timestamptz '2024-01-01' + i * interval '1 s', i % 2 = 0, i / 7.0
 FROM generate_series(1, $1::int) i
 """
 

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import conninfo_of, connection_error
+from headrace.postgres.connection import connection_error, conninfo_of
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, pinning, statement_error
 

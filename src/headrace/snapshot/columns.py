@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,11 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.value_type import ValueType
-from headrace.model.values import convert_all
-from headrace.model.values.moments import DATE_ENDS, TIMESTAMP_ENDS, Ends
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
+
+if TYPE_CHECKING:
+    from headrace.model.values.moments import Ends
 
 _AS_THEY_ARE = frozenset({16, 17, 19, 20, 21, 23, 25, 114, 700, 701, 1042, 1043})
 """bool, bytea, name, int8, int2, int4, text, json, float4, float8, bpchar, varchar: numbers of pg_type."""
@@ -74,7 +76,13 @@ def _transfer(table: TableName, name: str, oid: int, kind: ValueType, *, binary_
     if oid in _MOMENTS and binary_moments:
         return Transfer(name, sql, lambda found: moments(kind, found, column))
     text = f"{sql}::text" if oid in _CAST_IS_PRINTED else printed(sql)
-    return Transfer(name, text, lambda found: convert_all(kind, found, column))
+    return Transfer(name, text, lambda found: _converted(kind, found, column))
+
+
+def _converted(kind: ValueType, texts: pa.Array, column: str) -> pa.Array:
+    from headrace.model.values import convert_all  # noqa: PLC0415 - loads slowly; planning needs none
+
+    return convert_all(kind, texts, column)
 
 
 def knows_infinities(found: pa.RecordBatch) -> bool:
@@ -82,15 +90,14 @@ def knows_infinities(found: pa.RecordBatch) -> bool:
 
     An addition that wraps around moves them; nobody has promised that.
     """
-    days, microseconds = _ends(np.int32, _DAYS), _ends(np.int64, _MICROSECONDS)
-    expected = [*days, *microseconds]
-    return [_integers(column)[0] for column in found.columns] == expected
+    expected = [*_ends(32, _DAYS), *_ends(64, _MICROSECONDS)]
+    return [int(_integers(column)[0]) for column in found.columns] == expected
 
 
-def _ends(integer: type[np.int32 | np.int64], offset: int) -> list[int]:
-    limits = np.iinfo(integer)
-    moved = np.array([limits.max, limits.min], integer) + integer(offset)
-    return [int(one) for one in moved]
+def _ends(bits: int, offset: int) -> list[int]:
+    """The greatest and the least integer of so many bits, with `offset` added as the processor adds."""
+    greatest = 2 ** (bits - 1) - 1
+    return [offset - greatest - 2, offset - greatest - 1]
 
 
 def _integers(found: pa.Array) -> np.typing.NDArray[np.int32 | np.int64]:
@@ -107,6 +114,8 @@ def moments(kind: ValueType, found: pa.Array, column: str) -> pa.Array:
     Raises:
         HeadraceError: VALUE, a value does not fit.
     """
+    from headrace.model.values.moments import DATE_ENDS, TIMESTAMP_ENDS  # noqa: PLC0415 - as above
+
     ends = DATE_ENDS if pa.types.is_date32(found.type) else TIMESTAMP_ENDS
     integer = pa.int32() if pa.types.is_date32(found.type) else pa.int64()
     least, greatest = pc.min_max(found.cast(integer)).values()

@@ -1,8 +1,8 @@
 """Into which parts is the reading of one table cut, so that they can be read side by side?
 
-A table is cut by the blocks of its file, a partitioned one file by file. What has no file of blocks (a view, a
-foreign table, another storage) is one part, and so is a partitioned table whose partitions the role may not
-read by themselves.
+A table is cut by the blocks of its file, a partitioned one file by file. What has no file of blocks (a
+view, a foreign table, another storage) is one part, and so is a partitioned table whose partitions the role
+may not read by themselves.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def plan_parts(
             the snapshot; CONNECTION, DATABASE.
     """
     whole = (CtidRange(0, None, table),)
-    if _is_guarded(session, table):
+    if check_table(session, table):
         return [whole]
     files = _files(session, table)
     if not files or (len(files) == 1 and files[0].filenode is None):
@@ -92,8 +92,12 @@ def plan_parts(
     return list(grouped(files, target))
 
 
-def _is_guarded(session: ReadSession, table: TableName) -> bool:
-    """Whether row security decides which rows there are; the table has to exist."""
+def check_table(session: ReadSession, table: TableName) -> bool:
+    """Make sure that `table` has rows; tells whether row security decides which.
+
+    Raises:
+        HeadraceError: BINDING, there is no such table or it has no rows; CONNECTION, DATABASE.
+    """
     found = session.query(_RELATION, (table.schema, table.name))
     if not found:
         raise HeadraceError(

@@ -1,15 +1,14 @@
 """Which conditions can the server look at before a row is sent?
 
-Pure. A condition may let rows through that the reader does not want, for the reader looks again; it must never
-hold one back. So only those are rendered for which that is certain: not the order of texts, which depends on
-collations, no text of a number, no value that the server could refuse to read.
+Pure. A condition may let rows through that the reader does not want, for the reader looks again; it must
+never hold one back. So only those are rendered for which that is certain: not the order of texts, which
+depends on collations, no text of a number, no value that the server could refuse to read.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -58,31 +57,35 @@ def rendered(condition: Condition, row_type: RowType) -> str | None:
     oid = next((one.type for one in row_type.attributes if one.name == condition.column), None)
     if oid is None:
         return None
-    sql, kind = identifier(condition.column), row_type.columns[condition.column]
+    sql = identifier(condition.column)
     match condition.comparison:
         case Comparison.IS_NULL:
             return f"num_nulls({sql}) = 1"
         case Comparison.IS_NOT_NULL:
             return f"num_nulls({sql}) = 0"
         case Comparison.STARTS_WITH:
-            [value] = condition.values
-            if oid not in _TEXTS or not isinstance(value, str) or "\0" in value:
-                return None
-            return f'starts_with({sql} COLLATE "C", {literal(value)})'
-    if condition.comparison is not Comparison.EQUAL and oid in _EQUAL_ONLY:
+            return _begins(sql, oid, condition.values)
+    is_text = row_type.columns[condition.column].form is Form.TEXT
+    if oid in _NUMBERS and is_text:  # a numeric that is text to the reader
         return None
-    if oid in _NUMBERS and kind.form is Form.TEXT:  # a numeric that is text to the reader
-        return None
-    values = [_literal(oid, value) for value in condition.values]
-    if not values or None in values:
-        return None
-    if condition.comparison is Comparison.EQUAL and len(values) > 1:
-        return f"{sql} IN ({_listed(values)})"
-    return " OR ".join(f"{sql} {condition.comparison.value} {one}" for one in values)
+    return _compared(sql, oid, condition)
 
 
-def _listed(values: Sequence[str | None]) -> str:
-    return ", ".join(one for one in values if one is not None)
+def _begins(sql: str, oid: int, values: tuple[object, ...]) -> str | None:
+    found = [_literal(oid, value) for value in values]
+    if oid not in _TEXTS or len(found) != 1 or found[0] is None:
+        return None
+    return f'starts_with({sql} COLLATE "C", {found[0]})'
+
+
+def _compared(sql: str, oid: int, condition: Condition) -> str | None:
+    found = [_literal(oid, value) for value in condition.values]
+    values = [one for one in found if one is not None]
+    if not values or len(values) < len(found):
+        return None
+    if condition.comparison is Comparison.EQUAL:
+        return f"{sql} IN ({', '.join(values)})"
+    return None if oid in _EQUAL_ONLY else f"{sql} {condition.comparison.value} {values[0]}"
 
 
 def _literal(oid: int, value: object) -> str | None:

@@ -47,6 +47,7 @@ def select(selection: Selection, expressions: Sequence[str], part: CtidRange) ->
     """The statement for the rows of `part` (pure).
 
     A part that was cut by blocks is of one table's own file; rows of what inherits from it are not in there.
+    A condition stands in two pairs of parentheses, so that a pair that is closed too early does not free it.
     """
     whole = part.filenode is None
     bounds = []
@@ -55,7 +56,7 @@ def select(selection: Selection, expressions: Sequence[str], part: CtidRange) ->
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
     place = f"{'' if whole else 'ONLY '}{quoted(part.table or selection.table)}"
-    conditions = [*bounds, *(f"(\n{one}\n)" for one in selection.conditions)]
+    conditions = [*bounds, *(f"((\n{one}\n))" for one in selection.conditions)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
 
@@ -76,8 +77,8 @@ def read_part(
     """The rows of `part` in batches of about `batch_bytes`, of the columns of `schema`.
 
     Raises:
-        HeadraceError: CONTINUITY, the table was rewritten or dropped meanwhile; VALUE, a value that its column
-            cannot hold; PRIVILEGE, DATABASE, CONNECTION.
+        HeadraceError: CONTINUITY, the table was rewritten or dropped meanwhile; VALUE, a value that its
+            column cannot hold; PRIVILEGE, DATABASE, CONNECTION.
     """
     columns = _transfers(session, selection)
     try:

@@ -36,6 +36,7 @@ class CdcOptions(DatabaseOptions):
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
     )
+    metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
     unchanged_toast: Literal["reread", "old", "mark"] = Field(
         "reread",
         description="`rows`: a large value that an update left as it was is not in the log: `reread` reads "

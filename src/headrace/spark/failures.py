@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from headrace.errors import HeadraceError, Kind
 
 _LENGTH = 300
@@ -20,3 +23,12 @@ def headrace_error(error: Exception) -> HeadraceError:
         f"Spark stopped: {(last or (lines[0] if lines else repr(error)))[:_LENGTH]}",
         "Run again with --log-level debug to see its log.",
     )
+
+
+@contextmanager
+def told_alone() -> Iterator[None]:
+    """An error of ours leaves without what caused it: in a user's session it is the last of the trace."""
+    try:
+        yield
+    except HeadraceError as error:
+        raise error from None

@@ -27,8 +27,8 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.snapshot import plan_parts
 from headrace.snapshot.exporting import exported_snapshot
-from headrace.snapshot.reading import Selection, read_part, select
 from headrace.snapshot.ranges import check_filenode
+from headrace.snapshot.reading import Selection, read_part, select
 
 _KEY = "snapshot"
 _MOST_PART_BYTES = 16 << 20

@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.options import DatabaseOptions
+from headrace.spark.snapshot_options import SnapshotOptions
 
 _HEAD = """\
 # Options of the Spark sources
@@ -28,14 +29,18 @@ _INTERNAL = "internal: "
 
 def page() -> str:
     """The page's text."""
-    shared = set(DatabaseOptions.model_fields)
-    own = {name: field for name, field in CdcOptions.model_fields.items() if name not in shared}
     sections = {
         "The database and the tables: both sources": dict(DatabaseOptions.model_fields),
-        "Following tables: `postgres_cdc`": own,
+        "Following tables: `postgres_cdc`": _own(CdcOptions),
+        "Reading a table: `postgres_snapshot`": _own(SnapshotOptions),
     }
     parts = [_HEAD, *(f"## {title}\n\n{_TABLE}\n{_rows(fields)}\n" for title, fields in sections.items())]
     return "\n".join(parts)
+
+
+def _own(model: type[DatabaseOptions]) -> dict[str, FieldInfo]:
+    shared = DatabaseOptions.model_fields
+    return {name: field for name, field in model.model_fields.items() if name not in shared}
 
 
 def _rows(fields: dict[str, FieldInfo]) -> str:

@@ -85,7 +85,6 @@ class DatabaseOptions(BaseModel):
     exclude_columns: dict[TableName | None, tuple[str, ...]] = Field(
         {}, description="the same, for columns that are left out"
     )
-    metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
 
     @field_validator("tables", mode="before")
     @classmethod

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.capture.expected import ExpectedTable
 from headrace.capture.reread import Reread
 from headrace.capture.rows import METADATA, RowShape
-from headrace.catalog.read import list_tables, read_catalog
+from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 from headrace.spark.cdc_options import CdcOptions
-from headrace.spark.options import DatabaseOptions
+from headrace.spark.choice import chosen_columns, no_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +77,6 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
 
 
-def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[str]) -> list[str]:
-    """Those of `names` that `columns` and `excludeColumns` leave, in the table's order.
-
-    Raises:
-        HeadraceError: USAGE, with the column that the table does not have.
-    """
-    for option, given in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
-        for named in given:
-            if named not in (None, table):
-                raise HeadraceError(Kind.USAGE, f"the option {option} names {named}, which is not read")
-        for name in given.get(None, given.get(table, ())):
-            if name not in names:
-                raise HeadraceError(
-                    Kind.USAGE, f"the option {option}: {table} has no column {name!r}", meant(name, names)
-                )
-    wanted = options.columns.get(None, options.columns.get(table))
-    left_out = options.exclude_columns.get(None, options.exclude_columns.get(table, ()))
-    return [name for name in names if (wanted is None or name in wanted) and name not in left_out]
-
-
 def check_names(shape: RowShape) -> None:
     """Refuse a table with a column that is called as one of ours.
 
@@ -113,13 +91,6 @@ def check_names(shape: RowShape) -> None:
                 f"{shape.table} has a column {name!r}, and a column of the change has the same name",
                 "Give the option metadataPrefix, as in metadataPrefix=__.",
             )
-
-
-def no_table(session: ReadSession, table: TableName) -> HeadraceError:
-    """The error for a table that the database does not have."""
-    return HeadraceError(
-        Kind.BINDING, f"there is no table {table}", meant(str(table), map(str, list_tables(session)))
-    )
 
 
 def _check_old_rows(options: CdcOptions, table: Table) -> None:

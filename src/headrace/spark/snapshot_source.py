@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -34,12 +34,16 @@ from pyspark.sql.types import StructType
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
-from headrace.model.nearest import meant
-from headrace.model.value_type import ValueType
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import Selection, check_readable, plan_parts, read_part
-from headrace.snapshot.predicates import Condition, Comparison, rendered
-from headrace.spark.snapshot_options import FORMAT, SnapshotOptions, read_options
+from headrace.snapshot import Selection, check_readable, check_table, plan_parts, read_part
+from headrace.snapshot.predicates import Comparison, Condition, rendered
+from headrace.spark.choice import chosen_columns, no_table
+from headrace.spark.failures import told_alone
+from headrace.spark.options import read_options
+from headrace.spark.snapshot_options import SnapshotOptions
+
+NAME = "postgres_snapshot"
+_Session = TypeVar("_Session")
 
 _COMPARISONS: Mapping[type[Filter], Comparison] = {
     EqualTo: Comparison.EQUAL,
@@ -61,20 +65,23 @@ class PostgresSnapshot(DataSource):
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return FORMAT
+        return NAME
 
+    @told_alone()
     def schema(self) -> str:
         """The table's columns; the server is asked whether they may be read."""
-        options = read_options(self.options)
-        with _planning(options) as session:
+        options = read_options(SnapshotOptions, self.options, NAME)
+        with _opened(ReadSession, options) as session:
             row_type = _row_type(session, options)
+            check_table(session, options.table)
             chosen = _chosen(row_type, options)
             check_readable(session, Selection(row_type, chosen, _given(options)))
         return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
+    @told_alone()
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of the columns of `schema`; nothing is opened yet."""
-        return SnapshotReader(read_options(self.options), schema)
+        return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
 
 
 @dataclass
@@ -102,17 +109,18 @@ class SnapshotReader(DataSourceReader):
         """
         return _Pushing(self._conditions)
 
+    @told_alone()
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of the table."""
         options = self._options
-        with _planning(options) as session:
+        with _opened(ReadSession, options) as session:
             row_type = _row_type(session, options)
             selection = Selection(
                 row_type, self._columns(row_type), (*_given(options), *self._pushed(row_type))
             )
             parts = plan_parts(
                 session,
-                options.tables,
+                options.table,
                 count=options.num_partitions,
                 target_bytes=options.partition_bytes,
             )
@@ -138,13 +146,14 @@ class SnapshotReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         if not isinstance(partition, TablePart):
-            raise HeadraceError(Kind.INTERNAL, f"not a part of {FORMAT}: {partition!r}")
+            raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
-        for one in partition.ranges:
-            with RowSession(options.url.get_secret_value(), snapshot=options.snapshot_id) as session:
-                yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
+        with told_alone():
+            for one in partition.ranges:
+                with _opened(RowSession, options) as session:
+                    yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
 
 
 class _Pushing:
@@ -162,10 +171,10 @@ class _Pushing:
 
 def condition(given: Filter) -> Condition | None:
     """What `given` says of a column of the table; None for what is never pushed."""
-    path = getattr(given, "attribute", ())
+    path: tuple[str, ...] = getattr(given, "attribute", ())
     if len(path) != 1:
         return None
-    [column] = path
+    column = path[0]
     value: Any = getattr(given, "value", None)
     if isinstance(given, IsNull) or (isinstance(given, EqualNullSafe) and value is None):
         return Condition(column, Comparison.IS_NULL)
@@ -177,33 +186,33 @@ def condition(given: Filter) -> Condition | None:
     return None if comparison is None else Condition(column, comparison, (value,))
 
 
-def _planning(options: SnapshotOptions) -> ReadSession:
-    return ReadSession(options.url.get_secret_value(), snapshot=options.snapshot_id)
+def _opened(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session:
+    """A session on the database, in the snapshot if one is named."""
+    try:
+        return kind(options.connection, snapshot=options.snapshot_id)
+    except HeadraceError as error:
+        if options.snapshot_id is None or error.kind is not Kind.DATABASE:
+            raise
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the snapshot {options.snapshot_id} is not held any more: {error.cause}",
+            "Take another one, and hold it until all rows have been read.",
+        ) from None
 
 
 def _row_type(session: ReadSession, options: SnapshotOptions) -> RowType:
-    found = read_row_types(session, [options.tables]).get(options.tables)
+    found = read_row_types(session, [options.table]).get(options.table)
     if found is None:
-        raise HeadraceError(
-            Kind.BINDING,
-            f"there is no table {options.tables}",
-            "Write schema.table as the database spells it.",
-        )
+        raise no_table(session, options.table)
     return found
 
 
 def _chosen(row_type: RowType, options: SnapshotOptions) -> tuple[str, ...]:
-    """The columns that the options choose, in the table's order or in that of `columns`."""
-    known: Mapping[str, ValueType] = row_type.columns
-    for name in (*options.columns, *options.exclude_columns):
-        if name not in known:
-            raise HeadraceError(
-                Kind.BINDING, f"the table {row_type.table} has no column {name!r}", meant(name, known)
-            )
-    chosen = tuple(name for name in options.columns or known if name not in options.exclude_columns)
+    """The columns that the options choose."""
+    chosen = chosen_columns(options, row_type.table, list(row_type.columns))
     if not chosen:
         raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read")
-    return chosen
+    return tuple(chosen)
 
 
 def _given(options: SnapshotOptions) -> tuple[str, ...]:

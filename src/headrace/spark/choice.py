@@ -1,0 +1,39 @@
+"""Which tables and columns do the options name, of those that the database has?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.catalog.read import list_tables
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.model.nearest import meant
+from headrace.postgres.session import ReadSession
+from headrace.spark.options import DatabaseOptions
+
+
+def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[str]) -> list[str]:
+    """Those of `names` that `columns` and `excludeColumns` leave, in the table's order.
+
+    Raises:
+        HeadraceError: USAGE, with the column that the table does not have.
+    """
+    for option, given in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
+        for named in given:
+            if named not in (None, table):
+                raise HeadraceError(Kind.USAGE, f"the option {option} names {named}, which is not read")
+        for name in given.get(None, given.get(table, ())):
+            if name not in names:
+                raise HeadraceError(
+                    Kind.USAGE, f"the option {option}: {table} has no column {name!r}", meant(name, names)
+                )
+    wanted = options.columns.get(None, options.columns.get(table))
+    left_out = options.exclude_columns.get(None, options.exclude_columns.get(table, ()))
+    return [name for name in names if (wanted is None or name in wanted) and name not in left_out]
+
+
+def no_table(session: ReadSession, table: TableName) -> HeadraceError:
+    """The error for a table that the database does not have."""
+    return HeadraceError(
+        Kind.BINDING, f"there is no table {table}", meant(str(table), map(str, list_tables(session)))
+    )
