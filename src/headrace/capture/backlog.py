@@ -21,6 +21,7 @@ from headrace.postgres.backlog import BacklogReader
 
 _WAITING = 8  # batches of about 8 MB, for each session
 _POLL_SECONDS = 0.25
+_CANCEL_SECONDS = 1.0
 
 _Item = MessageBatch | Lsn | HeadraceError
 
@@ -61,11 +62,12 @@ class BacklogFeed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Returns when the sessions are nobody's: to close one that a thread reads would end the process."""
         self._closing.set()
         for reader, thread in zip(self._readers, self._threads, strict=True):
-            if thread.is_alive():
+            while thread.is_alive():  # it may have been between two statements
                 reader.cancel()
-            thread.join(timeout=10)
+                thread.join(timeout=_CANCEL_SECONDS)
 
     def __iter__(self) -> Iterator[MessageBatch | Lsn | None]:
         """What comes next; None now and then while nothing does."""
@@ -93,6 +95,8 @@ class BacklogFeed:
         try:
             for start, end in windows:
                 reader.skip(start)
+                if self._closing.is_set():
+                    return
                 for messages in reader.read(end):
                     if not self._put(waiting, MessageBatch.of_column(messages)):
                         return

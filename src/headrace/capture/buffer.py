@@ -127,9 +127,9 @@ class ChangeBuffer:
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; `error` goes to whoever asks."""
+        """Nothing more will come; the first `error` goes to whoever asks."""
         with self._changed:
-            self._error = error
+            self._error = self._error or error
             self._changed.notify_all()
 
     def wait_for_room(self, timeout: float) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
@@ -20,7 +20,8 @@ _POSITIONS = """
     SELECT (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
            (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            (SELECT (restart_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
-           CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
+           CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END,
+           (SELECT oid::bigint FROM pg_publication WHERE pubname = {publication})
 """
 _SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
 _ANEW = "Start with a new slot and a new checkpoint, and seed again what was read from here."
@@ -34,22 +35,41 @@ class Origin:
         system: the database system's identifier.
         timeline: of its log; a promotion and a restore to a point in time begin a new one.
         database: the oid, which a database that was dropped and made again does not have.
+        publication: the oid of the one that the log was read with first; None where it is not known.
     """
 
     system: str
     timeline: int
     database: int
+    publication: int | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """What stands beside a position in a checkpoint."""
-        return {"system": self.system, "timeline": self.timeline, "database": self.database}
+        known = {"system": self.system, "timeline": self.timeline, "database": self.database}
+        return known if self.publication is None else {**known, "publication": self.publication}
+
+    def following(self, before: Origin | None) -> Origin:
+        """The same log; its publication is the one that `before` knows, if it knows one."""
+        if before is None or before.publication is None:
+            return self
+        return replace(self, publication=before.publication)
+
+    def has_publication_of(self, before: Origin | None) -> bool:
+        """Whether the publication is still the one that `before` knows; also where it knows none."""
+        return before is None or before.publication in {None, self.publication}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Origin | None:
         """What `to_json` wrote; None for a position that was noted before anything had been read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
-        return cls(str(stored["system"]), int(stored["timeline"]), int(stored["database"]))
+        publication = stored.get("publication")
+        return cls(
+            str(stored["system"]),
+            int(stored["timeline"]),
+            int(stored["database"]),
+            None if publication is None else int(publication),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +93,7 @@ class LogPositions:
 
 
 def read_positions(
-    connection: ReplicationConnection, slot: str, before: Origin | None = None
+    connection: ReplicationConnection, slot: str, before: Origin | None = None, publication: str = ""
 ) -> LogPositions:
     """Ask the server behind `connection`; `before` is what was found the last time.
 
@@ -81,9 +101,12 @@ def read_positions(
         HeadraceError: CONNECTION, DATABASE.
     """
     [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
-    [numbers] = connection.execute(_POSITIONS.format(slot=literal(slot)))
-    database, confirmed, restart, written = (None if number is None else int(number) for number in numbers)
-    origin = Origin(str(system), int(timeline or 0), database or 0)
+    asked = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
+    [numbers] = connection.execute(asked)
+    database, confirmed, restart, written, published = (
+        None if number is None else int(number) for number in numbers
+    )
+    origin = Origin(str(system), int(timeline or 0), database or 0, published)
     switches: dict[int, Lsn] = {}
     if before is not None and before.system == origin.system and before.timeline < origin.timeline:
         [(_, history)] = connection.execute(f"TIMELINE_HISTORY {origin.timeline}")

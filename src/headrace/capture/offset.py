@@ -7,7 +7,7 @@ confirmed) and, only where a batch had to end inside a large transaction, the pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
@@ -38,6 +38,14 @@ class Offset:
         standby that has replayed up to there has replayed the record.
         """
         return self.lsn if self.transaction is None else self.transaction + 1
+
+    def not_before(self, lsn: Lsn) -> Offset:
+        """The same place; what may be confirmed there is no less than `lsn`, which lies before it.
+
+        The reader knows the commits before a place, and not the quiet positions behind them that a batch
+        ended at: a slot that was confirmed there is ahead of those.
+        """
+        return self if self.lsn >= lsn else replace(self, lsn=lsn)
 
     @property
     def order(self) -> tuple[Lsn, int]:

@@ -151,6 +151,8 @@ class LogReader:
         self.origin = settings.origin
         self._trouble = TroubleNote(settings.trouble)
         self._streams_only = settings.backlog_bytes is None
+        self._backlog_failed_at: Lsn | None = None
+        self._backlog_publication: int | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
@@ -176,6 +178,8 @@ class LogReader:
             self._buffer.fail(error)
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
             self._buffer.fail(HeadraceError(Kind.INTERNAL, f"reading the log failed: {error!r}"))
+        finally:
+            self._names.close()
 
     def _follow_for_ever(self) -> None:
         """Connect again and again; the pause grows while nothing arrives."""
@@ -219,13 +223,29 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot, self.origin)
+        positions = read_positions(connection, slot, self.origin, self._settings.publication)
         reached = max(self._translation.position.lsn, self.confirmed)
         check_continuity(positions, slot, reached, self.origin, known=self._settings.known)
         if self._settings.same_timeline and self.origin is not None:
             check_same_timeline(positions.origin, self.origin)
-        self.origin = positions.origin
+        self._check_publication(positions.origin)
+        self.origin = positions.origin.following(self.origin)
         return positions
+
+    def _check_publication(self, now: Origin) -> None:
+        """PostgreSQL 18 leaves out of a backlog, and does not say, what was changed without a publication.
+
+        Documents are built anew then: their catalog is watched.
+        """
+        before = self._backlog_publication
+        if before is not None and before != now.publication and self._settings.documents is None:
+            raise HeadraceError(
+                Kind.PUBLICATION,
+                f"the publication {self._settings.publication!r} was dropped or made anew while the backlog "
+                f"of the slot {self._settings.slot!r} was read: changes may be missing",
+                "Start with a new slot and a new checkpoint, and seed again what was read from here.",
+            )
+        self._backlog_publication = None
 
     # The stream.
 
@@ -233,7 +253,11 @@ class LogReader:
         resume, settings = self._translation.position, self._settings
         try:
             connection.start(
-                settings.slot, resume.lsn, (settings.publication,), unfinished=self._takes_unfinished
+                settings.slot,
+                resume.lsn,
+                (settings.publication,),
+                unfinished=self._takes_unfinished,
+                holes=settings.documents is not None,  # whose catalog is watched: they are built anew
             )
         except HeadraceError as error:
             raise named_reader(connection, settings.slot, error) from error
@@ -311,13 +335,16 @@ class LogReader:
     def _publish(self, connection: ReplicationConnection) -> bool:
         """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
         batch, start, keepalives = split_frames(self._frames.take())
+        received = self._received
         self._received = max(self._received, start)
         last: Keepalive | None = None
         for before, keepalive in keepalives:
             self._received = max(self._received, keepalive.wal_end)
             last = keepalive if before == len(batch) else None
-        if len(batch):
-            self._sort(batch, connection)
+        if len(batch) or self._received > received:
+            self.heard = time.monotonic()  # also of what is not for us: the server comes nearer
+        if len(batch) and not self._sort(batch, connection):
+            return False
         translation = self._translation
         if translation.xid is None and translation.position.transaction is None:
             self._buffer.idle_at(translation.position.lsn)
@@ -325,22 +352,25 @@ class LogReader:
                 self._buffer.idle_at(last.wal_end)
         return any(keepalive.reply_requested for _, keepalive in keepalives)
 
-    def _sort(self, batch: MessageBatch, connection: ReplicationConnection) -> None:
-        """Translate what has ended; of a transaction that waited, one part after the other."""
+    def _sort(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
+        """Translate what has ended; of a transaction that waited, one part after the other.
+
+        Whether all of it was: not where somebody closes, and then nothing behind it counts as reached.
+        """
         for part in self._unfinished.take(batch):
             if self._closing.is_set():
-                return
+                return False
             self._translate(part.messages, apart=part.waited)
             self._translation.adopt(part.told)
             if part.waited:
                 self._report(connection)
                 self._pause_while_full(connection)
+        return True
 
     def _translate(self, batch: MessageBatch, *, apart: bool = False) -> None:
         rows, ends = self._translation.take(batch, apart=apart)
         if len(rows) or len(ends):
             self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
-            self.heard = time.monotonic()
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
@@ -368,12 +398,29 @@ class LogReader:
         least, position = self._settings.backlog_bytes, self._translation.position.lsn
         if self._closing.is_set() or self._streams_only or least is None:
             return None
+        if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
+            return None  # what was changed meanwhile must not be left out: the stream says so
         if now.written is None or now.confirmed is None or now.restart is None:
             return None
         waiting = now.written - max(position, now.confirmed)
         return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
+        begin = self._translation.position.lsn
+        self._backlog_publication = None if self.origin is None else self.origin.publication
+        try:
+            self._read_backlog_upto(connection, end)
+        except HeadraceError as error:
+            # What fails again at the same place does so for ever; the stream needs less of the server.
+            if error.kind is Kind.CONNECTION and self._backlog_failed_at != begin:
+                self._backlog_failed_at = begin
+                raise
+            _LOG.warning("%s The log is streamed from now on", error)
+            self._streams_only = True
+            if error.kind is Kind.CONNECTION:
+                raise
+
+    def _read_backlog_upto(self, connection: ReplicationConnection, end: Lsn) -> None:
         settings = self._settings
         with ExitStack() as stack:
             readers = self._backlog_readers(stack)
@@ -387,6 +434,8 @@ class LogReader:
             for item in feed:
                 if self._closing.is_set():
                     return
+                if item is not None:
+                    self.heard = time.monotonic()
                 if isinstance(item, MessageBatch):
                     self._translate(item)
                 elif item is not None:

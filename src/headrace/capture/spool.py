@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pgoutput import MessageBatch
@@ -22,6 +23,8 @@ from headrace.pgoutput.columnar import DELETE, INSERT, TRUNCATE, UPDATE, Letters
 from headrace.pgoutput.cursor import broken
 
 _IN_MEMORY = 1 << 20
+_ALL_IN_MEMORY = 32 << 20
+_MOST_FILES = 256  # a process often may have 1024 open, and connections need some too
 _READ_BYTES = 1 << 20  # small pieces are put together to about this much
 _PIECE = struct.Struct("=IQ")  # messages, bytes
 
@@ -43,11 +46,15 @@ class Room:
         limit: bytes.
         folder: where files are made; None: the system's folder for temporary files.
         used: bytes.
+        in_memory: how many of them are not in files.
+        files: how many files there are.
     """
 
     limit: int
     folder: Path | None = None
     used: int = 0
+    in_memory: int = 0
+    files: int = 0
 
     def take(self, size: int) -> None:
         """Count `size` more bytes.
@@ -61,7 +68,7 @@ class Room:
 
     def full(self, why: str) -> SpoolFullError:
         """The error that there is no room, for the reason `why`."""
-        folder = self.folder or tempfile.gettempdir()
+        folder = self.folder or tempfile.tempdir or "the folder for temporary files"
         return SpoolFullError(
             Kind.DISK,
             f"unfinished transactions cannot wait in {folder}: {why}",
@@ -81,11 +88,13 @@ class Spool:
     xid: int
     _file: tempfile.SpooledTemporaryFile[bytes] = field(init=False)
     _size: int = 0
+    _in_memory: int = 0
+    _has_file: bool = False
     _aborted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         folder = None if self.room.folder is None else str(self.room.folder)
-        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY, dir=folder)  # noqa: SIM115
+        self._file = tempfile.SpooledTemporaryFile(dir=folder)  # noqa: SIM115
 
     def append(self, batch: MessageBatch) -> None:
         """Keep what the messages say about rows.
@@ -114,12 +123,30 @@ class Spool:
         self.room.take(size)
         self._size += size
         try:
+            self._make_file(size)
             for part in parts:
                 self._file.write(part)
             self._file.write(data.data)
             self._file.flush()
         except OSError as error:
             raise self.room.full(error.strerror or str(error)) from error
+
+    def _make_file(self, size: int) -> None:
+        """Count `size` bytes that stay in memory; go over to a file where they, or those of all, are many."""
+        room = self.room
+        if self._has_file:
+            return
+        if self._in_memory + size <= _IN_MEMORY and room.in_memory + size <= _ALL_IN_MEMORY:
+            self._in_memory += size
+            room.in_memory += size
+            return
+        if room.files >= _MOST_FILES:
+            raise room.full(f"{_MOST_FILES} of them have a file already")
+        self._file.rollover()
+        self._has_file = True
+        room.files += 1
+        room.in_memory -= self._in_memory
+        self._in_memory = 0
 
     def abort(self, xid: int) -> None:
         """Forget the rows of a subtransaction."""
@@ -131,10 +158,12 @@ class Spool:
         Relations stay also where their subtransaction was rolled back: the server tells each only once.
         """
         self._file.seek(0)
+        aborted = np.array(sorted(self._aborted), np.uint32)
         pieces: list[MessageBatch] = []
         size = 0
         while head := self._file.read(_PIECE.size):
-            pieces.append(self._piece(*_PIECE.unpack(head)))
+            count, data_size = _PIECE.unpack(head)
+            pieces.append(self._piece(count, data_size, aborted))
             size += len(pieces[-1].data)
             if size >= _READ_BYTES:
                 yield _joined(pieces)
@@ -142,14 +171,15 @@ class Spool:
         if pieces:
             yield _joined(pieces)
 
-    def _piece(self, count: int, size: int) -> MessageBatch:
+    def _piece(self, count: int, size: int, aborted: npt.NDArray[np.uint32]) -> MessageBatch:
         numbers = np.frombuffer(self._file.read(3 * 4 * count), np.uint32).reshape(3, count)
         begin, end = numbers[:2].astype(np.int64)
         data: Bytes = np.zeros(size + SLACK, np.uint8)
         self._file.readinto(data.data[:size])
         letters: Letters = data[begin]
-        if self._aborted:
-            kept = ~np.isin(numbers[2], list(self._aborted)) | (letters == _RELATION)
+        if len(aborted):
+            near = np.minimum(np.searchsorted(aborted, numbers[2]), len(aborted) - 1)
+            kept = (aborted[near] != numbers[2]) | (letters == _RELATION)
             begin, end, letters = begin[kept], end[kept], letters[kept]
         data[begin + _XID_SIZE] = letters
         return MessageBatch(data, begin + _XID_SIZE, end)
@@ -157,7 +187,10 @@ class Spool:
     def close(self) -> None:
         """Give the room back; idempotent."""
         self.room.used -= self._size
-        self._size = 0
+        self.room.in_memory -= self._in_memory
+        self.room.files -= self._has_file
+        self._size = self._in_memory = 0
+        self._has_file = False
         with suppress(OSError):  # what a full disk did not take is not wanted any more
             self._file.close()
 

@@ -16,7 +16,7 @@ from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import format_lsn
+from headrace.model import Lsn, format_lsn
 from headrace.pgoutput.batch import Numbers
 from headrace.postgres.session import ReadSession
 
@@ -46,6 +46,7 @@ class ChangeStream:
     def close(self) -> None:
         """Stop reading and give the slot back; returns when the connection is closed."""
         self._reader.close()
+        self._buffer.fail(HeadraceError(Kind.CONNECTION, "the stream of changes was closed"))
         if self._session is not None:
             self._session.close()
 
@@ -76,7 +77,11 @@ class ChangeStream:
         if not self._is_visible(self._buffer.xids(start, end), deadline):
             return start
         self._idle_since = time.monotonic()
-        return end
+        return end.not_before(start.lsn)
+
+    def is_empty(self, start: Offset, upto: Lsn) -> bool:
+        """Whether it is known that no changes lie behind `start` and before `upto`."""
+        return self._buffer.keepalive >= upto and self._buffer.is_empty_after(start)
 
     def _idle_offset(self, start: Offset) -> Offset:
         reached = self._buffer.keepalive

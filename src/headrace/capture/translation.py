@@ -43,11 +43,12 @@ _RELATION_ENDS = 5  # a row's letter and its relation's oid
 
 @dataclass(slots=True)
 class _Relations:
-    """The relations that a connection has described; each description has a number."""
+    """The relations that a connection has described; each description has one number."""
 
     wanted: frozenset[TableName]
     names: Names
     known: list[Relation] = field(default_factory=list)
+    numbered: dict[Relation, int] = field(default_factory=dict)
     number_of: dict[int, int] = field(default_factory=dict)
     refused: dict[int, HeadraceError] = field(default_factory=dict)
 
@@ -67,10 +68,13 @@ class _Relations:
         if self.wanted and relation.table not in self.wanted:
             self.number_of[relation.oid] = _FOREIGN
             return
-        known = self.number_of.get(relation.oid, _UNKNOWN)
-        if known < 0 or self.known[known] != relation:
-            self.number_of[relation.oid] = len(self.known)
+        self.number_of[relation.oid] = self._numbered(relation)
+
+    def _numbered(self, relation: Relation) -> int:
+        number = self.numbered.setdefault(relation, len(self.known))
+        if number == len(self.known):
             self.known.append(relation)
+        return number
 
     def number(self, oid: int) -> int:
         """The number of the table's description; `_FOREIGN` where its changes are not wanted."""
@@ -86,8 +90,7 @@ class _Relations:
         number, name = self.number(oid), self.names.truncated(oid)
         if number < 0 or name is None or self.known[number].table == name:
             return number
-        self.known.append(replace(self.known[number], table=name))
-        return len(self.known) - 1
+        return self._numbered(replace(self.known[number], table=name))
 
     def numbers(self, oids: Numbers) -> Numbers:
         """`number` of many."""
@@ -103,13 +106,13 @@ class _Relations:
             self.refused[oid] = other.refused[oid]
         number = other.number_of.get(oid, _UNKNOWN)
         if number >= 0:
-            self.number_of[oid] = len(self.known)
-            self.known.append(other.known[number])
+            self.number_of[oid] = self._numbered(other.known[number])
         elif number == _FOREIGN:
             self.number_of[oid] = _FOREIGN
 
     def forget(self) -> None:
         self.known.clear()
+        self.numbered.clear()
         self.number_of.clear()
         self.refused.clear()
 
@@ -197,7 +200,8 @@ class Translation:
         found = find_transactions(batch, letters, self._transaction)
         known = self._is_known(found)
         chosen = _choose(batch, letters, found, known, relations)
-        rows = _rows(batch, letters, found, chosen, tuple(relations.known))
+        chosen, described = _used(chosen, relations.known)
+        rows = _rows(batch, letters, found, chosen, described)
         before, kept = self.position.lsn, self._kept(found, chosen)
         self._advance(found, known, kept)
         return rows, self._ends(rows, found, chosen, kept, before)
@@ -289,6 +293,16 @@ def _choose(
     every = _Chosen.joined(parts)
     wanted = every.relation >= 0
     return _Chosen(every.message[wanted], every.place[wanted], every.relation[wanted])
+
+
+def _used(chosen: _Chosen, known: list[Relation]) -> tuple[_Chosen, tuple[Relation, ...]]:
+    """The same with the descriptions that these changes have: a connection hears of many in its life."""
+    is_used = np.bincount(chosen.relation, minlength=len(known)) > 0
+    if is_used.all():
+        return chosen, tuple(known)
+    numbers = np.cumsum(is_used) - 1
+    described = tuple(known[number] for number in np.flatnonzero(is_used).tolist())
+    return replace(chosen, relation=numbers[chosen.relation]), described
 
 
 def _rows(

@@ -118,6 +118,12 @@ class UnfinishedTransactions:
                 yield from self._committed(commit)
 
     def _abort(self, xid: int, subxid: int) -> None:
+        """Nothing of it need have come: PostgreSQL 18 says so of every part that it did not keep.
+
+        That is what was rolled back already when it was decoded, also where `streaming` was not asked for.
+        """
+        if self._open is None and xid not in self._spools:
+            return
         spool = self._ending(xid)
         if xid == subxid:
             self._drop(xid)

@@ -131,6 +131,7 @@ def inspect(
             existing=publication,
             slot=slot,
             policy=policy or project.deployment.source.replica_identity,
+            version=server.version,
             managed=managed,
         )
         covered = coverage(

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.model import TableName
+from headrace.postgres.generated import Sender, failing_writers, held_stored, unsent
 from headrace.postgres.identity import (
     IdentityFacts,
     change_problem,
@@ -13,8 +14,8 @@ from headrace.postgres.identity import (
     needed_columns,
     stronger_identity,
 )
-from headrace.postgres.publication import PublicationFacts, publication_gaps
-from headrace.postgres.setup import add_tables, roots_of, stream_columns, unpublished
+from headrace.postgres.publication import Gap, PublicationFacts, publication_gaps
+from headrace.postgres.setup import add_tables, listed_columns, roots_of, unpublished
 from headrace.postgres.slot import SlotFacts
 
 
@@ -64,12 +65,16 @@ def coverage(
 ) -> tuple[TableCoverage, ...]:
     """The report of every table; arguments as of `headrace.postgres.setup.plan_setup`."""
     absent = frozenset(unpublished(tables, existing))
-    read, roots = stream_columns(tables, required), roots_of(tables)
-    gaps = () if existing is None else publication_gaps(existing, read, roots)
+    gaps: tuple[Gap, ...] = ()
+    if existing is not None:
+        read = listed_columns(tables, required, existing)
+        gaps = publication_gaps(existing, read, roots_of(tables))
+    sender = Sender(publication, existing, altered=managed)
     found = []
     for facts in tables:
         mine = [gap for gap in gaps if gap.table in (None, facts.table)]
-        reasons, remedy = _identity(facts, required.get(facts.root, ()))
+        asked = required.get(facts.root, ())
+        reasons, remedy, hidden = _identity(facts, asked, sender, added=facts.root in absent)
         if facts.root in absent:
             remedy += add_tables(publication, (facts.root,), slot)
             if not managed:
@@ -77,8 +82,8 @@ def coverage(
         for gap in mine:
             remedy += gap.remedy
             reasons.append("the publication is not altered, only extended")
-        needed = needed_columns(facts, required.get(facts.root, ()))
-        carried = facts.identity_columns - facts.generated
+        needed = needed_columns(facts, asked)
+        carried = facts.identity_columns - _unsent(facts, sent=existing is None or existing.sends_generated)
         found.append(
             TableCoverage(
                 table=facts.table,
@@ -88,7 +93,7 @@ def coverage(
                 missing=tuple(sorted(needed - carried)),
                 identity=facts.current.index or facts.current.kind,
                 published=facts.root not in absent,
-                hidden=tuple(gap.what for gap in mine),
+                hidden=(*(gap.what for gap in mine), *hidden),
                 manageable=not reasons,
                 why_not="; ".join(dict.fromkeys(reasons)),
                 remedy=remedy,
@@ -97,23 +102,37 @@ def coverage(
     return tuple(found)
 
 
-def _identity(facts: IdentityFacts, required: Sequence[str]) -> tuple[list[str], tuple[str, ...]]:
-    """Why Headrace could not alter what is missing, and the SQL for it."""
+def _unsent(facts: IdentityFacts, *, sent: bool) -> frozenset[str]:
+    """The generated columns that are not in the log; `sent`: the publication sends stored ones."""
+    return facts.generated - (facts.stored if sent else frozenset())
+
+
+def _identity(
+    facts: IdentityFacts, required: Sequence[str], sender: Sender, *, added: bool
+) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
+    """Why Headrace could not alter what is missing, the SQL for it, and what is hidden of the identity."""
     if facts.kind in _NO_LOG or not facts.logged:
-        return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], ()
-    computed = facts.generated & frozenset(required)
-    if computed:
-        return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], ()
+        return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)
+    failing = failing_writers(facts, required, change, sender.silent(facts, added=added))
+    if failing is not None:
+        return [failing.cause], failing.remedy, () if change else (failing.unsent,)
+    computed = _unsent(facts, sent=sender.sends) & needed_columns(facts, required)
+    if computed:
+        return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()
+    told = sender.steps([held_stored(facts, change)])
+    remedy = tuple(sql for step in told for sql in step.statements)
+    held = ", ".join(sorted(held_stored(facts, None)))
+    hidden = (unsent(held),) if told and held and not added else ()
     if change is None:
-        return [], ()
+        return [], remedy, hidden
     reasons = []
     if not facts.owned:
         reasons.append("the table belongs to another role")
     problem = change_problem(facts, change)
     if problem is not None:
         reasons.append(problem.cause)
-    return reasons, identity_statements(change)
+    return reasons, (*remedy, *identity_statements(change)), hidden
 
 
 _NO_LOG = {

@@ -22,6 +22,8 @@ from headrace.postgres.session import database_error
 
 _KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 _LISTS_SINCE = 150000
+SENDS_GENERATED_SINCE = 180000
+"""From here on a publication can send stored generated columns, and an identity must hold no unsent one."""
 _NAME_BYTES = 63
 
 
@@ -48,6 +50,10 @@ class IdentityFacts:
         column_lists: for each publication with a column list on it, the listed columns.
         owned: whether this role may alter the table.
         generated: the columns that the server computes; before PostgreSQL 18 the log has none of them.
+        stored: those of them that a publication can send; PostgreSQL 18 lets writers write only where an
+            identity holds none, or every publication of the table sends them. Empty before 18.
+        virtual: those that no publication can send; an identity must hold none. Empty before 18.
+        silent: the publications of the table's updates or deletes that do not send `stored`.
     """
 
     table: TableName
@@ -62,6 +68,9 @@ class IdentityFacts:
     column_lists: tuple[tuple[str, frozenset[str]], ...] = ()
     owned: bool = True
     generated: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    virtual: frozenset[str] = frozenset()
+    silent: tuple[str, ...] = ()
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -70,7 +79,10 @@ class IdentityFacts:
 
     @property
     def writable_when_published(self) -> bool:
-        """Whether UPDATE and DELETE work once the table is published."""
+        """Whether the identity is one, so that UPDATE and DELETE can work once the table is published.
+
+        Generated columns in it are another matter: `headrace.postgres.generated`.
+        """
         return self.current.kind == "full" or bool(self.identity_columns)
 
 
@@ -109,7 +121,7 @@ def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> Identity
     """The cheapest identity that covers `required` and all that the present one covers; None if it does.
 
     An existing unique index over exactly the needed columns; else one that can be made, because the
-    columns are not null and hold a unique key; else FULL.
+    columns are not null and hold a unique key; else an existing one that holds more; else FULL.
     """
     needed = needed_columns(facts, required)
     if covers(facts, needed):
@@ -122,12 +134,29 @@ def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> Identity
         columns = tuple(column for column in facts.columns if column in wanted)
         name = index_name(facts.table, columns)
         return IdentityChange(facts.table, facts.current, Identity("index", name), needed, columns)
+    allowed = (facts.not_null - facts.generated) | wanted
+    larger = [i for i in facts.unique_indexes if wanted <= set(i.columns) <= allowed & facts.not_null]
+    if larger:
+        least = min(larger, key=lambda index: len(index.columns))
+        return IdentityChange(facts.table, facts.current, Identity("index", least.name), needed)
     return IdentityChange(facts.table, facts.current, Identity("full"), needed)
+
+
+def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
+    """The columns of the identity once the change is made; of the present one without a change."""
+    if change is None:
+        return facts.identity_columns
+    if change.identity.kind == "full":
+        return frozenset(facts.columns)
+    if change.make:
+        return frozenset(change.make)
+    chosen = (index.columns for index in facts.unique_indexes if index.name == change.identity.index)
+    return frozenset(next(chosen, ()))
 
 
 def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
     """Why the change would make the table's writers fail; None where it would not."""
-    covered = None if change.identity.kind == "full" else change.needed | facts.identity_columns
+    covered = None if change.identity.kind == "full" else identity_after(facts, change)
     for publication, listed in facts.column_lists:
         if covered is None or not covered <= listed:
             return HeadraceError(
@@ -176,17 +205,19 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(tables))
-    lists = _COLUMN_LISTS if connection.info.server_version >= _LISTS_SINCE else "'[]'::json"
-    sql = _FACTS.replace("/*lists*/", lists)
+    version = connection.info.server_version
+    lists = _COLUMN_LISTS if version >= _LISTS_SINCE else _NONE
+    silent = _SILENT if version >= SENDS_GENERATED_SINCE else _NONE
+    sql = _FACTS.replace("/*lists*/", lists).replace("/*silent*/", silent)
     try:
         rows = execute(connection, sql, ([name.schema for name in names], [name.name for name in names]))
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
-    return tuple(_facts(row) for row in rows)
+    return tuple(_facts(row, version) for row in rows)
 
 
-def _facts(row: tuple[Any, ...]) -> IdentityFacts:
-    root_schema, root, schema, name, kind, persistence, identity, owned, columns, indexes, lists = row
+def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
+    root_schema, root, schema, name, kind, persistence, identity, owned, columns, indexes, lists, silent = row
     usable = tuple(
         UniqueIndex(index, tuple(keys), primary) for index, keys, primary, _ in indexes if keys is not None
     )
@@ -199,6 +230,8 @@ def _facts(row: tuple[Any, ...]) -> IdentityFacts:
         key = next((index.columns for index in usable if index.primary), ())
     elif current == "index":
         key = next((index.columns for index in usable if index.name == chosen), ())
+    made = {letter: frozenset(column for column, _, how in columns if how == letter) for letter in "sv"}
+    ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(
         table=TableName(schema, name),
         root=TableName(root_schema, root),
@@ -211,9 +244,14 @@ def _facts(row: tuple[Any, ...]) -> IdentityFacts:
         unique_indexes=usable,
         column_lists=tuple((publication, frozenset(listed)) for publication, listed in lists),
         owned=owned,
-        generated=frozenset(column for column, _, generated in columns if generated),
+        generated=made["s"] | made["v"],
+        stored=made["s"] if ruled else frozenset(),
+        virtual=made["v"] if ruled else frozenset(),
+        silent=tuple(silent),
     )
 
+
+_NONE = "'[]'::json"
 
 _COLUMN_LISTS = """
     (SELECT coalesce(json_agg(json_build_array(p.pubname, (
@@ -222,6 +260,20 @@ _COLUMN_LISTS = """
      FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
      WHERE r.prattrs IS NOT NULL
        AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid))))
+"""
+
+# A column list says itself what is sent.
+_SILENT = """
+    (SELECT coalesce(json_agg(DISTINCT p.pubname), '[]')
+     FROM pg_publication p,
+          LATERAL (SELECT c.oid UNION SELECT relid FROM pg_partition_ancestors(c.oid)) AS above (oid)
+          JOIN pg_class o ON o.oid = above.oid
+     WHERE p.pubgencols <> 's' AND (p.pubupdate OR p.pubdelete)
+       AND (p.puballtables AND o.oid = c.oid
+            OR EXISTS (SELECT FROM pg_publication_rel r
+                       WHERE r.prpubid = p.oid AND r.prrelid = o.oid AND r.prattrs IS NULL)
+            OR EXISTS (SELECT FROM pg_publication_namespace s
+                       WHERE s.pnpubid = p.oid AND s.pnnspid = o.relnamespace)))
 """
 
 _FACTS = """
@@ -239,7 +291,7 @@ WITH RECURSIVE named AS (
 SELECT rn.nspname::text, rc.relname::text, n.nspname::text, c.relname::text,
        c.relkind::text, c.relpersistence::text, c.relreplident::text,
        pg_has_role(c.relowner, 'USAGE'),
-    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull, a.attgenerated <> '')
+    (SELECT coalesce(json_agg(json_build_array(a.attname, a.attnotnull, a.attgenerated)
                               ORDER BY a.attnum), '[]')
      FROM pg_attribute a
      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
@@ -252,7 +304,8 @@ SELECT rn.nspname::text, rc.relname::text, n.nspname::text, c.relname::text,
      FROM pg_index x JOIN pg_class ic ON ic.oid = x.indexrelid
      WHERE x.indrelid = c.oid AND x.indisunique AND x.indisvalid AND x.indimmediate
        AND x.indpred IS NULL AND x.indexprs IS NULL),
-    /*lists*/
+    /*lists*/,
+    /*silent*/
 FROM named
 JOIN pg_class c ON c.oid = named.oid AND (c.relkind <> 'p' OR NOT EXISTS (
     SELECT FROM pg_inherits i WHERE i.inhparent = c.oid))

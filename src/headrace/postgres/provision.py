@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection, connect, place
+from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.quoting import identifier
@@ -74,6 +75,7 @@ def ensure_slot(
             slot=read_slot(connection, slot),
             create=create,
             selections=chosen,
+            version=server.version,
         )
         execute_plan(plan, connection)
         facts = _unread_slot(connection, slot)
@@ -101,6 +103,7 @@ def plan_source(
     slot: SlotFacts | None,
     create: bool,
     selections: Selections,
+    version: int,
 ) -> SetupPlan:
     """Plan the publication for a source that reads `tables`; nothing else is altered. Pure.
 
@@ -112,6 +115,7 @@ def plan_source(
         slot: what `read_slot` says; a living one makes it dangerous to add tables.
         create: whether the publication may be made or extended.
         selections: for tables that are added, which part of them is sent.
+        version: the server's, as `server_version_num`.
     """
     missing = unpublished(found, existing)
     refused = list(unusable(found, dict.fromkeys(tables, ())))
@@ -126,18 +130,27 @@ def plan_source(
                 f"Let its owner run: {sql} Or name another publication.",
             )
         )
+    sender = Sender(publication, existing, altered=create)
     for facts in found:
         if facts.root in missing:
-            refused += _writers_would_fail(facts, selections)
-    made = () if existing is not None else (create_publication(publication),)
-    return SetupPlan((*made, *addition(missing, publication, slot, selections)), refused=tuple(refused))
+            refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
+    made = () if existing is not None else (create_publication(publication, version),)
+    told = sender.steps(held_stored(facts, None) for facts in found)
+    return SetupPlan(
+        (*made, *told, *addition(missing, publication, slot, selections)), refused=tuple(refused)
+    )
 
 
-def _writers_would_fail(facts: IdentityFacts, selections: Selections) -> list[HeadraceError]:
+def _writers_would_fail(
+    facts: IdentityFacts, selections: Selections, silent: tuple[str, ...]
+) -> list[HeadraceError]:
     problems = []
     unwritable = facts.kind != "p" and not facts.writable_when_published
     change = stronger_identity(facts, ()) if unwritable else None
-    if change is not None:
+    failing = failing_writers(facts, (), change, silent)
+    if failing is not None:
+        problems.append(failing.error())
+    elif change is not None:
         sql = "; ".join(identity_statements(change))
         problems.append(
             HeadraceError(

@@ -129,6 +129,7 @@ class PublicationFacts:
         tables: what is published, leaf partitions instead of partitioned tables unless `via_root`.
         members: the tables that are named or whose schema is; partitioned tables as such.
         record: what Headrace changed; None where someone else made the publication.
+        sends_generated: whether stored generated columns are sent (PostgreSQL 18).
     """
 
     name: str
@@ -138,6 +139,7 @@ class PublicationFacts:
     tables: Mapping[TableName, PublishedTable]
     members: frozenset[TableName]
     record: Record | None
+    sends_generated: bool = False
 
     @property
     def own(self) -> bool:
@@ -157,8 +159,8 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     """
     about = """
         SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
-               obj_description(oid, 'pg_publication')
-        FROM pg_publication WHERE pubname = $1
+               obj_description(oid, 'pg_publication'), coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
+        FROM pg_publication p WHERE pubname = $1
     """
     # pg_publication_tables has columns and filters from PostgreSQL 15 on; before, there were neither.
     details = "attnames::text[], rowfilter IS NOT NULL" if _knows_lists(connection) else "NULL, false"
@@ -172,7 +174,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         members = execute(connection, _MEMBERS + by_schema, (name,))
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
-    [(every, *operations, via_root, comment)] = rows
+    [(every, *operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
         all_tables=every,
@@ -186,6 +188,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         },
         members=frozenset(TableName(*member) for member in members),
         record=parse_record(comment),
+        sends_generated=sends_generated,
     )
 
 

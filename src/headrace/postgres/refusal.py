@@ -15,6 +15,9 @@ GRANT_REPLICATION = (
 )
 """The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
 
+_PASSING = frozenset({"53100", "53200", "57014", "58030"})
+"""A full disk or memory, a command that somebody cancelled, an error of a disk: it may work later."""
+
 
 def refusal(
     sqlstate: str | None,
@@ -37,6 +40,8 @@ def refusal(
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
+    if state in _PASSING:
+        return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {text}")
     if state == "" or state.startswith(("08", "57P")):
         return HeadraceError(Kind.CONNECTION, f"the replication connection to {place} was lost: {text}")
     if state == "42501":

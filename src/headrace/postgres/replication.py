@@ -24,9 +24,21 @@ from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.refusal import no_room, refusal
 from headrace.postgres.session import PINNED, WHO, pinning
 
-SETTINGS = {name: value for name, value in PINNED.items() if name != "default_transaction_read_only"}
-"""What is set on every session that the log is read with."""
+SETTINGS = {
+    **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
+    "client_min_messages": "warning",
+    "tcp_keepalives_idle": "10",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
+"""What is set on every session that the log is read with.
+
+The last are the server's: a reader that vanished keeps its slot and its claim until the server has noticed,
+which takes it two hours by default while it does not stream.
+"""
 _CANCEL_SECONDS = 5.0
+_NOT_THERE = "55000"
 
 
 class ReplicationConnection:
@@ -46,7 +58,10 @@ class ReplicationConnection:
         self.place = place(url)
         self._slot = ""
         self._streaming = False
+        self._over = self._holes = False
+        self._hole: str | None = None
         self._connection = _connect(url, application_name, password)
+        self._connection.add_notice_handler(self._hear)
         self._pgconn = self._connection.pgconn
         try:
             [(pid, mark)] = self.execute(WHO)
@@ -115,7 +130,15 @@ class ReplicationConnection:
             for row in range(result.ntuples)
         ]
 
-    def start(self, slot: str, lsn: Lsn, publications: Sequence[str], *, unfinished: bool = False) -> None:
+    def start(
+        self,
+        slot: str,
+        lsn: Lsn,
+        publications: Sequence[str],
+        *,
+        unfinished: bool = False,
+        holes: bool = False,
+    ) -> None:
         """Begin the stream of `slot` at `lsn` (0: where the slot was confirmed).
 
         Args:
@@ -124,6 +147,8 @@ class ReplicationConnection:
             publications: their tables are sent.
             unfinished: a large transaction is sent in pieces while it runs (protocol version 2), in the
                 place of behind its end (1).
+            holes: what was changed while a publication did not exist may be left out, as PostgreSQL 18
+                does; before, and without this, the stream ends there.
 
         Raises:
             HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
@@ -137,7 +162,12 @@ class ReplicationConnection:
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._refused(result)
-        self._streaming = True
+        self._streaming, self._holes = True, holes
+
+    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
+        """PostgreSQL 18 leaves out the changes that were made without the publication, and only warns."""
+        if self._streaming and not self._holes and notice.sqlstate == _NOT_THERE:
+            self._hole = " ".join(filter(None, (notice.message_primary, notice.message_detail)))
 
     def receive(self, into: list[bytes | memoryview], size: int) -> int:
         """Append what has arrived of the stream, about `size` bytes at most, without waiting.
@@ -151,13 +181,18 @@ class ReplicationConnection:
         """
         connection, append, taken = self._pgconn, into.append, 0
         next_message = connection.get_copy_data
+        if self._over:
+            raise self._ended()
         try:
             while taken < size:
                 length, data = next_message(1)
+                if self._hole is not None:
+                    raise self._left_out(self._hole)
                 if length > 0:
                     append(data)
                     taken += length
                 elif length < 0:
+                    self._over = True
                     if not taken:
                         raise self._ended()
                     break
@@ -262,6 +297,9 @@ class ReplicationConnection:
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return self._refused(result)
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
+
+    def _left_out(self, said: str) -> HeadraceError:
+        return refusal("42704", said, place=self.place, slot=self._slot, streaming=True)
 
     def _refused(self, result: pq.abc.PGresult) -> HeadraceError:
         state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))

@@ -54,11 +54,9 @@ def table_clause(table: TableName, selection: Selection = WHOLE) -> str:
 
 def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceError | None:
     """Why writers of the table would fail, or needed columns be missing; None where all is well."""
-    absent = (selection.columns or frozenset()) - frozenset(facts.columns)
-    if absent:
-        return HeadraceError(
-            Kind.CONFIG, f"{facts.table} has no column {', '.join(sorted(absent))}", "Correct the columns."
-        )
+    unfit = _unlistable(facts, selection.columns or frozenset())
+    if unfit is not None:
+        return unfit
     if facts.root != facts.table or facts.kind == "p":
         return HeadraceError(
             Kind.CONFIG,
@@ -86,6 +84,21 @@ def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceErr
             facts,
             f"is to be filtered by {named}, which its replica identity does not hold: its writers would fail",
             f"other rows, or give it an identity with {named}",
+        )
+    return None
+
+
+def _unlistable(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceError | None:
+    """Why no publication could list these columns."""
+    absent = ", ".join(sorted(columns - frozenset(facts.columns)))
+    if absent:
+        return HeadraceError(Kind.CONFIG, f"{facts.table} has no column {absent}", "Correct the columns.")
+    computed = ", ".join(sorted(columns & (facts.generated - facts.stored)))
+    if computed:
+        return HeadraceError(
+            Kind.CONFIG,
+            f"{facts.table} computes {computed}, which this server sends of no table",
+            "Leave it out of the columns: from PostgreSQL 18 on a stored generated column can be sent.",
         )
     return None
 

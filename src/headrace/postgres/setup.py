@@ -13,7 +13,9 @@ from typing import Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.generated import SENDING, Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
+    SENDS_GENERATED_SINCE,
     IdentityChange,
     IdentityFacts,
     alter_identity,
@@ -43,6 +45,7 @@ def plan_setup(
     existing: PublicationFacts | None,
     slot: SlotFacts | None,
     policy: Policy,
+    version: int,
     managed: bool = True,
 ) -> SetupPlan:
     """Plan the publication and the replica identities that `required` asks for.
@@ -54,24 +57,28 @@ def plan_setup(
         existing: what `read_publication` says of it.
         slot: what `read_slot` says of the slot; a living one makes it dangerous to add tables.
         policy: whether replica identities are only checked, altered, or left as they are.
+        version: the server's, as `server_version_num`.
         managed: whether the publication may be made and extended; where not, its lacks are refusals.
     """
     refused = unusable(tables, required)
     if existing is not None:
-        refused += publication_problems(existing, stream_columns(tables, required), roots_of(tables))
+        refused += publication_problems(
+            existing, listed_columns(tables, required, existing), roots_of(tables)
+        )
     elif slot is not None:
         refused += (slot_first(publication, slot),)
-    judged = _judge(tables, required, policy)
+    missing = unpublished(tables, existing)
+    sender = Sender(publication, existing, altered=managed)
+    judged = _judge(tables, required, policy, sender, missing)
     record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
     identity_steps = _identity_steps(judged.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
     steps = identity_steps if policy == "auto" else ()
-    missing = unpublished(tables, existing)
     if managed:
-        made = () if existing is not None else (create_publication(publication),)
-        steps = (*made, *steps, *addition(missing, publication, slot))
+        made = () if existing is not None else (create_publication(publication, version),)
+        steps = (*made, *sender.steps(judged.held), *steps, *addition(missing, publication, slot))
     elif missing:
-        refused += (_left_to_people(missing, publication, existing, slot),)
+        refused += (_left_to_people(missing, publication, existing, slot, version),)
     warnings = judged.warnings
     if policy == "auto" and judged.changes and record is None:
         undo = "; ".join(step.undo for step in identity_steps)
@@ -82,17 +89,29 @@ def plan_setup(
 @dataclass(frozen=True, slots=True)
 class _Judgement:
     changes: tuple[IdentityChange, ...]
+    held: tuple[frozenset[str], ...]
     refused: tuple[HeadraceError, ...]
     warnings: tuple[str, ...]
 
 
 def _judge(
-    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]], policy: Policy
+    tables: Sequence[IdentityFacts],
+    required: Mapping[TableName, Sequence[str]],
+    policy: Policy,
+    sender: Sender,
+    missing: Sequence[TableName],
 ) -> _Judgement:
-    changes, refused, warnings = [], [], []
+    changes, held, refused, warnings = [], [], [], []
     for facts in tables:
-        change = None if facts.kind == "p" else stronger_identity(facts, required.get(facts.root, ()))
-        if change is None:
+        asked = required.get(facts.root, ())
+        change = None if facts.kind == "p" else stronger_identity(facts, asked)
+        left = policy == "ignore" and facts.writable_when_published
+        after = None if left else change
+        held.append(held_stored(facts, after))
+        failing = failing_writers(facts, asked, after, sender.silent(facts, added=facts.root in missing))
+        if failing is not None:
+            refused.append(failing.error())
+        if change is None or (failing is not None and not left):
             continue
         if facts.root != facts.table:
             warnings.append(
@@ -101,28 +120,30 @@ def _judge(
             )
         problem = change_problem(facts, change)
         carries = ", ".join(sorted(change.needed)) or "a key"
-        if policy == "ignore" and facts.writable_when_published:
+        if left:
             warnings.append(
                 f"the old rows of {facts.table} do not carry {carries}: documents can go stale when these "
                 "columns change"
             )
-        elif policy == "auto" and problem is not None:
+        elif problem is not None:
             refused.append(problem)
         else:
             changes.append(change)
             if policy != "auto":
-                refused.append(_identity_missing(facts, change))
-    return _Judgement(tuple(changes), tuple(refused), tuple(warnings))
+                first = [sql for step in sender.steps(held[-1:]) for sql in step.statements]
+                refused.append(_identity_missing(facts, change, first))
+    return _Judgement(tuple(changes), tuple(held), tuple(refused), tuple(warnings))
 
 
-def _identity_missing(facts: IdentityFacts, change: IdentityChange) -> HeadraceError:
+def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Sequence[str]) -> HeadraceError:
+    """What a person is to run, with what must come `first`."""
     if facts.writable_when_published:
         cause = f"the old rows of {facts.table} must carry {', '.join(sorted(change.needed))}"
     else:
         cause = (
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
-    statement = "; ".join(identity_statements(change))
+    statement = "; ".join((*first, *identity_statements(change)))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"{cause}; its replica identity is {change.before.kind}",
@@ -166,19 +187,26 @@ def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
     )
 
 
-def create_publication(publication: str) -> Step:
+def create_publication(publication: str, version: int) -> Step:
     """An empty publication of our own."""
     named = identifier(publication)
+    why = "a publication says which tables are read; its comment records what else is altered"
+    if version >= SENDS_GENERATED_SINCE:
+        why += "; generated columns are sent, or writers fail where a replica identity holds one"
     return Step(
         (
-            f"CREATE PUBLICATION {named} WITH ({_PUBLISHED})",
+            f"CREATE PUBLICATION {named} WITH ({_options(version)})",
             _comment(publication, NOTHING_CHANGED),
         ),
         lock="none",
         cost="none while it is empty",
         undo=f"DROP PUBLICATION {named}",
-        why="a publication says which tables are read; its comment records what else is altered",
+        why=why,
     )
+
+
+def _options(version: int) -> str:
+    return f"{_PUBLISHED}, {SENDING}" if version >= SENDS_GENERATED_SINCE else _PUBLISHED
 
 
 def _comment(publication: str, record: Record) -> str:
@@ -243,6 +271,15 @@ def stream_columns(
     return {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
 
 
+def listed_columns(
+    tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]], existing: PublicationFacts
+) -> dict[TableName, frozenset[str]]:
+    """`stream_columns` without those that are unsent as generated ones: no column list hides these."""
+    unlisted = {facts.table: facts.stored for facts in tables if existing.name in facts.silent}
+    read = stream_columns(tables, required)
+    return {table: columns - unlisted.get(table, frozenset()) for table, columns in read.items()}
+
+
 def roots_of(tables: Sequence[IdentityFacts]) -> dict[TableName, TableName]:
     """For each table that holds rows, the table that the documents name."""
     return {facts.table: facts.root for facts in tables}
@@ -305,14 +342,18 @@ def addition(
 
 
 def _left_to_people(
-    missing: Sequence[TableName], publication: str, existing: PublicationFacts | None, slot: SlotFacts | None
+    missing: Sequence[TableName],
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+    version: int,
 ) -> HeadraceError:
     """What `manage_publication = false` leaves to the database's owner."""
     named = identifier(publication)
     if existing is None:
         names = ", ".join(quoted(name) for name in missing)
         cause = f"there is no publication {named}"
-        sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_PUBLISHED});"
+        sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_options(version)});"
     else:
         cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
         sql = " ".join(step.sql.replace("\n", " ") for step in addition(missing, publication, slot))

@@ -18,7 +18,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
@@ -39,6 +44,10 @@ from headrace.spark.shape import RowsPlan, plan_rows
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
+_WRITTEN = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint
+"""
 _ROW = "map<string,string>"
 _CHANGES_DDL = (
     f"`schema` string, `table` string, op string, before {_ROW}, after {_ROW}, _commit_lsn bigint, "
@@ -96,7 +105,7 @@ class ChangePartition(InputPartition):
         self.stream = sink.getvalue().to_pybytes()
 
 
-class CdcReader(DataSourceStreamReader):
+class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in the driver-side process; `read` runs on executors."""
 
     def __init__(self, options: CdcOptions, plan: RowsPlan | None = None) -> None:
@@ -105,6 +114,13 @@ class CdcReader(DataSourceStreamReader):
         self._stream: ChangeStream | None = None
         self._initial: Offset | None = None
         self._found: tuple[TableName, ...] | None = None
+        self._upto: Lsn | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is committed now is read, then the query ends; its last batch may hold a little more."""
+        with ReadSession(for_slot(self._options.connection, self._options.slot_name)) as session:
+            [(written,)] = session.query(_WRITTEN)
+        self._upto = int(written)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the slot stood before this reader used it; it is created first where it is missing.
@@ -130,7 +146,11 @@ class CdcReader(DataSourceStreamReader):
         begin = Offset.from_json(start)
         stream = self._opened(begin, Origin.from_json(start), begin.lsn)
         stream.confirm(begin)
+        if self._upto is not None and begin.order[0] >= self._upto:
+            return start
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
+        while self._upto is not None and end == begin and not stream.is_empty(begin, self._upto):
+            end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.capture import ChangeStream, Offset
+from headrace.capture import ChangeStream, Offset, Origin
 from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, from_text, stream_needs, to_text
@@ -195,3 +195,34 @@ def test_a_leaf_that_no_snapshot_shows_yet(source: Source, start: Offset) -> Non
     finally:
         source.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
     assert names(source, stream, start, 1)[0] == ["c event"]
+
+
+def without_publication(source: Source) -> None:
+    """Changes that nobody will ever be sent, and one behind them."""
+    source.sql("DROP PUBLICATION headrace", "INSERT INTO line VALUES (2, 1, 1)")
+    source.sql("CREATE PUBLICATION headrace FOR ALL TABLES", "INSERT INTO line VALUES (3, 1, 1)")
+
+
+def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
+    source: Source, start: Offset
+) -> None:
+    """Before PostgreSQL 18 the server ends the stream there; since, it goes on and warns."""
+    stream = source.stream(start)
+    source.sql("INSERT INTO line VALUES (1, 1, 1)")
+    (change,), end = take(stream, start, 1)
+    without_publication(source)
+    stream.confirm(end)
+    for one in (stream, source.stream(end)):
+        error = refused(one, end)
+        assert (change.after["id"], error.kind) == ("1", Kind.PUBLICATION)
+        one.close()
+    assert source.confirmed() <= end.lsn
+
+
+def test_a_backlog_is_not_read_where_the_publication_was_made_anew(source: Source, start: Offset) -> None:
+    first = source.stream(start)
+    origin = Origin.from_json(eventually(lambda: first.origin).to_json())
+    first.close()
+    without_publication(source)
+    stream = source.stream(start, origin=origin, backlog_bytes=1)
+    assert refused(stream, start).kind is Kind.PUBLICATION

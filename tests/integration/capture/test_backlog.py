@@ -12,6 +12,7 @@ import pytest
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.quoting import identifier
 from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 
@@ -206,3 +207,14 @@ def test_a_server_without_room_for_a_copy_streams_the_backlog() -> None:
         finish(source)
         assert read_until_last(source.stream(begin, **BACKLOG), begin).num_rows > 100
         source.close()
+
+
+def test_a_backlog_that_the_server_cannot_collect_is_streamed(source: Source, start: Offset) -> None:
+    """A window's result waits on the server's disk; a transaction may be larger than what may be there."""
+    [(name,)] = source.query("SELECT current_database()")
+    source.sql(f"ALTER DATABASE {identifier(name)} SET temp_file_limit = '1MB'")
+    source.sql("ALTER TABLE t ALTER long SET STORAGE EXTERNAL")
+    source.sql("INSERT INTO t SELECT g, 'n', repeat('x', 1000000) FROM generate_series(1, 70) g")
+    finish(source)
+    stream = source.stream(start, backlog_bytes=1)
+    assert read_until_last(stream, start, Limit(1 << 22)).num_rows == 71

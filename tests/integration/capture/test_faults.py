@@ -142,14 +142,15 @@ def test_a_quiet_server_is_not_taken_for_a_lost_one(source: Source, start: Offse
         assert source.walsender() == pid
 
 
-def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offset) -> None:
+@pytest.mark.parametrize("how", ["terminate", "cancel"])
+def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offset, how: str) -> None:
     with Writer(source) as writer:
         stream = source.stream(start)
         with following(stream, start) as seen:
             for _ in range(5):
                 before = len(seen)
                 eventually(lambda: len(seen) > before)  # noqa: B023 (called at once)
-                source.kill_walsender()
+                source.query(f"SELECT pg_{how}_backend($1)", eventually(source.walsender))
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)
     assert seen == list(range(1, writer.written + 1))

@@ -243,6 +243,26 @@ def test_a_quiet_position_is_replayed_by_another_reader(source: Source, start: O
     assert table(source.stream(start), start, end).num_rows == 0
 
 
+def test_a_place_inside_a_transaction_behind_a_quiet_position_is_one_to_go_on_from(
+    source: Source, start: Offset
+) -> None:
+    """The slot stands at the quiet position, which is no commit: nobody else has moved it there."""
+    stream = source.stream(start, idle_seconds=0.1, **SMALL)
+    source.sql("CREATE TABLE other (id int)")
+    quiet = next_batch(stream, start)
+    stream.confirm(quiet)
+    eventually(lambda: source.confirmed() == quiet.lsn)
+    insert(source, 1, 30_000)
+    inside = next_batch(stream, quiet, Limit(200_000))
+    assert (inside.transaction is not None, inside.lsn) == (True, quiet.lsn)
+    first = ids(table(stream, quiet, inside))
+    stream.confirm(inside)
+    stream.close()
+    again = source.stream(Offset.from_json(inside.to_json()))
+    rest, _ = read_all(again, inside, 30_000 - len(first), EVERYTHING)
+    assert first + rest == list(range(1, 30_001))
+
+
 def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source, start: Offset) -> None:
     """Drasi's hole 7: `tables` never filters."""
     source.sql("CREATE TABLE other (id int PRIMARY KEY)")
@@ -373,3 +393,19 @@ def test_an_idle_stream_costs_next_to_nothing(source: Source, start: Offset) -> 
     after = resource.getrusage(resource.RUSAGE_SELF)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     assert used / (time.monotonic() - began) < 0.03
+
+
+def test_closing_ends_every_wait(source: Source, start: Offset) -> None:
+    """Whoever waits for a range that will not come any more would wait for ever; twice is as good as once."""
+    stream = source.stream(start)
+    eventually(source.walsender)
+    with ThreadPoolExecutor(2) as pool:
+        waits = [
+            pool.submit(stream.changes, start, Offset(start.lsn + 100_000_000)),
+            pool.submit(stream.next_offset, start, EVERYTHING, 600),
+        ]
+        stream.close()
+        stream.close()
+        for one in waits:
+            with pytest.raises(HeadraceError, match="closed"):
+                one.result(timeout=10)

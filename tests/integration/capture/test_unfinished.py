@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -127,6 +128,28 @@ def test_a_connection_lost_while_one_waits_or_is_told_loses_and_repeats_nothing(
     finish(source)
     parts.append(read_until_last(stream, place))
     assert pa.concat_tables(parts).equals(whole(other))
+
+
+@pytest.mark.parametrize("settings", [PIECES, WHOLE], ids=["pieces", "whole"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_what_was_rolled_back_before_it_was_read_is_no_broken_stream(
+    source: Source, start: Offset, settings: dict[str, Any], end: str
+) -> None:
+    """PostgreSQL 18 says of it that it was aborted, although it never sent a piece of it."""
+    with connect(source.url) as connection:
+        for statement in (
+            "BEGIN",
+            ROW.format(1, 3),
+            "SAVEPOINT s",
+            ROW.format(5000, 8000),
+            "ROLLBACK TO s",
+            ROW.format(4, 5),
+            end,
+        ):
+            execute(connection, statement)
+    finish(source)
+    found = read_until_last(source.stream(start, **settings), start)
+    assert found.num_rows == (6 if end == "COMMIT" else 1)
 
 
 @contextmanager

@@ -112,6 +112,7 @@ def set_up(
         existing=read_publication(connection, "p"),
         slot=None if slot is None else read_slot(connection, slot),
         policy="auto",
+        version=connection.info.server_version,
     )
     execute_plan(plan, connection)
     script = render(plan.steps)

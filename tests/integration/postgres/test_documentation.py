@@ -15,6 +15,7 @@ CREATE TABLE orders (id bigint PRIMARY KEY);
 CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint NOT NULL);
 CREATE TABLE events (id bigint, at date NOT NULL) PARTITION BY RANGE (at);
 CREATE PUBLICATION headrace FOR TABLE orders;
+CREATE PUBLICATION other_program;
 CREATE ROLE rds_replication
 """
 

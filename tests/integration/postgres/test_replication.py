@@ -101,15 +101,34 @@ def test_an_unknown_slot(url: str) -> None:
 
 def test_a_missing_publication_is_named_where_the_server_reports_it(url: str, connection: Connection) -> None:
     prepare(connection, "s_nopub")
-    [(version,)] = execute(connection, "SELECT current_setting('server_version_num')::int")
-    if version >= 180000:  # PostgreSQL 18 says nothing; the setup checks the publication itself
-        return
     with replication_connection(url) as stream:
         stream.start("s_nopub", 0, ["absent"])
         execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
         with pytest.raises(HeadraceError, match="absent") as caught:
             read_until(stream, b"C")
     assert caught.value.kind is Kind.PUBLICATION
+
+
+def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Connection) -> None:
+    """What came right before it is handed over first; the end is asked for then."""
+    prepare(connection, "s_end")
+    with replication_connection(url) as stream:
+        stream.start("s_end", 0, [PUBLICATION])
+        execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
+        assert stream.wait(10)
+        execute(connection, "SELECT pg_terminate_backend($1, 5000)", (stream.pid,))
+        found: list[bytes | memoryview] = []
+        assert stream.receive(found, 1 << 20) > 0
+        with pytest.raises(HeadraceError, match="administrator command"):
+            stream.receive(found, 1 << 20)
+    assert any(bytes(frame)[25:26] == b"C" for frame in found)
+
+
+def test_a_server_notices_soon_that_a_reader_has_vanished(url: str) -> None:
+    """A claim and a copy of a slot would be kept for two hours; nothing is streamed that it could miss."""
+    with replication_connection(url) as stream:
+        assert stream.execute("SHOW tcp_keepalives_idle") == [("10",)]
+        assert stream.execute("SHOW tcp_keepalives_count") == [("3",)]
 
 
 def test_a_stream_that_the_server_ends_is_a_lost_connection(url: str, connection: Connection) -> None:

@@ -45,6 +45,7 @@ def planned(
         existing=read_publication(connection, PUBLICATION),
         slot=None if slot is None else read_slot(connection, slot),
         policy=policy,
+        version=connection.info.server_version,
     )
 
 

@@ -176,6 +176,19 @@ def test_a_restart_goes_on_where_the_checkpoint_stands(source: Source) -> None:
     assert [row.after["id"] for row in source.rows()] == ["1", "2", "3"]
 
 
+def test_what_is_available_now_is_all_read_however_long_it_takes(source: Source) -> None:
+    """A large transaction takes longer than one look at the log: the query ended without it, each time."""
+    source.run(f"CREATE PUBLICATION {source.slot} FOR TABLE item")
+    source.run(f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')")
+    source.run("INSERT INTO item SELECT g, 'n' FROM generate_series(1, 60000) g", "DELETE FROM item")
+    counted: list[int] = []
+    query = source.load().writeStream.foreachBatch(lambda batch, _: counted.append(batch.count()))
+    query = query.option("checkpointLocation", source.checkpoint.as_uri())
+    assert query.trigger(availableNow=True).start().awaitTermination(60)
+    source.until(lambda: not source.slot_is_active())
+    assert sum(counted) == 120_000
+
+
 def test_a_batch_that_failed_is_repeated_exactly(source: Source) -> None:
     """More has been written meanwhile, but the batch's end stands in the checkpoint."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import struct
+import tempfile
+import time
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
-from headrace.capture.spool import Room, SpoolFullError
+from headrace.capture.spool import Room, Spool, SpoolFullError
 from headrace.capture.translation import Translation
 from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.errors import HeadraceError, Kind
@@ -271,3 +273,57 @@ def test_a_large_transaction_waits_in_a_file_without_a_name(tmp_path_factory: py
     ]
     assert sum(map(len, parts)) == 4000
     assert len(parts) > 4, "it came in one piece"
+
+
+def spooled(room: Room, count: int) -> UnfinishedTransactions:
+    """So many unfinished transactions, each of 500 kB."""
+    unfinished = UnfinishedTransactions(room)
+    for xid in range(10, 10 + count):
+        list(unfinished.take(piece(xid, 500)))
+    return unfinished
+
+
+def test_many_small_transactions_share_what_may_be_in_memory(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    room = Room(ROOM, tmp_path_factory.mktemp("spool"))
+    unfinished = spooled(room, 100)
+    assert room.used > 50_000_000
+    assert 20_000_000 < room.in_memory <= 32 << 20
+    assert 0 < room.files < 100
+    translation = Translation(Offset(0))
+    told = sum(
+        len(translation.take(part.messages, apart=part.waited)[0])
+        for xid in range(10, 110)
+        for part in unfinished.take(MessageBatch.join([stream_commit(xid, 100 * xid)]))
+    )
+    assert (told, room.used, room.in_memory, room.files) == (50_000, 0, 0, 0)
+
+
+def test_files_are_left_for_connections() -> None:
+    room = Room(ROOM)
+    with pytest.raises(SpoolFullError, match="have a file already"):
+        spooled(room, 400)
+
+
+def test_where_no_folder_takes_a_file_there_is_no_room(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A full disk, or one that cannot be written to: Python finds no folder for temporary files then."""
+    nowhere = str(tmp_path_factory.mktemp("gone") / "nowhere")
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [nowhere])
+    with pytest.raises(SpoolFullError, match="No usable temporary directory"):
+        spooled(Room(ROOM), 100)
+
+
+def test_many_rolled_back_parts_take_no_longer_to_leave_out() -> None:
+    """A loader with a savepoint for each row; each piece was compared with all of them."""
+    spool = Spool(Room(ROOM), 7)
+    for first in range(0, 200_000, 1000):
+        spool.append(MessageBatch.join([with_xid(Insert(1, (b"x",)), first + row) for row in range(1000)]))
+        for xid in range(first, first + 1000, 2):
+            spool.abort(xid)
+    began = time.process_time()
+    assert sum(map(len, spool.read())) == 100_000
+    assert time.process_time() - began < 1

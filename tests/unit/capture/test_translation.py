@@ -318,3 +318,18 @@ def test_a_description_is_refused_when_a_row_needs_it(read: Read) -> None:
     assert [change.table for change in reader.changes] == [LINES, USERS]
     with pytest.raises(HeadraceError, match="300 7"):
         reader.feed(*transaction(300, users(), insert()))
+
+
+def test_descriptions_that_come_again_and_again_take_no_more_memory(read: Read) -> None:
+    """Streamed transactions, truncated leaves and alterations describe tables as long as a stream lives."""
+    translation = read(names=RootOfUsers()).translation
+    truncate = Truncate((1,), cascade=False, restart_identity=False)
+    for number in range(20):
+        altered = replace(users(), columns=users().columns[: 2 + number % 2])
+        messages = transaction(200, altered, lines(), truncate, insert(2))
+        translation.position = translation.resume = Offset(0)
+        rows, _ = translation.take(batch_of(messages), apart=bool(number % 3))
+        translation.adopt([1, 2])
+        assert len(rows.relations) == 2
+        assert len(rows) == 2
+    assert len(translation._relations.known) <= 5

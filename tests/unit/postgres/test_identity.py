@@ -12,6 +12,7 @@ from headrace.postgres.identity import (
     IdentityFacts,
     UniqueIndex,
     change_problem,
+    identity_after,
     index_name,
     stronger_identity,
 )
@@ -58,6 +59,56 @@ def test_the_cheapest_that_covers_is_chosen() -> None:
     full = stronger_identity(PLAIN, ["note"])
     assert full is not None
     assert full.identity == Identity("full")
+
+
+def test_a_larger_index_is_better_than_the_whole_row() -> None:
+    """The least of them, and none with a generated column: no publication need send that."""
+    keyless = replace(
+        PLAIN,
+        current=Identity("nothing"),
+        identity_columns=frozenset(),
+        columns=(*PLAIN.columns, "g"),
+        not_null=PLAIN.not_null | {"g"},
+        generated=frozenset("g"),
+        unique_indexes=(
+            UniqueIndex("null", ("user_id", "note")),
+            UniqueIndex("made", ("user_id", "g")),
+            UniqueIndex("both", ("user_id", "id")),
+        ),
+    )
+    for required in ([], ["user_id"]):
+        change = stronger_identity(keyless, required)
+        assert change is not None
+        assert (change.make, change.identity) == ((), Identity("index", "both"))
+        assert identity_after(keyless, change) == {"id", "user_id"}
+    narrow = replace(keyless, column_lists=(("p", frozenset({"user_id"})),))
+    change = stronger_identity(narrow, ["user_id"])
+    assert change is not None
+    assert change_problem(narrow, change) is not None, "the list must hold all of the index"
+    full = stronger_identity(keyless, ["note"])
+    assert full is not None
+    assert full.identity == Identity("full")
+
+
+@pytest.mark.parametrize("version", [150000, 170000, 180000])
+def test_our_publication_sends_stored_columns_where_it_can(version: int) -> None:
+    plan = plan_setup([PLAIN], {}, publication="p", existing=None, slot=None, policy="auto", version=version)
+    create = plan.steps[0]
+    assert ("publish_generated_columns = stored" in create.sql) is (version >= 180000)
+    assert ("generated columns are sent" in create.why) is (version >= 180000)
+    plan = plan_setup([PLAIN], {}, publication="p", existing=None, slot=None, policy="auto", version=version,
+                      managed=False)  # fmt: skip
+    assert ("publish_generated_columns = stored" in str(plan.refused[0])) is (version >= 180000)
+
+
+def test_a_policy_that_only_checks_proposes_nothing_that_breaks_writers() -> None:
+    facts = replace(PLAIN, column_lists=(("p", frozenset({"id"})),))
+    plan = plan_setup(
+        [facts], {T: ["note"]}, publication="p", existing=None, slot=None, policy="check", version=150000
+    )
+    assert plan.proposed == ()
+    assert [error.kind for error in plan.refused] == [Kind.REPLICA_IDENTITY]
+    assert "REPLICA IDENTITY FULL" not in str(plan.refused[0])
 
 
 @given(
@@ -110,7 +161,9 @@ def test_a_record_survives_the_comment() -> None:
 
 
 def test_the_whole_plan_as_sql() -> None:
-    plan = plan_setup([PLAIN], {T: ["user_id"]}, publication='P"', existing=None, slot=None, policy="auto")
+    plan = plan_setup(
+        [PLAIN], {T: ["user_id"]}, publication='P"', existing=None, slot=None, policy="auto", version=170000
+    )
     name = identifier(index_name(T, ("id", "user_id")))
     create = (
         """CREATE PUBLICATION "P\""" WITH (publish = 'insert, update, delete, truncate', """
@@ -152,7 +205,9 @@ def test_a_living_slot_makes_the_addition_wait_for_writers() -> None:
         safe_wal_size=None,
         current=0,
     )
-    plan = plan_setup([PLAIN], {T: ["id"]}, publication="p", existing=existing, slot=slot, policy="check")
+    plan = plan_setup(
+        [PLAIN], {T: ["id"]}, publication="p", existing=existing, slot=slot, policy="check", version=180000
+    )
     [step] = plan.steps
     assert step.statements[0] == 'LOCK TABLE "public"."Or""ders" IN SHARE ROW EXCLUSIVE MODE'
     assert slot.lag == 0, "a lag is never negative"

@@ -16,6 +16,8 @@ URL = "postgresql://me:secret@db.example:5433/shop"
     [
         (None, "server closed the connection unexpectedly", True, Kind.CONNECTION),
         ("57P01", "terminating connection due to administrator command", True, Kind.CONNECTION),
+        ("57014", "canceling statement due to user request", True, Kind.CONNECTION),
+        ("53100", "could not write to file: No space left on device", True, Kind.CONNECTION),
         ("42501", "must be superuser or replication role", False, Kind.PRIVILEGE),
         ("55006", 'replication slot "s" is active for PID 7', False, Kind.SLOT_IN_USE),
         ("53400", "all replication slots are in use", False, Kind.NO_FREE_SLOT),

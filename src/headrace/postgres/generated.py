@@ -1,0 +1,175 @@
+"""Would an application's writers fail because a replica identity holds a generated column that is not sent?
+
+From PostgreSQL 18 on every UPDATE and DELETE of a published table does, unless all that its identity holds is
+sent: a stored generated column by a publication that was told to, a virtual one by none. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.identity import (
+    IdentityChange,
+    IdentityFacts,
+    identity_after,
+    identity_statements,
+    needed_columns,
+    stronger_identity,
+)
+from headrace.postgres.publication import Identity, PublicationFacts
+from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.steps import Step
+
+SENDING = "publish_generated_columns = stored"
+
+
+@dataclass(frozen=True, slots=True)
+class FailingWriters:
+    """Why every UPDATE and DELETE of a published table fails with an identity.
+
+    Attributes:
+        cause: for people, the table's name in it.
+        unsent: what is not sent, in a few words behind "the publication … ".
+        remedy: SQL that mends it, statement by statement; empty where none is known.
+        instead: other SQL that does.
+    """
+
+    table: TableName
+    cause: str
+    unsent: str
+    remedy: tuple[str, ...]
+    instead: tuple[str, ...] = ()
+
+    def error(self) -> HeadraceError:
+        """As a refusal."""
+        advice = f"Run: {'; '.join(self.remedy)};" if self.remedy else "Give it a key of ordinary columns."
+        if self.instead:
+            advice += f" Or give it an identity without generated columns: {'; '.join(self.instead)};"
+        return HeadraceError(Kind.REPLICA_IDENTITY, self.cause, advice)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The publication that a plan is for.
+
+    Attributes:
+        existing: it as it is; None where it is to be made.
+        altered: whether the plan may alter it.
+    """
+
+    name: str
+    existing: PublicationFacts | None
+    altered: bool
+
+    @property
+    def sends(self) -> bool:
+        """Whether stored generated columns are sent when the plan has run; where the server can."""
+        return self.existing is None or self.existing.sends_generated or self._told
+
+    @property
+    def _told(self) -> bool:
+        return self.altered and self.existing is not None and self.existing.own
+
+    def silent(self, facts: IdentityFacts, *, added: bool) -> tuple[str, ...]:
+        """The publications that will not send the table's stored generated columns (`added`: by the plan)."""
+        others = tuple(name for name in facts.silent if name != self.name)
+        mine = not self.sends and (added or self.name in facts.silent)
+        return (*others, self.name) if mine else others
+
+    def steps(self, held: Iterable[frozenset[str]]) -> tuple[Step, ...]:
+        """What tells it to send them, if it must; `held`: the stored generated columns of each identity."""
+        if self.existing is None or self.existing.sends_generated or not self._told or not any(held):
+            return ()
+        return (_step(self.name),)
+
+
+def held_stored(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
+    """The stored generated columns that the identity holds after the change; empty before PostgreSQL 18."""
+    return identity_after(facts, change) & facts.stored
+
+
+def failing_writers(
+    facts: IdentityFacts,
+    required: Iterable[str],
+    change: IdentityChange | None,
+    silent: tuple[str, ...],
+) -> FailingWriters | None:
+    """Why the table's writers fail once it is published with its identity after `change`; None: they do not.
+
+    Args:
+        required: the columns that the old row must carry.
+        silent: the publications of it that will not send stored generated columns.
+    """
+    if facts.kind == "p":
+        return None
+    held = identity_after(facts, change)
+    by_index = _by_index(facts, required)
+    fail = "fails" if change is None else "would fail"
+    if virtual := ", ".join(sorted(held & facts.virtual)):
+        return FailingWriters(
+            facts.table,
+            f"{_identity(facts, change)}; no publication sends its virtual generated column {virtual}, so "
+            f"every UPDATE and DELETE on the published table {fail}",
+            unsent(virtual),
+            by_index,
+        )
+    stored = ", ".join(sorted(held & facts.stored))
+    if not stored or not silent:
+        return None
+    names = ", ".join(identifier(name) for name in silent)
+    return FailingWriters(
+        facts.table,
+        f"{_identity(facts, change)}; the publication {names} does not send its generated column {stored}, "
+        f"so every UPDATE and DELETE on the published table {fail}",
+        unsent(stored),
+        (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
+        by_index,
+    )
+
+
+def unsent(columns: str) -> str:
+    """What is wrong with a publication, for people, behind "the publication … "."""
+    return f"does not send the generated {columns} of the replica identity: UPDATE and DELETE fail"
+
+
+def _identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
+    verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
+    return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
+
+
+def _by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
+    """SQL for the cheapest identity without a column that is not sent; empty where there is none."""
+    required = frozenset(required)
+    needed = needed_columns(facts, required)
+    for nullable in (frozenset[str](), needed - facts.not_null):
+        bare = replace(
+            facts,
+            current=Identity("nothing"),
+            identity_columns=frozenset(),
+            not_null=facts.not_null | nullable,
+        )
+        change = stronger_identity(bare, required)
+        if change is not None and not identity_after(bare, change) & (facts.virtual | facts.stored):
+            strict = ", ".join(f"ALTER {identifier(name)} SET NOT NULL" for name in sorted(nullable))
+            first = (f"ALTER TABLE {quoted(facts.table)} {strict}",) if strict else ()
+            return (*first, *identity_statements(change))
+    return ()
+
+
+def send_generated(publication: str) -> str:
+    """The statement that makes a publication send stored generated columns."""
+    return f"ALTER PUBLICATION {identifier(publication)} SET ({SENDING})"
+
+
+def _step(publication: str) -> Step:
+    return Step(
+        (send_generated(publication),),
+        lock="none",
+        cost="the log's changes come with their stored generated columns",
+        undo=f"ALTER PUBLICATION {identifier(publication)} SET (publish_generated_columns = none)",
+        why="writers of a table fail where its replica identity holds a generated column that is not sent",
+    )
