@@ -87,6 +87,12 @@ class Source:
         with connect(self.url) as connection:
             self.until(lambda: execute(connection, made, (self.slot,)) == [(True,)])
 
+    def is_read(self) -> bool:
+        """Whether somebody streams the slot."""
+        sql = "SELECT active FROM pg_replication_slots WHERE slot_name = $1"
+        with connect(self.url) as connection:
+            return execute(connection, sql, (self.slot,)) == [(True,)]
+
     def holder(self) -> int:
         """The process of this machine that holds the snapshot of the slot."""
         with connect(self.url) as connection:
@@ -301,10 +307,13 @@ def test_killed_while_the_rows_are_read(source: Source) -> None:
 @pytest.mark.parametrize("start", ["latest", "earliest"])
 def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, start: str) -> None:
     source.follow()
+    source.until(source.is_read)
     source.stop_reading()
+    source.until(lambda: not source.is_read())
     source.run("INSERT INTO item VALUES (1)")
     source.forget_checkpoint()
     source.follow(startingOffsets=start)
+    source.until(source.is_read)
     source.run("INSERT INTO item VALUES (2)")
     source.until(lambda: any(row["id"] == 2 for row in source.rows))
     assert [row["id"] for row in source.rows] == ([2] if start == "latest" else [1, 2])

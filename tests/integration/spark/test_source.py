@@ -32,7 +32,8 @@ from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
 from headrace.testing.postgres import EmbeddedPostgres
 
-_WITHIN = 30.0
+_WITHIN = 60.0
+_PLAIN = {"envelope": "changes", "startingOffsets": "earliest"}
 _numbers = itertools.count(1)
 
 
@@ -73,9 +74,7 @@ class Source:
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
         given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item"}
-        return reader.options(
-            **{**given, "envelope": "changes", "startingOffsets": "earliest", **options}
-        ).load()
+        return reader.options(**{**given, **_PLAIN, **options}).load()
 
     def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
         """Follow into `batches`; `after` is called with the number of each batch that was noted there."""
@@ -308,7 +307,7 @@ def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
 def reading(options: dict[str, str]) -> Iterator[CdcReader]:
     """The driver's part of the source, in this process."""
     kept = signal.getsignal(signal.SIGTERM)
-    reader = CdcReader(read_options(CdcOptions, options, "postgres_cdc"))
+    reader = CdcReader(read_options(CdcOptions, {**_PLAIN, **options}, "postgres_cdc"))
     try:
         yield reader
     finally:
@@ -422,7 +421,7 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
     """It comes together with the end of the socket, so it may come while the reader is being stopped."""
     options = {"url": source.url, "slotName": source.slot, "publicationName": source.slot, "tables": "item"}
     kept = signal.getsignal(signal.SIGTERM)
-    reader = CdcReader(read_options(CdcOptions, options, "postgres_cdc"))
+    reader = CdcReader(read_options(CdcOptions, {**_PLAIN, **options}, "postgres_cdc"))
     try:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())
