@@ -309,7 +309,7 @@ def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, s
     source.follow()
     source.until(source.is_read)
     source.stop_reading()
-    source.until(lambda: not source.is_read())
+    source.until(lambda: not source.is_read(), alive=False)
     source.run("INSERT INTO item VALUES (1)")
     source.forget_checkpoint()
     source.follow(startingOffsets=start)
