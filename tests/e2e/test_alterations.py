@@ -152,6 +152,7 @@ def story(
     postgres.drop_database(name)
 
 
+@pytest.mark.long
 def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     """As the root of documents and below another: rows move, leaves are truncated, dropped and made.
 

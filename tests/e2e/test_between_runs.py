@@ -26,6 +26,7 @@ def shop(stopped: Headrace) -> Shop:
     return stopped.shop
 
 
+@pytest.mark.long
 def test_a_table_that_left_the_publication_is_seeded_anew(stopped: Headrace, shop: Shop) -> None:
     """Its changes are not in the log; that it is published again by the next start must not hide that."""
     publication = stopped.prefix.rstrip("_")

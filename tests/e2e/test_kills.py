@@ -14,13 +14,13 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 
 _EVERY_ITEM = "UPDATE order_items SET quantity = quantity % 9 + 1, unit_price = unit_price + 1"
-"""One transaction of about 6,000 rows that touches every order and nearly every user."""
+"""One transaction of about 3,000 rows that touches every order and nearly every user."""
 
 
 @pytest.fixture(scope="module")
 def seeded(deploy: Deploy) -> Iterator[Headrace]:
     """A deployment that was killed in its seeding, completed it after a plain start, and is stopped."""
-    with deploy(users=400) as pipeline:
+    with deploy(users=200) as pipeline:
         pipeline.start(failpoint="range")
         pipeline.wait_failpoint()
         pipeline.kill()

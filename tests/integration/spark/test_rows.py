@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import os
 import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -18,8 +16,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-import headrace
-from headrace.config.java import spark_java_home
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark import latest_per_key
@@ -32,22 +28,6 @@ _TABLE = """
         doubled int GENERATED ALWAYS AS (id * 2) STORED
     )
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session that knows nothing of Headrace: nothing is registered."""
-    kept = dict(os.environ)
-    source = str(Path(headrace.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "UTC"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(kept)
 
 
 class Source:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -28,9 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-import headrace
 from headrace.catalog.types import read_row_types
-from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.model.values import convert
 from headrace.postgres.connection import connect, execute
@@ -44,23 +39,6 @@ from headrace.spark.snapshot_source import NAME as FORMAT
 from headrace.spark.snapshot_source import SnapshotReader
 from integration.facts.edge_values import EDGES, SETUP
 from integration.facts.test_types import COLUMNS, NAME, ROWS, SQL, UNLIKE_OURS, creation, insertion
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session that knows nothing of Headrace: nothing is registered, nothing set."""
-    kept = dict(os.environ)
-    source = str(Path(headrace.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(kept)
-
 
 ITEM = StructType().add("id", IntegerType()).add("name", StringType())
 

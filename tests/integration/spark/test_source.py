@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,8 +20,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-import headrace
-from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -35,22 +31,6 @@ from headrace.testing.postgres import EmbeddedPostgres
 _WITHIN = 60.0
 _PLAIN = {"envelope": "changes", "startingOffsets": "earliest"}
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session that knows nothing of Headrace: nothing is registered."""
-    kept = dict(os.environ)
-    source = str(Path(headrace.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
-    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(kept)
 
 
 class Source:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.config.java import spark_java_home
 from headrace.model.types import TYPES, TypeRow
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert_all
@@ -30,18 +27,14 @@ VALUES = {
 }
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    """A session east of Greenwich."""
-    kept = dict(os.environ)
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.sql.session.timeZone": "Asia/Tokyo"}
-    session = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
-    yield session
-    session.stop()
-    os.environ.clear()
-    os.environ.update(kept)
+@pytest.fixture(scope="module", autouse=True)
+def east_of_greenwich(spark: SparkSession) -> Iterator[None]:
+    """The session's zone is not that of the values."""
+    zone = "spark.sql.session.timeZone"
+    before = spark.conf.get(zone)
+    spark.conf.set(zone, "Asia/Tokyo")
+    yield
+    spark.conf.set(zone, before)
 
 
 def kind(row: TypeRow) -> ValueType:

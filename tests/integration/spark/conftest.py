@@ -1,0 +1,30 @@
+"""What do the tests of the sources share? One plain session, whose first query takes long."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.config.java import spark_java_home
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session that knows nothing of Headrace: nothing is registered, nothing of it is set."""
+    kept = dict(os.environ)
+    source = str(Path(headrace.__file__).parents[1])
+    os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["JAVA_HOME"] = str(spark_java_home())
+    settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1"}
+    session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    os.environ.clear()
+    os.environ.update(kept)  # the session's processes have what they need
+    yield session
+    session.stop()
