@@ -12,6 +12,7 @@ from headrace.model import Lsn
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.processes import until
 from integration.postgres.conftest import as_user
 
 PUBLICATION = 'Pub "x", y'
@@ -115,7 +116,9 @@ def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Con
     with replication_connection(url) as stream:
         stream.start("s_end", 0, [PUBLICATION])
         execute(connection, 'INSERT INTO "Ta ble" VALUES (1)')
-        assert stream.wait(10)
+        [(end,)] = execute(connection, "SELECT pg_current_wal_insert_lsn()")
+        sent = "SELECT sent_lsn >= $2::pg_lsn FROM pg_stat_replication WHERE pid = $1"
+        assert until(lambda: execute(connection, sent, (stream.pid, str(end))) == [(True,)], 10)
         execute(connection, "SELECT pg_terminate_backend($1, 5000)", (stream.pid,))
         found: list[bytes | memoryview] = []
         assert stream.receive(found, 1 << 20) > 0
