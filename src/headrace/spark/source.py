@@ -42,6 +42,7 @@ from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.failures import told_alone
 from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.options import read_options
 from headrace.spark.shape import RowsPlan, plan_rows
@@ -76,11 +77,13 @@ class PostgresCdc(DataSource):
         """The format's name."""
         return NAME
 
+    @told_alone()
     def schema(self) -> str:
         """The columns in Spark's DDL; those of one table are looked up."""
         plan = self._planned(self._checked())
         return _CHANGES_DDL if plan is None else plan.shape.ddl
 
+    @told_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """The reader; nothing is opened yet."""
         options = self._checked()
@@ -123,10 +126,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._found: tuple[TableName, ...] | None = None
         self._upto: Lsn | None = None
 
+    @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is read, and nothing that comes later; then the query ends."""
         self._upto = self._written()
 
+    @told_alone()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the slot stood before this reader used it; it is created first where it is missing.
 
@@ -181,6 +186,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return Offset(wanted).to_json()
 
+    @told_alone()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
         begin = Offset.from_json(start)
@@ -241,6 +247,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._options.max_rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @told_alone()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes in (start, end], split into tasks; also for a range that another process logged."""
         begin, behind = Offset.from_json(start), Offset.from_json(end)
@@ -276,6 +283,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
+        with told_alone():
+            yield from self._read(partition)
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RowsPart):
             shape = None if self._plan is None else self._plan.shape
             yield from partition.read(self._options.connection, shape)
