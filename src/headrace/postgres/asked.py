@@ -17,10 +17,9 @@ from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import PublicationFacts, in_one_transaction
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.selection import WHOLE, Selection, as_stored, table_clause
+from headrace.postgres.selection import PARTS_SINCE, WHOLE, Selection, as_stored, table_clause
 from headrace.postgres.session import database_error
 
-_FILTERS_SINCE = 150000
 _FILTERS = """
 SELECT schemaname::text, tablename::text, rowfilter
 FROM pg_publication_tables WHERE pubname = $1 AND rowfilter IS NOT NULL
@@ -50,7 +49,7 @@ def read_filters(connection: Connection, publication: str) -> dict[TableName, st
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    if connection.info.server_version < _FILTERS_SINCE:
+    if connection.info.server_version < PARTS_SINCE:
         return {}
     try:
         rows = execute(connection, _FILTERS, (publication,))

@@ -21,7 +21,8 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
 
-_SINCE = 150000
+PARTS_SINCE = 150000
+"""PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def completed(connection: Connection, selections: Selections) -> Selections:
 
 
 def _check_version(connection: Connection, table: TableName) -> None:
-    if connection.info.server_version < _SINCE:
+    if connection.info.server_version < PARTS_SINCE:
         raise HeadraceError(
             Kind.SERVER_VERSION,
             f"{table} is to be published in part, which PostgreSQL can from version 15 on",

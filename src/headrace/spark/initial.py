@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +19,13 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
 from headrace.catalog.read import read_catalog
+from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
+from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.printing import printed
+from headrace.postgres.publication import read_column_lists
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
@@ -37,20 +41,30 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun."""
+    """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun.
+
+    Attributes:
+        tables: whose rows are read; empty: of all that are followed.
+    """
 
     attempt: int = 0
     parts: int = 0
+    tables: tuple[TableName, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What stands in an offset besides the place in the log."""
-        return {_KEY: {"attempt": self.attempt, "parts": self.parts}}
+        some = {"tables": [written(table) for table in self.tables]} if self.tables else {}
+        return {_KEY: {"attempt": self.attempt, "parts": self.parts, **some}}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Progress | None:
         """What an offset says; None where the reading is over."""
         found = stored.get(_KEY)
-        return None if found is None else cls(int(found["attempt"]), int(found["parts"]))
+        if found is None:
+            return None
+        exact = (one.exact for name in found.get("tables", ()) for one in parse_tables(str(name)))
+        tables = tuple(table for table in exact if table is not None)
+        return cls(int(found["attempt"]), int(found["parts"]), tables)
 
 
 @dataclass
@@ -74,14 +88,17 @@ class RowsPart(InputPartition):
         columns = self.selection.columns
         for one in self.ranges:
             with RowSession(url, snapshot=self.snapshot) as session:
-                if shape is not None:
+                if shape is not None and not shape.rescues:
                     own = pa.schema([shape.schema.field(name) for name in columns])
                     for batch in read_part(session, self.selection, one, own, _BATCH_BYTES):
                         yield shape.snapshot(batch, self.place)
                     continue
                 texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
                 for batch in session.read(select(self.selection, texts, one), _BATCH_BYTES):
-                    yield snapshot_changes(self.selection.table, batch, self.place)
+                    if shape is not None:
+                        yield shape.snapshot_of_texts(batch, self.place)
+                    else:
+                        yield snapshot_changes(self.selection.table, batch, self.place)
                 check_filenode(session, one)
 
 
@@ -92,7 +109,8 @@ class InitialRows:
         url: the database.
         start: where the stream begins (bytes).
         attempt: from 1.
-        exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own.
+        exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own. A
+            temporary one is left open: it would end with its connection.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -105,7 +123,8 @@ class InitialRows:
         if exported is None:
             self._snapshot = self._opened.enter_context(exported_snapshot(url))
         else:
-            self._opened.enter_context(exported)
+            if not exported.temporary:
+                self._opened.enter_context(exported)
             self._snapshot = exported.snapshot_name
         self._parts: list[RowsPart] = []
         self._per_batch = 1
@@ -120,13 +139,23 @@ class InitialRows:
         """How many parts there are."""
         return len(self._parts)
 
-    def plan(self, tables: Sequence[TableName], shape: RowShape | None, batch_bytes: int) -> None:
+    def plan(
+        self,
+        tables: Sequence[TableName],
+        shape: RowShape | None,
+        batch_bytes: int,
+        *,
+        conditions: Mapping[TableName, str] = MappingProxyType({}),
+        publication: str | None = None,
+    ) -> None:
         """Cut `tables` into parts.
 
         Args:
             tables: what is read.
             shape: of the one table; None: of each all that the log has of it.
             batch_bytes: how much of the tables' files a batch may hold.
+            conditions: SQL, for tables of which only some rows are followed.
+            publication: without a shape, which columns it sends are those that are read.
 
         Raises:
             HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
@@ -135,6 +164,7 @@ class InitialRows:
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(self._url, snapshot=self._snapshot) as session:
             catalog, types = read_catalog(session, tables), read_row_types(session, tables)
+            sent = {} if publication is None else read_column_lists(session, publication)
             for table in tables:
                 if table not in catalog:
                     raise HeadraceError(
@@ -142,8 +172,9 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
-                sent = [column.name for column in catalog[table].columns if not column.generated]
-                selection = Selection(types[table], tuple(sent if shape is None else shape.columns))
+                columns = _sent(catalog[table], sent.get(table)) if shape is None else tuple(shape.columns)
+                condition = conditions.get(table)
+                selection = Selection(types[table], columns, () if condition is None else (condition,))
                 self._parts += [
                     RowsPart(selection, ranges, self._snapshot, self._place)
                     for ranges in plan_parts(session, table, target_bytes=size)
@@ -161,6 +192,13 @@ class InitialRows:
     def close(self) -> None:
         """Let the snapshot go; idempotent."""
         self._opened.close()
+
+
+def _sent(table: Table, listed: frozenset[str] | None) -> tuple[str, ...]:
+    """The columns that the log has of a table."""
+    if listed is None:
+        return tuple(column.name for column in table.columns if not column.generated)
+    return tuple(column.name for column in table.columns if column.name in listed)
 
 
 def _check_alike(shape: RowShape, row_type: RowType) -> None:
