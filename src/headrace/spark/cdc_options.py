@@ -149,9 +149,8 @@ class CdcOptions(DatabaseOptions):
     @property
     def conditions(self) -> dict[TableName, str]:
         """`where`, by table."""
-        own = {} if self.one_table is None else {self.one_table: self.where.get(None)}
-        found = {**own, **self.where}
-        return {table: sql for table, sql in found.items() if table is not None and sql is not None}
+        found = {self.one_table if table is None else table: sql for table, sql in self.where.items()}
+        return {table: sql for table, sql in found.items() if table is not None}
 
     @property
     def one_table(self) -> TableName | None:

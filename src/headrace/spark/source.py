@@ -351,7 +351,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
             begin = behind
         _check_order(begin, behind)
-        batches, absences = [], ()
+        batches: list[pa.RecordBatch] = []
+        absences: tuple[Absence, ...] = ()
         if begin != behind:
             origin = Origin.from_json(start) or Origin.from_json(end)
             stream = self._opened(begin, origin, behind.lsn)
