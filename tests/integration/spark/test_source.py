@@ -254,7 +254,8 @@ def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
         end = next_end(reader, start)
 
     def going_on(**changes: str | int) -> dict[str, str]:
-        return {**options, "createSlot": "false", "continues": json.dumps({**end, **changes})}
+        known = {name: value for name, value in end.items() if name != "tables"}
+        return {**options, "createSlot": "false", "continues": json.dumps({**known, **changes})}
 
     with (
         reading(going_on(lsn="0/1")) as reader,
