@@ -40,11 +40,11 @@ from headrace.model.table_pattern import matching
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
-from headrace.postgres.quoting import literal
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.failures import told_alone
+from headrace.spark.farewell import left_behind, say
 from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
 from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.loss import LOSSES, gone_on, later
@@ -425,8 +425,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._exported.close()
             self._exported = None
         if self._used and not self._options.temporary_slot and not self._options.progress:
-            sys.stderr.write(f"{left_behind(self._options.slot_name)}\n")
-            sys.stderr.flush()
+            ended = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+            say(left_behind(self._options.slot_name), unheard=ended)
         self._used = False
 
     def _close_stream(self) -> None:
@@ -498,15 +498,6 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
-
-
-def left_behind(slot: str) -> str:
-    """What whoever stops a query has to know."""
-    return (
-        f"headrace: the stopped query leaves its replication slot {slot!r}, for which the server keeps its "
-        f"log; if the query will not go on: SELECT pg_drop_replication_slot({literal(slot)}), or "
-        f"headrace slots drop {slot}"
-    )
 
 
 def _applied(continues: Mapping[str, str | int]) -> Lsn:
