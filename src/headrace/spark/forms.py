@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.capture.elements import ELEMENTS_SCHEMA, elements
-from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
+from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped, without
 from headrace.capture.reread import Reread
 from headrace.capture.unchanged import Key, Look, completed
 from headrace.catalog.known import KnownTable, KnownTables, read_known
@@ -147,6 +147,7 @@ def formed(
     Raises:
         HeadraceError: CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
+    left_out = {table: one.generated for table, one in told.known.items()}
     with contextlib.ExitStack() as opened:
         session: ReadSession | None = None
 
@@ -165,7 +166,7 @@ def formed(
             return known, look
 
         for batch in changes:
-            whole = completed(batch, look_of)
+            whole = completed(without(batch, left_out), look_of)
             if options.form == "elements":
                 yield elements(whole, told.known, options.source_id or options.slot_name)
             else:
