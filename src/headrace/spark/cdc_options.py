@@ -41,6 +41,11 @@ class CdcOptions(DatabaseOptions):
         description="where a new checkpoint begins: `snapshot`: the rows as the slot found them, then the "
         "stream; `earliest`: where the slot stands; `latest`: now; or a place in the log, like `0/16B3748`",
     )
+    bootstrap: str = Field(
+        "snapshot",
+        description="where the first rows of `startingOffsets=snapshot` come from: `snapshot`: the tables; "
+        "`none`: there are none; the path of a file of JSON lines; or a class, `module:Class`",
+    )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
     )
@@ -91,6 +96,10 @@ class CdcOptions(DatabaseOptions):
 
     @model_validator(mode="after")
     def _check_envelope(self) -> Self:
+        if self.bootstrap != "snapshot" and self.starting_offsets != "snapshot":
+            raise ValueError(
+                "bootstrap says where the first rows come from: it needs startingOffsets=snapshot"
+            )
         if self.envelope == "rows" and self.one_table is None:
             raise ValueError("envelope=rows gives the columns of one table: name it by tables")
         if self.form != "rows":
@@ -111,6 +120,11 @@ class CdcOptions(DatabaseOptions):
     def one_table(self) -> TableName | None:
         """The table where exactly one is named."""
         return self.tables[0].exact if len(self.tables) == 1 else None
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a new checkpoint begins with rows that are there already."""
+        return self.starting_offsets == "snapshot" and self.bootstrap != "none"
 
     @property
     def form(self) -> Envelope:

@@ -30,6 +30,7 @@ from headrace.snapshot import plan_parts
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import Selection, read_part, select
+from headrace.spark.bootstrap import ProvidedPart, provider
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.forms import Described
 
@@ -111,7 +112,7 @@ class InitialRows:
         else:
             self._opened.enter_context(exported)
             self._snapshot = exported.snapshot_name
-        self._parts: list[RowsPart] = []
+        self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
 
     @property
@@ -150,6 +151,13 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
+            source = provider(options.bootstrap)
+            if source is not None:
+                self._parts = [
+                    ProvidedPart(source, one, tuple(tables), self._place, told)
+                    for one in source.parts([str(table) for table in tables])
+                ]
+            for table in () if source is not None else tables:
                 sent = [column.name for column in catalog[table].columns if not column.generated]
                 selection = Selection(types[table], tuple(sent if shape is None else shape.columns))
                 self._parts += [
@@ -162,7 +170,7 @@ class InitialRows:
         """Where a batch ends that begins behind `done` parts."""
         return Progress(self.attempt, min(self.count, done + self._per_batch))
 
-    def parts(self, begin: int, end: int) -> list[RowsPart]:
+    def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""
         return self._parts[begin:end]
 

@@ -39,6 +39,7 @@ from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.spark.bootstrap import ProvidedPart
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.forms import Described, Describing, formed, plan_changes
@@ -149,7 +150,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, made: ExportedSlot) -> None:
         """Hold the snapshot of a slot that was made, where its rows are to be read."""
-        if self._options.starting_offsets == "snapshot":
+        if self._options.reads_first:
             self._exported = made
         else:
             made.close()
@@ -157,9 +158,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _beginning(self, confirmed: Lsn) -> dict[str, Any]:
         """The offset of a new checkpoint on a slot that stands at `confirmed`."""
         starts = self._options.starting_offsets
-        if starts == "snapshot":
+        if self._options.reads_first:
             return Offset(confirmed).to_json() | Progress().to_json()
-        if starts == "earliest":
+        if starts in {"earliest", "snapshot"}:
             return Offset(confirmed).to_json()
         current = self._written()
         wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
@@ -281,7 +282,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
-        if isinstance(partition, RowsPart):
+        if isinstance(partition, RowsPart | ProvidedPart):
             shape = None if self._plan is None else self._plan.shape
             rows = partition.read(self._options.connection, shape)
             yield from rows if shape is not None else formed(self._options, rows, partition.told)
