@@ -1,7 +1,7 @@
 """Where do the first rows come from, if not from the tables? A file of JSON lines, or a user's own class.
 
-Their values are JSON. PostgreSQL itself makes rows of the table's type of them, so that what comes out is what
-the log says of the same row.
+Their values are JSON. PostgreSQL itself makes rows of the table's type of them, so that what comes out is
+what the log says of the same row.
 """
 
 from __future__ import annotations

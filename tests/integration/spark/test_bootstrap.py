@@ -23,7 +23,9 @@ from headrace.spark.forms import Described
 
 ITEM = TableName("public", "item")
 _TABLE = """
-    CREATE TABLE item (id int PRIMARY KEY, price numeric, at timestamptz, tags text[], data json, code char(4))
+    CREATE TABLE item (
+        id int PRIMARY KEY, price numeric, at timestamptz, tags text[], data json, code char(4)
+    )
 """
 
 
