@@ -143,7 +143,7 @@ def test_a_query_begins_with_them(spark: SparkSession, shop: str, tmp_path: Path
         with connect(shop) as connection:
             drop_slot(connection, "given")
     assert [(row._change_type, row.id, row.price, row._snapshot) for row in rows] == [
-        ("insert", 1, "1.50", True),
+        ("insert", 1, "1.5", True),
         ("delete", 9, None, False),
         ("insert", 1, "2", False),
     ], query.exception()
