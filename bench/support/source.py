@@ -75,7 +75,9 @@ def session() -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home())
-    made = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    made = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
+from headrace.catalog.known import read_known
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
@@ -33,6 +33,9 @@ from headrace.snapshot import plan_parts
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import Selection, read_part, select
+from headrace.spark.bootstrap import ProvidedPart, provider
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.forms import Described
 
 _KEY = "snapshot"
 _MOST_PART_BYTES = 16 << 20
@@ -75,6 +78,7 @@ class RowsPart(InputPartition):
     ranges: tuple[CtidRange, ...]
     snapshot: str
     place: SnapshotPlace
+    told: Described
 
     def read(self, url: str, shape: RowShape | None) -> Iterator[pa.RecordBatch]:
         """The rows; typed where there is a shape, else in the `changes` envelope.
@@ -126,7 +130,7 @@ class InitialRows:
             if not exported.temporary:
                 self._opened.enter_context(exported)
             self._snapshot = exported.snapshot_name
-        self._parts: list[RowsPart] = []
+        self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
 
     @property
@@ -139,32 +143,26 @@ class InitialRows:
         """How many parts there are."""
         return len(self._parts)
 
-    def plan(
-        self,
-        tables: Sequence[TableName],
-        shape: RowShape | None,
-        batch_bytes: int,
-        *,
-        conditions: Mapping[TableName, str] = MappingProxyType({}),
-        publication: str | None = None,
-    ) -> None:
+    def plan(self, tables: Sequence[TableName], shape: RowShape | None, options: CdcOptions) -> None:
         """Cut `tables` into parts.
 
         Args:
             tables: what is read.
             shape: of the one table; None: of each all that the log has of it.
-            batch_bytes: how much of the tables' files a batch may hold.
-            conditions: SQL, for tables of which only some rows are followed.
-            publication: without a shape, which columns it sends are those that are read.
+            options: of the query.
 
         Raises:
             HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
-                query was planned; CONTINUITY, CONNECTION, DATABASE.
+                query was planned; USAGE or REPLICA_IDENTITY, a given key is none; CONTINUITY, CONNECTION,
+                DATABASE.
         """
+        batch_bytes = options.max_bytes_per_trigger
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(self._url, snapshot=self._snapshot) as session:
             catalog, types = read_catalog(session, tables), read_row_types(session, tables)
-            sent = {} if publication is None else read_column_lists(session, publication)
+            sent = read_column_lists(session, options.publication_name) if shape is None else {}
+            [(database,)] = session.query("SELECT current_database()::text")
+            told = Described(read_known(session, tables, options.table_keys), database, {})
             for table in tables:
                 if table not in catalog:
                     raise HeadraceError(
@@ -172,11 +170,18 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
+            source = provider(options.bootstrap)
+            if source is not None:
+                self._parts = [
+                    ProvidedPart(source, one, tuple(tables), self._place, told)
+                    for one in source.parts([str(table) for table in tables])
+                ]
+            for table in () if source is not None else tables:
                 columns = _sent(catalog[table], sent.get(table)) if shape is None else tuple(shape.columns)
-                condition = conditions.get(table)
+                condition = options.conditions.get(table)
                 selection = Selection(types[table], columns, () if condition is None else (condition,))
                 self._parts += [
-                    RowsPart(selection, ranges, self._snapshot, self._place)
+                    RowsPart(selection, ranges, self._snapshot, self._place, told)
                     for ranges in plan_parts(session, table, target_bytes=size)
                 ]
         self._per_batch = max(1, batch_bytes // size)
@@ -185,7 +190,7 @@ class InitialRows:
         """Where a batch ends that begins behind `done` parts."""
         return Progress(self.attempt, min(self.count, done + self._per_batch))
 
-    def parts(self, begin: int, end: int) -> list[RowsPart]:
+    def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""
         return self._parts[begin:end]
 
@@ -195,10 +200,9 @@ class InitialRows:
 
 
 def _sent(table: Table, listed: frozenset[str] | None) -> tuple[str, ...]:
-    """The columns that the log has of a table."""
-    if listed is None:
-        return tuple(column.name for column in table.columns if not column.generated)
-    return tuple(column.name for column in table.columns if column.name in listed)
+    """The columns that the log has of a table; generated ones are left out of both."""
+    own = (column.name for column in table.columns if not column.generated)
+    return tuple(name for name in own if listed is None or name in listed)
 
 
 def _check_alike(shape: RowShape, row_type: RowType) -> None:

@@ -31,21 +31,23 @@ from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
 from headrace.capture.continuity import temporary_gone
-from headrace.capture.rows import Absence, Key
-from headrace.catalog.read import list_tables
+from headrace.capture.rows import Absence
+from headrace.capture.unchanged import Key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
-from headrace.model.table_pattern import matching
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.spark.bootstrap import ProvidedPart
 from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
 from headrace.spark.farewell import left_behind, say
 from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
+from headrace.spark.forms import Described, Describing, formed, plan_changes
 from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.loss import LOSSES, gone_on, later
 from headrace.spark.options import read_options
@@ -59,18 +61,14 @@ _WRITTEN = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
         - '0/0')::bigint
 """
-_ROW = "map<string,string>"
-_CHANGES_DDL = (
-    f"`schema` string, `table` string, op string, before {_ROW}, after {_ROW}, _commit_lsn bigint, "
-    "_commit_seq bigint, _commit_timestamp timestamp, _xid bigint"
-)
 
 
 class PostgresCdc(DataSource):
     """`spark.readStream.format("postgres_cdc")`: committed changes of a publication's tables.
 
     Options: see `headrace.spark.cdc_options.CdcOptions`. Columns: of `envelope=rows` those of
-    `headrace.capture.rows.RowShape`, else those of `headrace.model.CHANGES_SCHEMA`.
+    `headrace.capture.rows.RowShape`, of `changes` `headrace.capture.envelope.ENVELOPE_SCHEMA`, of `elements`
+    `headrace.capture.elements.ELEMENTS_SCHEMA`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -83,13 +81,14 @@ class PostgresCdc(DataSource):
         return NAME
 
     @told_alone()
-    def schema(self) -> str:
-        """The columns in Spark's DDL; those of one table are looked up."""
+    def schema(self) -> StructType | str:
+        """The columns; those of one table are looked up, and of many what their values are."""
         options = self._checked()
         plan = self._planned(options)
-        if plan is None:
-            check_conditions(options)
-        return _CHANGES_DDL if plan is None else plan.shape.ddl
+        if plan is not None:
+            return plan.shape.ddl
+        check_conditions(options)
+        return plan_changes(options)
 
     @told_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
@@ -112,9 +111,16 @@ class ChangePartition(InputPartition):
     """Some changes of a batch, as an Arrow IPC stream, and which columns their table did not have."""
 
     stream: bytes
+    told: Described | None
     absences: tuple[Absence, ...]
 
-    def __init__(self, batches: Sequence[pa.RecordBatch], absences: tuple[Absence, ...] = ()) -> None:
+    def __init__(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        told: Described | None = None,
+        absences: tuple[Absence, ...] = (),
+    ) -> None:
+        self.told = told
         self.absences = absences
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
@@ -138,6 +144,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._resumed = False
         self._moved: Offset | None = None
         self._used = False
+        self._describing = Describing(options)
 
     @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -177,7 +184,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, made: ExportedSlot) -> None:
         """Hold the snapshot of a slot that was made, where its rows are to be read, and a temporary slot."""
-        if self._options.starting_offsets == "snapshot" or made.temporary:
+        if self._options.reads_first or made.temporary:
             self._exported = made
         else:
             made.close()
@@ -185,9 +192,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _beginning(self, confirmed: Lsn) -> dict[str, Any]:
         """The offset of a new checkpoint on a slot that stands at `confirmed`."""
         starts = self._options.starting_offsets
-        if starts == "snapshot":
+        if self._options.reads_first:
             return Offset(confirmed).to_json() | Progress().to_json()
-        if starts == "earliest":
+        if starts in {"earliest", "snapshot"}:
             return Offset(confirmed).to_json()
         current = self._written()
         wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
@@ -305,9 +312,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             rows.plan(
                 done.tables or self._tables() or self._published(),
                 None if self._plan is None else self._plan.shape,
-                self._options.max_bytes_per_trigger,
-                conditions=self._options.conditions,
-                publication=self._options.publication_name,
+                self._options,
             )
             return replace(rows.next(0), tables=done.tables).to_json()
         if done.parts == self._rows.count:
@@ -360,8 +365,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         followed = tables_of(end)
         if followed is not None and set(followed) != set(self._tables()):
             batches = only(batches, followed)
+        told = self._described(batches)
         partitions = [
-            ChangePartition(self._with_progress(part, behind), absences)
+            ChangePartition(self._with_progress(part, behind), told, absences)
             for part in _split(batches, self._options.rows_per_partition)
         ]
         if batches:
@@ -379,6 +385,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [ChangePartition([])]
         return held.parts(first.parts if first.attempt == held.attempt else 0, last.parts)
 
+    def _described(self, batches: Sequence[pa.RecordBatch]) -> Described | None:
+        """What the tasks have to be told of the tables; None where they know it, or need not."""
+        return None if self._plan is not None or self._options.progress else self._describing.of(batches)
+
     def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:
         return [*part, progress_batch(end.lsn, end.version)] if self._options.progress else part
 
@@ -388,17 +398,20 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from self._read(partition)
 
     def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, RowsPart):
+        if isinstance(partition, RowsPart | ProvidedPart):
             shape = None if self._plan is None else self._plan.shape
-            yield from partition.read(self._options.connection, shape)
+            rows = partition.read(self._options.connection, shape)
+            yield from rows if shape is not None else formed(self._options, rows, partition.told)
             return
         if not isinstance(partition, ChangePartition):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
         with pa.ipc.open_stream(partition.stream) as reader:
-            if self._plan is None:
-                yield from reader
-            else:
+            if self._plan is not None:
                 yield from self._typed(self._plan, reader, partition.absences)
+            elif partition.told is not None:
+                yield from formed(self._options, reader, partition.told)
+            else:
+                yield from reader
 
     def _typed(
         self, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
@@ -421,6 +434,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Close the replication connection, let the snapshot go, and say which slot stays."""
         self._close_stream()
         self._forget_rows()
+        self._describing.close()
         if self._exported is not None:
             self._exported.close()
             self._exported = None
@@ -436,17 +450,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _tables(self) -> tuple[TableName, ...]:
         """The tables that are meant, as the database has them now; none where all of the publication are."""
-        named = [pattern.exact for pattern in self._options.tables]
-        if None not in named:
-            return tuple(filter(None, named))
         if self._found is None:
-            with ReadSession(self._options.connection) as session:
-                self._found = matching(self._options.tables, list_tables(session))
-        if not self._found:
-            asked = ", ".join(map(str, self._options.tables))
-            raise HeadraceError(
-                Kind.BINDING, f"no table is called like {asked}", "Correct the option tables."
-            )
+            self._found = named_tables(self._options)
         return self._found
 
     def _opened(self, start: Offset, origin: Origin | None, known: Lsn) -> ChangeStream:

@@ -63,8 +63,11 @@ class PostgresSource(CdcOptions):
             publication_name: str = "headrace",
             create_slot: bool = True,
             temporary_slot: bool = False,
-            envelope: Literal["rows", "changes"] | None = None,
+            envelope: Literal["rows", "changes", "elements"] | None = None,
+            table_keys: ByTable = (),
+            source_id: str | None = None,
             starting_offsets: str = "snapshot",
+            bootstrap: str = "snapshot",
             fail_on_data_loss: bool = True,
             new_tables: Literal["refuse", "follow", "snapshot"] = "refuse",
             on_schema_change: Literal["fail", "rescue", "ignore"] = "fail",
@@ -121,7 +124,11 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return json.dumps({table: _text(name, one) for table, one in value.items()})
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(map(str, value) if "column" not in name else map(written_name, value))
+        return ", ".join(
+            map(str, value)
+            if "column" not in name.lower() and "key" not in name.lower()
+            else map(written_name, value)
+        )
     return str(value) if isinstance(value, int | Path) else value
 
 
