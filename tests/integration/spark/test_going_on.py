@@ -39,6 +39,10 @@ def ids(rows: list[dict[str, Any]]) -> list[object]:
     return [row["id"] if "id" in row else dict(row["after"] or row["before"])["id"] for row in rows]
 
 
+def place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["source"]["commit_lsn"], row["source"]["commit_seq"]
+
+
 # Lost changes.
 
 
@@ -306,8 +310,8 @@ def test_a_table_that_is_added_to_a_checkpoint(query: Callable[..., Query], poli
         for row in one.rows[2:]
     ]
     assert found == wanted
-    place = [(row["_commit_lsn"], row["_commit_seq"]) for row in one.rows if row["table"] == "tag"]
-    assert place == sorted(place)
+    places = [place(row) for row in one.rows if row["table"] == "tag"]
+    assert places == sorted(places)
     one.restart(newTables="refuse")
     one.sql("INSERT INTO tag VALUES (3, 'c')")
     assert ids(one.take(1)) == ["3"]
@@ -328,10 +332,9 @@ def test_killed_while_the_rows_of_a_new_table_are_read(query: Callable[..., Quer
     one.until(lambda: any(row["op"] == "u" for row in one.rows))
     kept: dict[str, tuple[int, int, str, str | None]] = {}
     for row in one.rows:
-        place = (row["_commit_lsn"], row["_commit_seq"])
         value = dict(row["after"] or row["before"])
-        if place >= kept.get(value["id"], (0, 0))[:2]:
-            kept[value["id"]] = (*place, row["op"], value.get("word"))
+        if place(row) >= kept.get(value["id"], (0, 0))[:2]:
+            kept[value["id"]] = (*place(row), row["op"], value.get("word"))
     living = {key: word for key, (_, _, op, word) in kept.items() if op != "d"}
     assert living == {"2": "new", **{str(g): "x" * 100 for g in range(3, 2001)}}
 
