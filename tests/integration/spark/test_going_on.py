@@ -178,7 +178,7 @@ def test_a_temporary_slot_gives_rows_and_changes_and_leaves_nothing(
         one.sql("INSERT INTO item VALUES (5, 'e')")
         assert ids(one.take(1)) == [5]
         one.stop()
-        assert execute(connection, slots, (one.slot,)) == []
+        one.until_true(lambda: execute(connection, slots, (one.slot,)) == [])
 
 
 def test_a_temporary_slot_does_not_take_the_place_of_one_that_stays(query: Callable[..., Query]) -> None:
