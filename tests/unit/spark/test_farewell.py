@@ -1,0 +1,34 @@
+"""Is the last line of a process heard whose own standard error nobody reads any more?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headrace.spark.farewell import left_behind, say
+
+_CHILD = """
+import os, sys
+from headrace.spark.farewell import say
+os.close(2)
+say("still here", unheard=True)
+"""
+_PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the system does not show another's files")
+def test_a_line_goes_to_whoever_reads_the_parent() -> None:
+    found = subprocess.run(
+        [sys.executable, "-c", _PARENT, _CHILD], capture_output=True, text=True, check=True
+    )
+    assert found.stderr == "still here\n"
+
+
+def test_a_line_goes_to_our_own_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    say(left_behind("my_job"), unheard=False)
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "SELECT pg_drop_replication_slot('my_job')" in said
