@@ -41,6 +41,8 @@ class Selection:
     row_columns: frozenset[str] = frozenset()
 
 
+_LOCK_MILLISECONDS = 5000
+
 Selections = Mapping[TableName, Selection]
 
 WHOLE = Selection()
@@ -162,11 +164,12 @@ def _looked_at(connection: Connection, table: TableName, rows: str, sql: str) ->
     name = f"headrace_look_{secrets.token_hex(8)}"
     try:
         with connection.transaction(force_rollback=True):
+            execute(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
             clause = table_clause(table, Selection(rows=rows))
             execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
             return execute(connection, sql, (name,))
     except psycopg.Error as error:
-        if (error.sqlstate or "").startswith(("42501", "08", "57")):
+        if (error.sqlstate or "").startswith(("42501", "55P03", "08", "57")):
             raise database_error(error, connection.info.dsn) from error
         said = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
         raise HeadraceError(

@@ -39,6 +39,10 @@ def ids(rows: list[dict[str, Any]]) -> list[object]:
     return [row["id"] if "id" in row else dict(row["after"] or row["before"])["id"] for row in rows]
 
 
+def place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["source"]["commit_lsn"], row["source"]["commit_seq"]
+
+
 # Lost changes.
 
 
@@ -335,8 +339,8 @@ def test_killed_while_the_rows_of_a_new_table_are_read(query: Callable[..., Quer
     for row in one.rows:
         place = _place(row)
         value = dict(row["after"] or row["before"])
-        if place >= kept.get(value["id"], (0, 0))[:2]:
-            kept[value["id"]] = (*place, row["op"], value.get("word"))
+        if place(row) >= kept.get(value["id"], (0, 0))[:2]:
+            kept[value["id"]] = (*place(row), row["op"], value.get("word"))
     living = {key: word for key, (_, _, op, word) in kept.items() if op != "d"}
     assert living == {"2": "new", **{str(g): "x" * 100 for g in range(3, 2001)}}
 
