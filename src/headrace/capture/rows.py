@@ -180,9 +180,8 @@ class RowShape:
         Raises:
             HeadraceError: SCHEMA_CHANGED.
         """
-        new = [
-            name for name in pc.unique(changes.column("after").keys).to_pylist() if name not in self.columns
-        ]
+        known = {*self.columns, *self.left_out}
+        new = [name for name in pc.unique(changes.column("after").keys).to_pylist() if name not in known]
         if new:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,

@@ -19,13 +19,11 @@ from pyspark.sql.datasource import InputPartition
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
 from headrace.catalog.known import read_known
 from headrace.catalog.read import read_catalog
-from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
 from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.printing import printed
-from headrace.postgres.publication import read_column_lists
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
@@ -160,9 +158,10 @@ class InitialRows:
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(self._url, snapshot=self._snapshot) as session:
             catalog, types = read_catalog(session, tables), read_row_types(session, tables)
-            sent = read_column_lists(session, options.publication_name) if shape is None else {}
             [(database,)] = session.query("SELECT current_database()::text")
-            told = Described(read_known(session, tables, options.table_keys), database, {})
+            told = Described(
+                read_known(session, tables, options.table_keys, options.publication_name), database, {}
+            )
             for table in tables:
                 if table not in catalog:
                     raise HeadraceError(
@@ -177,7 +176,7 @@ class InitialRows:
                     for one in source.parts([str(table) for table in tables])
                 ]
             for table in () if source is not None else tables:
-                columns = _sent(catalog[table], sent.get(table)) if shape is None else tuple(shape.columns)
+                columns = tuple(told.known[table].columns if shape is None else shape.columns)
                 condition = options.conditions.get(table)
                 selection = Selection(types[table], columns, () if condition is None else (condition,))
                 self._parts += [
@@ -197,12 +196,6 @@ class InitialRows:
     def close(self) -> None:
         """Let the snapshot go; idempotent."""
         self._opened.close()
-
-
-def _sent(table: Table, listed: frozenset[str] | None) -> tuple[str, ...]:
-    """The columns that the log has of a table; generated ones are left out of both."""
-    own = (column.name for column in table.columns if not column.generated)
-    return tuple(name for name in own if listed is None or name in listed)
 
 
 def _check_alike(shape: RowShape, row_type: RowType) -> None:

@@ -51,7 +51,7 @@ from headrace.spark.forms import Described, Describing, formed, plan_changes
 from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.loss import LOSSES, gone_on, later
 from headrace.spark.options import read_options
-from headrace.spark.shape import RowsPlan, check_conditions, plan_rows
+from headrace.spark.shape import RowsPlan, plan_rows
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
@@ -85,10 +85,7 @@ class PostgresCdc(DataSource):
         """The columns; those of one table are looked up, and of many what their values are."""
         options = self._checked()
         plan = self._planned(options)
-        if plan is not None:
-            return plan.shape.ddl
-        check_conditions(options)
-        return plan_changes(options)
+        return plan_changes(options) if plan is None else plan.shape.ddl
 
     @told_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
@@ -141,10 +138,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows: InitialRows | None = None
         self._found: tuple[TableName, ...] | None = None
         self._upto: Lsn | None = None
+        self._describing = Describing(options)
         self._resumed = False
         self._moved: Offset | None = None
         self._used = False
-        self._describing = Describing(options)
 
     @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802

@@ -124,11 +124,7 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return json.dumps({table: _text(name, one) for table, one in value.items()})
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(
-            map(str, value)
-            if "column" not in name.lower() and "key" not in name.lower()
-            else map(written_name, value)
-        )
+        return ", ".join(map(str, value) if name == "tables" else map(written_name, value))
     return str(value) if isinstance(value, int | Path) else value
 
 

@@ -46,6 +46,11 @@ def place(row: dict[str, Any]) -> tuple[int, int]:
 # Lost changes.
 
 
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    """The position of one of many tables' changes."""
+    return row["source"]["commit_lsn"], row["source"]["commit_seq"]
+
+
 def test_a_slot_that_was_made_anew_ends_the_query_or_is_gone_on_with(
     query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -310,8 +315,8 @@ def test_a_table_that_is_added_to_a_checkpoint(query: Callable[..., Query], poli
         for row in one.rows[2:]
     ]
     assert found == wanted
-    places = [place(row) for row in one.rows if row["table"] == "tag"]
-    assert places == sorted(places)
+    place = [_place(row) for row in one.rows if row["table"] == "tag"]
+    assert place == sorted(place)
     one.restart(newTables="refuse")
     one.sql("INSERT INTO tag VALUES (3, 'c')")
     assert ids(one.take(1)) == ["3"]
@@ -332,6 +337,7 @@ def test_killed_while_the_rows_of_a_new_table_are_read(query: Callable[..., Quer
     one.until(lambda: any(row["op"] == "u" for row in one.rows))
     kept: dict[str, tuple[int, int, str, str | None]] = {}
     for row in one.rows:
+        place = _place(row)
         value = dict(row["after"] or row["before"])
         if place(row) >= kept.get(value["id"], (0, 0))[:2]:
             kept[value["id"]] = (*place(row), row["op"], value.get("word"))
