@@ -1,8 +1,8 @@
 """Which versions of PySpark carry the sources?
 
-PySpark 4.0 and 4.1 ask a streaming source where the next batch ends without telling it where the query stands.
-After a restart only the slot could say that. It is a batch behind the checkpoint and knows nothing of the rows
-that were being read first: what had been written would come again as if it were new.
+PySpark 4.0 and 4.1 ask a streaming source where the next batch ends without telling it where the query
+stands. After a restart only the slot could say that. It is a batch behind the checkpoint and knows nothing of
+the rows that were being read first: what had been written would come again as if it were new.
 """
 
 from __future__ import annotations
