@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.config.java import spark_java_home
+from integration.spark.connect_server import ConnectServer, connect_server, connected
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,17 @@ def spark() -> Iterator[SparkSession]:
     os.environ.update(kept)  # the session's processes have what they need
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
+    """A Spark Connect server, which knows as little."""
+    with connect_server(tmp_path_factory.mktemp("connect"), {}) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(server: ConnectServer) -> Iterator[SparkSession]:
+    """A client's session; no test of the module may use Spark's classic one."""
+    with connected(server) as session:
+        yield session

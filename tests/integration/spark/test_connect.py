@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,22 +15,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark import exported_snapshot, latest_per_key, register
-from integration.spark.connect_server import ConnectServer, connect_server, connected
 
 _WITHIN = 60.0
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    with connect_server(tmp_path_factory.mktemp("connect"), {}) as one:
-        yield one
-
-
-@pytest.fixture(scope="module")
-def client(server: ConnectServer) -> Iterator[SparkSession]:
-    with connected(server) as session:
-        yield session
 
 
 class Shop:
