@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.config.java import spark_java_home
 from integration.spark.connect_server import ConnectServer, connect_server, connected
+from integration.spark.lake import lake
 
 
 @pytest.fixture(scope="session")
@@ -33,8 +34,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConnectServer]:
-    """A Spark Connect server, which knows as little."""
-    with connect_server(tmp_path_factory.mktemp("connect"), {}) as one:
+    """A Spark Connect server, which knows as little; it has tables that can MERGE."""
+    tables = lake()
+    with connect_server(tmp_path_factory.mktemp("connect"), tables.settings, tables.jars()) as one:
         yield one
 
 
