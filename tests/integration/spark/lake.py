@@ -1,7 +1,7 @@
 """Tables that can MERGE, for the PySpark that is installed: their jars, and what a server is told of them.
 
-On PySpark 4.2 that is Delta. No released format runs on 4.3 yet: there the tables are those of Spark's own tests,
-which are kept in the server's memory and are merged by the same plans as any other.
+On PySpark 4.2 that is Delta. No released format runs on 4.3 yet: there the tables are those of Spark's own
+tests, which are kept in the server's memory and merged by the same plans as any other.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def _fetch(folder: Path, wanted: list[Jar]) -> None:
 
 _DELTA = Lake(
     (
-        "0 io.delta:delta-spark_4.2_2.13:4.4.0",
-        "0 io.delta:delta-storage:4.4.0",
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead io.delta:delta-spark_4.2_2.13:4.4.0",
+        "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc io.delta:delta-storage:4.4.0",
     ),
     {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -64,7 +64,9 @@ _DELTA = Lake(
     "USING delta",
 )
 _IN_MEMORY = Lake(
-    ("0 org.apache.spark:spark-catalyst_2.13:4.3.0:tests",),
+    (
+        "9f46cfb6d4cb5dff696b76f8af3db1ecfc56cbc43ffb0fa785ef947ac4ad2620 org.apache.spark:spark-catalyst_2.13:4.2.0:tests",
+    ),
     {
         "spark.sql.catalog.lake": (
             "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
