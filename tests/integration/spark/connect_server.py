@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.spark.interpreter import worker_python
 from headrace.testing.processes import GuardedProcess, free_port, port_is_free, tail, until
 
 _READY_WITHIN = 60.0
@@ -55,6 +55,7 @@ def connect_server(
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.shuffle.partitions": "1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         **settings,
     }
@@ -66,12 +67,13 @@ def connect_server(
         "spark-internal",
     ]
     source = str(Path(headrace.__file__).parents[1])
+    search_path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
         "SPARK_HOME": str(_HOME),
         "JAVA_HOME": str(spark_java_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYTHONPATH": os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")])),
+        "PYSPARK_PYTHON": worker_python(folder, {"PYTHONPATH": search_path}),
+        "PYTHONPATH": search_path,
     }
     process = GuardedProcess(command, log=log, environment=environment)
     try:

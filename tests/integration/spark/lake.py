@@ -25,18 +25,18 @@ class Lake:
     """What makes the catalog `lake`, or the session's own, one of tables that can MERGE.
 
     Attributes:
-        pins: the jars, as `headrace.testing.jars` lists them.
+        pins: the jars: SHA-256, group:artifact:version[:classifier].
         settings: the server's.
         using: what stands behind CREATE TABLE.
     """
 
-    pins: tuple[str, ...]
+    pins: tuple[tuple[str, str], ...]
     settings: Mapping[str, str]
     using: str
 
     def jars(self) -> list[Path]:
         """The jars, fetched where they are not in the cache yet."""
-        wanted = [parse_line(line) for line in self.pins]
+        wanted = [parse_line(" ".join(pin)) for pin in self.pins]
         folder = cache_folder(os.environ) / f"spark-tests-{pyspark.__version__}"
         if not all((folder / jar.file).is_file() for jar in wanted):
             _fetch(folder, wanted)
@@ -54,8 +54,11 @@ def _fetch(folder: Path, wanted: list[Jar]) -> None:
 
 _DELTA = Lake(
     (
-        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead io.delta:delta-spark_4.2_2.13:4.4.0",
-        "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc io.delta:delta-storage:4.4.0",
+        (
+            "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+            "io.delta:delta-spark_4.2_2.13:4.4.0",
+        ),
+        ("c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc", "io.delta:delta-storage:4.4.0"),
     ),
     {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -65,7 +68,10 @@ _DELTA = Lake(
 )
 _IN_MEMORY = Lake(
     (
-        "9f46cfb6d4cb5dff696b76f8af3db1ecfc56cbc43ffb0fa785ef947ac4ad2620 org.apache.spark:spark-catalyst_2.13:4.2.0:tests",
+        (
+            "9f46cfb6d4cb5dff696b76f8af3db1ecfc56cbc43ffb0fa785ef947ac4ad2620",
+            "org.apache.spark:spark-catalyst_2.13:4.2.0:tests",
+        ),
     ),
     {
         "spark.sql.catalog.lake": (

@@ -61,7 +61,7 @@ def until(condition: Callable[[], bool]) -> None:
     end = time.monotonic() + _WITHIN
     while not condition():
         assert time.monotonic() < end
-        time.sleep(0.05)
+        time.sleep(0.25)
 
 
 @pytest.fixture

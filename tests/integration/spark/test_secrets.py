@@ -137,7 +137,7 @@ def pages(ui: str) -> dict[str, str]:
     found: dict[str, str] = {}
     while waiting and len(found) < _MOST_PAGES:
         path = waiting.pop(0)
-        if path in found or "/kill" in path:
+        if path in found or "/kill" in path or ".sort=" in path:
             continue
         found[path] = get(path)
         waiting += [one.replace("&amp;", "&") for one in _LINK.findall(found[path])]
