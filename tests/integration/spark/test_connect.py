@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark import exported_snapshot, latest_per_key, register
+from integration.spark.connect_server import ConnectServer
+from integration.spark.traces import files, leaks, pages, secrets, use
 
 _WITHIN = 60.0
 _numbers = itertools.count(1)
@@ -131,3 +134,31 @@ def test_what_is_wrong_is_said_in_one_line_when_it_is_loaded(shop: Shop) -> None
         shop.changes(startingoffset="latest").schema  # noqa: B018 - the server is asked here
     assert "[HEADRACE_USAGE] postgres_cdc has no option 'startingoffset'. Did you mean" in str(raised.value)
     assert shop.url not in str(raised.value)
+
+
+PAGE = Path(__file__).parents[3] / "docs/spark.md"
+
+
+def test_a_server_that_shows_requests_shows_no_password(
+    client: SparkSession,
+    server: ConnectServer,
+    database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A server notes each request as text: options too, unless the session says what is to be hidden."""
+    [program] = re.findall(
+        r"^```python\n(spark\.conf\.set\(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    exec(program, {"spark": client})
+    with secrets(database, tmp_path) as ways:
+        checkpoints = tmp_path / "checkpoints"
+        told = [use(client, one, checkpoints / one.name) for one in ways]
+        shown = pages(server.ui)
+        assert any("postgres_cdc" in text for text in shown.values())
+        found = {
+            "told": "\n".join([*told, capsys.readouterr().out]),
+            **files(server.log.parent, checkpoints),
+            **shown,
+        }
+        assert {one.name: leaks(found, one) for one in ways} == {one.name: [] for one in ways}
