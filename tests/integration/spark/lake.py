@@ -75,8 +75,9 @@ _IN_MEMORY = Lake(
     ),
     {
         "spark.sql.catalog.lake": (
-            "org.apache.spark.sql.connector.catalog.InMemoryRowLevelOperationTableCatalog"
+            "org.apache.spark.sql.connector.catalog.SharedTablesInMemoryRowLevelOperationTableCatalog"
         ),
+        "spark.sql.defaultCatalog": "lake",
     },
     "",
 )

@@ -143,8 +143,8 @@ def test_a_pipeline_keeps_the_newest_rows_and_their_history(
     for statements in (_FIRST, _LATER, _EMPTIED):
         shop.write(*statements)
         run_pipeline(client, tmp_path)
-        assert client.table("orders").orderBy("id").collect() == shop.orders()
-    for row in client.table("orders_history").orderBy("__START_AT").collect():
+        assert client.table("spark_catalog.default.orders").orderBy("id").collect() == shop.orders()
+    for row in client.table("spark_catalog.default.orders_history").orderBy("__START_AT").collect():
         history.setdefault(row["id"], []).append((row["total"], row["__END_AT"] is None))
     assert history == {}
 
@@ -159,12 +159,12 @@ def run_pipeline(client: SparkSession, folder: Path) -> None:
     spec = cli.PipelineSpec(
         name="orders",
         storage=(folder / "storage").as_uri(),
-        catalog=None,
-        database=None,
+        catalog="spark_catalog",
+        database="default",
         configuration={},
         libraries=[cli.LibrariesGlob("orders.py")],
     )
-    graph = cli.create_dataflow_graph(client, None, None, {})
+    graph = cli.create_dataflow_graph(client, spec.catalog, spec.database, {})
     registry = SparkConnectGraphElementRegistry(client, graph)
     cli.register_definitions(folder / "spec.yml", registry, spec, client, graph)
     run = cli.start_run(
