@@ -15,6 +15,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_files import wheel_binaries
 
@@ -70,9 +71,9 @@ class Log:
         return names
 
     def drop(self, slot: str) -> None:
-        """Drop a slot."""
+        """Drop a slot, whose reader may just be going."""
         with connect(self.url) as connection:
-            execute(connection, "SELECT pg_drop_replication_slot($1)", (slot,))
+            drop_slot(connection, slot)
 
     def write(self, changes: int, per_transaction: int) -> Lsn:
         """Insert rows; the end of the log behind them.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.capture.rows import Key
+from headrace.capture.unchanged import Key
 from headrace.model import TableName
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier

@@ -5,7 +5,7 @@ Pure: the `changes` envelope in, one batch of the table's columns and of what is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.capture.unchanged import Look
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
 from headrace.model.types import spark_type
@@ -23,14 +24,10 @@ from headrace.model.values import ColumnTexts, column_texts, convert_all
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
-Key = tuple[str | None, ...]
-Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None, ...]]]
-"""From rows' keys and the names of columns to the rows' texts, by the place of the key; without lost rows."""
-
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 """The values of `_change_type`, in the words of Delta's change data feed; `truncate` is ours."""
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(len(CHANGE_TYPES))
-_ALWAYS = {Op.INSERT: _INSERT, Op.DELETE: _DELETE, Op.TRUNCATE: _TRUNCATE}
+_ALWAYS = {Op.READ: _INSERT, Op.INSERT: _INSERT, Op.DELETE: _DELETE, Op.TRUNCATE: _TRUNCATE}
 
 _NAMES = pa.list_(pa.field("element", pa.string()))
 METADATA = (
@@ -128,9 +125,28 @@ class RowShape:
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
-        snapshot = [pa.repeat(False, len(change)), pa.nulls(len(change), pa.int32())]  # noqa: FBT003
+        is_read = pc.equal(changes.column("op"), Op.READ.value).take(pa.array(change))
+        attempt = pc.if_else(is_read, taken[1], None).cast(pa.int32())
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
-        return pa.RecordBatch.from_arrays([*values, types, *taken, *snapshot, unchanged], schema=self.schema)
+        return pa.RecordBatch.from_arrays(
+            [*values, types, *taken, is_read, attempt, unchanged], schema=self.schema
+        )
+
+    def check_columns(self, changes: pa.RecordBatch) -> None:
+        """Refuse changes of a table that has more columns than it had when it was looked at.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED.
+        """
+        new = [
+            name for name in pc.unique(changes.column("after").keys).to_pylist() if name not in self.columns
+        ]
+        if new:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the table {self.table} was altered: it has a new column {new[0]}",
+                "Start the query again: it takes the columns that the table has then.",
+            )
 
     def _check_truncated(self, changes: pa.RecordBatch) -> None:
         """A TRUNCATE has the name of the partition that it emptied."""

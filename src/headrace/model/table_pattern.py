@@ -104,3 +104,15 @@ def matching(patterns: Iterable[TablePattern], tables: Iterable[TableName]) -> t
     """Those of `tables` that any pattern means, in their order."""
     wanted = tuple(patterns)
     return tuple(table for table in tables if any(pattern.matches(table) for pattern in wanted))
+
+
+def one_table(text: str) -> TableName:
+    """The one table that `text` names.
+
+    Raises:
+        ValueError: it names none or several.
+    """
+    patterns = parse_tables(text)
+    if len(patterns) != 1 or (table := patterns[0].exact) is None:
+        raise ValueError(f"{text!r} is no name of one table")
+    return table

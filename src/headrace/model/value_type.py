@@ -113,11 +113,13 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
             element = resolve(Attribute("element", found.of, attribute.modifier), types, money_scale)
             kind = _array(element, types[found.of].delimiter, max(1, attribute.dimensions))
         case "range":
-            kind = _range(found.name, resolve(Attribute("bound", found.of), types, money_scale))
+            kind = _nested(
+                found.name, Form.RANGE, (resolve(Attribute("bound", found.of), types, money_scale),)
+            )
         case "multirange":
-            part = resolve(Attribute("range", found.of), types, money_scale)
-            arrow = pa.list_(pa.field("element", part.arrow))
-            kind = ValueType(found.name, Form.MULTIRANGE, Json.STRING, arrow, (part,))
+            kind = _nested(
+                found.name, Form.MULTIRANGE, (resolve(Attribute("range", found.of), types, money_scale),)
+            )
         case "composite" if found.fields:
             kind = _composite(found, tuple(resolve(field, types, money_scale) for field in found.fields))
         case "base":
@@ -156,29 +158,42 @@ def _numeric(modifier: int) -> ValueType:
 
 
 def _array(element: ValueType, delimiter: str, dimensions: int) -> ValueType:
-    arrow = element.arrow
-    for _ in range(dimensions):
-        arrow = pa.list_(pa.field("element", arrow))
     name = element.name + "[]" * dimensions
+    arrow = arrow_of_nested(Form.ARRAY, (element,), dimensions=dimensions)
     return ValueType(
         name, Form.ARRAY, Json.ARRAY, arrow, (element,), delimiter=delimiter, dimensions=dimensions
     )
 
 
-def _range(name: str, bound: ValueType) -> ValueType:
-    arrow = pa.struct(
-        [
-            ("lower", bound.arrow),
-            ("upper", bound.arrow),
-            ("lower_inc", pa.bool_()),
-            ("upper_inc", pa.bool_()),
-            ("isempty", pa.bool_()),
-        ]
-    )
-    return ValueType(name, Form.RANGE, Json.STRING, arrow, (bound,))
-
-
 def _composite(found: DatabaseType, parts: tuple[ValueType, ...]) -> ValueType:
     names = tuple(field.name for field in found.fields)
-    arrow = pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)])
+    arrow = arrow_of_nested(Form.COMPOSITE, parts, names)
     return ValueType(found.name, Form.COMPOSITE, Json.OBJECT, arrow, parts, names)
+
+
+def _nested(name: str, form: Form, parts: tuple[ValueType, ...]) -> ValueType:
+    return ValueType(name, form, Json.STRING, arrow_of_nested(form, parts), parts)
+
+
+def arrow_of_nested(
+    form: Form, parts: tuple[ValueType, ...], names: tuple[str, ...] = (), dimensions: int = 1
+) -> pa.DataType:
+    """What an array, a range, a multirange or a composite type is in Arrow.
+
+    Raises:
+        ValueError: `form` is none of these, or has other parts.
+    """
+    match form, parts:
+        case Form.ARRAY, [element]:
+            arrow = element.arrow
+            for _ in range(dimensions):
+                arrow = pa.list_(pa.field("element", arrow))
+            return arrow
+        case Form.RANGE, [bound]:
+            flags = [(name, pa.bool_()) for name in ("lower_inc", "upper_inc", "isempty")]
+            return pa.struct([("lower", bound.arrow), ("upper", bound.arrow), *flags])
+        case Form.MULTIRANGE, [part]:
+            return pa.list_(pa.field("element", part.arrow))
+        case Form.COMPOSITE, _:
+            return pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)])
+    raise ValueError(f"{form.value} is not made of {len(parts)} parts")

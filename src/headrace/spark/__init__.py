@@ -10,17 +10,17 @@ from headrace.spark.version import check_version
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.spark.frames import latest_per_key
+    from headrace.spark.frames import for_each_table, latest_per_key, table
 
-__all__ = ["exported_snapshot", "latest_per_key", "register"]
+__all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", "table"]
 
 
 def __getattr__(name: str) -> object:
     """What needs PySpark is loaded when it is asked for."""
-    if name == "latest_per_key":
-        from headrace.spark.frames import latest_per_key  # noqa: PLC0415
+    if name in {"for_each_table", "latest_per_key", "table"}:
+        from headrace.spark import frames  # noqa: PLC0415
 
-        return latest_per_key
+        return getattr(frames, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -14,7 +14,7 @@ from headrace.model import TableName, parse_lsn
 from headrace.spark.options import DatabaseOptions, size
 
 STARTS = ("snapshot", "earliest", "latest")
-Envelope = Literal["rows", "changes"]
+Envelope = Literal["rows", "changes", "elements"]
 
 
 class CdcOptions(DatabaseOptions):
@@ -26,12 +26,25 @@ class CdcOptions(DatabaseOptions):
     envelope: Envelope | None = Field(
         None,
         description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
-        "many tables, their values as text (if absent, otherwise)",
+        "many tables, their values as text (if absent, otherwise); `elements`: rows as nodes of a graph",
+    )
+    table_keys: dict[TableName | None, tuple[str, ...]] = Field(
+        {},
+        description="the columns that tell rows apart, if not those of the primary key: of one table "
+        '`id, tenant`; of several JSON, `{"public.users": ["id"]}`; the log must carry them of deleted rows',
+    )
+    source_id: str | None = Field(
+        None, description="`elements`: the `source_id` of all references; if absent, the slot's name"
     )
     starting_offsets: str = Field(
         "snapshot",
         description="where a new checkpoint begins: `snapshot`: the rows as the slot found them, then the "
         "stream; `earliest`: where the slot stands; `latest`: now; or a place in the log, like `0/16B3748`",
+    )
+    bootstrap: str = Field(
+        "snapshot",
+        description="where the first rows of `startingOffsets=snapshot` come from: `snapshot`: the tables; "
+        "`none`: there are none; the path of a file of JSON lines; or a class, `module:Class`",
     )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
@@ -39,9 +52,9 @@ class CdcOptions(DatabaseOptions):
     metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
     unchanged_toast: Literal["reread", "old", "mark"] = Field(
         "reread",
-        description="`rows`: a large value that an update left as it was is not in the log: `reread` reads "
-        "what the row holds now, `old` takes it from the old row (needs REPLICA IDENTITY FULL), `mark` "
-        "leaves it NULL; the column `_unchanged` names what is not known",
+        description="a large value that an update left as it was is not in the log: `reread` reads what the "
+        "row holds now, `old` takes it from the old row (`rows`; needs REPLICA IDENTITY FULL), `mark` leaves "
+        "it out; in `rows` it is NULL then, and the column `_unchanged` names what is not known",
     )
     max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
     max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
@@ -83,18 +96,35 @@ class CdcOptions(DatabaseOptions):
 
     @model_validator(mode="after")
     def _check_envelope(self) -> Self:
+        if self.bootstrap != "snapshot" and self.starting_offsets != "snapshot":
+            raise ValueError(
+                "bootstrap says where the first rows come from: it needs startingOffsets=snapshot"
+            )
         if self.envelope == "rows" and self.one_table is None:
             raise ValueError("envelope=rows gives the columns of one table: name it by tables")
-        if self.form == "changes":
+        if self.form != "rows":
             for name in ("pre_images", "columns", "exclude_columns"):
                 if getattr(self, name):
                     raise ValueError(f"{to_camel(name)} is for envelope=rows")
+            if self.unchanged_toast == "old":
+                raise ValueError(
+                    "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway"
+                )
+        if self.source_id is not None and self.form != "elements":
+            raise ValueError("sourceId is for envelope=elements")
+        if None in self.table_keys and self.one_table is None:
+            raise ValueError('tableKeys names no table: write JSON, {"public.users": ["id"]}')
         return self
 
     @property
     def one_table(self) -> TableName | None:
         """The table where exactly one is named."""
         return self.tables[0].exact if len(self.tables) == 1 else None
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a new checkpoint begins with rows that are there already."""
+        return self.starting_offsets == "snapshot" and self.bootstrap != "none"
 
     @property
     def form(self) -> Envelope:

@@ -8,6 +8,7 @@ from headrace.catalog.read import list_tables
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
+from headrace.model.table_pattern import matching
 from headrace.postgres.session import ReadSession
 from headrace.spark.options import DatabaseOptions
 
@@ -30,6 +31,23 @@ def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[s
     wanted = options.columns.get(None, options.columns.get(table))
     left_out = options.exclude_columns.get(None, options.exclude_columns.get(table, ()))
     return [name for name in names if (wanted is None or name in wanted) and name not in left_out]
+
+
+def named_tables(options: DatabaseOptions) -> tuple[TableName, ...]:
+    """The tables that the option `tables` means, as the database has them now; none where it is absent.
+
+    Raises:
+        HeadraceError: BINDING, a pattern means none; CONNECTION, DATABASE.
+    """
+    named = [pattern.exact for pattern in options.tables]
+    if None not in named:
+        return tuple(filter(None, named))
+    with ReadSession(options.connection) as session:
+        found = matching(options.tables, list_tables(session))
+    if not found:
+        asked = ", ".join(map(str, options.tables))
+        raise HeadraceError(Kind.BINDING, f"no table is called like {asked}", "Correct the option tables.")
+    return found
 
 
 def no_table(session: ReadSession, table: TableName) -> HeadraceError:

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
+from headrace.catalog.known import read_known
 from headrace.catalog.read import read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
@@ -29,6 +30,9 @@ from headrace.snapshot import plan_parts
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import Selection, read_part, select
+from headrace.spark.bootstrap import ProvidedPart, provider
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.forms import Described
 
 _KEY = "snapshot"
 _MOST_PART_BYTES = 16 << 20
@@ -61,6 +65,7 @@ class RowsPart(InputPartition):
     ranges: tuple[CtidRange, ...]
     snapshot: str
     place: SnapshotPlace
+    told: Described
 
     def read(self, url: str, shape: RowShape | None) -> Iterator[pa.RecordBatch]:
         """The rows; typed where there is a shape, else in the `changes` envelope.
@@ -107,7 +112,7 @@ class InitialRows:
         else:
             self._opened.enter_context(exported)
             self._snapshot = exported.snapshot_name
-        self._parts: list[RowsPart] = []
+        self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
 
     @property
@@ -120,21 +125,25 @@ class InitialRows:
         """How many parts there are."""
         return len(self._parts)
 
-    def plan(self, tables: Sequence[TableName], shape: RowShape | None, batch_bytes: int) -> None:
+    def plan(self, tables: Sequence[TableName], shape: RowShape | None, options: CdcOptions) -> None:
         """Cut `tables` into parts.
 
         Args:
             tables: what is read.
             shape: of the one table; None: of each all that the log has of it.
-            batch_bytes: how much of the tables' files a batch may hold.
+            options: of the query.
 
         Raises:
             HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
-                query was planned; CONTINUITY, CONNECTION, DATABASE.
+                query was planned; USAGE or REPLICA_IDENTITY, a given key is none; CONTINUITY, CONNECTION,
+                DATABASE.
         """
+        batch_bytes = options.max_bytes_per_trigger
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(self._url, snapshot=self._snapshot) as session:
             catalog, types = read_catalog(session, tables), read_row_types(session, tables)
+            [(database,)] = session.query("SELECT current_database()::text")
+            told = Described(read_known(session, tables, options.table_keys), database, {})
             for table in tables:
                 if table not in catalog:
                     raise HeadraceError(
@@ -142,10 +151,17 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
+            source = provider(options.bootstrap)
+            if source is not None:
+                self._parts = [
+                    ProvidedPart(source, one, tuple(tables), self._place, told)
+                    for one in source.parts([str(table) for table in tables])
+                ]
+            for table in () if source is not None else tables:
                 sent = [column.name for column in catalog[table].columns if not column.generated]
                 selection = Selection(types[table], tuple(sent if shape is None else shape.columns))
                 self._parts += [
-                    RowsPart(selection, ranges, self._snapshot, self._place)
+                    RowsPart(selection, ranges, self._snapshot, self._place, told)
                     for ranges in plan_parts(session, table, target_bytes=size)
                 ]
         self._per_batch = max(1, batch_bytes // size)
@@ -154,7 +170,7 @@ class InitialRows:
         """Where a batch ends that begins behind `done` parts."""
         return Progress(self.attempt, min(self.count, done + self._per_batch))
 
-    def parts(self, begin: int, end: int) -> list[RowsPart]:
+    def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""
         return self._parts[begin:end]
 

@@ -25,7 +25,7 @@ from pydantic.alias_generators import to_camel
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
-from headrace.model.table_pattern import TablePattern, parse_names, parse_tables
+from headrace.model.table_pattern import TablePattern, one_table, parse_names, parse_tables
 from headrace.postgres.address import combined
 from headrace.postgres.connection import with_defaults
 from headrace.postgres.password import words_of
@@ -91,7 +91,7 @@ class DatabaseOptions(BaseModel):
     def _parse_tables(cls, given: object) -> object:
         return parse_tables(given) if isinstance(given, str) else given
 
-    @field_validator("columns", "exclude_columns", mode="before")
+    @field_validator("columns", "exclude_columns", "table_keys", mode="before", check_fields=False)
     @classmethod
     def _parse_columns(cls, given: object) -> object:
         found = by_table(given) if isinstance(given, str) else given
@@ -187,18 +187,6 @@ def by_table(text: str) -> dict[TableName | None, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
     return {one_table(name): value for name, value in found.items()}
-
-
-def one_table(text: str) -> TableName:
-    """The one table that `text` names.
-
-    Raises:
-        ValueError: it names none or several.
-    """
-    patterns = parse_tables(text)
-    if len(patterns) != 1 or (table := patterns[0].exact) is None:
-        raise ValueError(f"{text!r} is no name of one table")
-    return table
 
 
 def size(given: object) -> object:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.capture.expected import ExpectedTable
 from headrace.capture.reread import Reread
 from headrace.capture.rows import METADATA, RowShape
+from headrace.catalog.known import key_columns
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
@@ -53,7 +54,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     """The plan, from what the catalog says. Pure."""
     sent = [column.name for column in table.columns if not column.generated]
     names = chosen_columns(options, table.name, sent)
-    key = table.primary_key or (table.identity_columns if table.replica_identity == "index" else ())
+    key = key_columns(table, options.table_keys)
     missing = [name for name in key if name not in names]
     if missing:
         raise HeadraceError(

@@ -30,18 +30,19 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
-from headrace.capture.rows import Key
-from headrace.catalog.read import list_tables
+from headrace.capture.unchanged import Key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
-from headrace.model.table_pattern import matching
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.spark.bootstrap import ProvidedPart
 from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.choice import named_tables
+from headrace.spark.forms import Described, Describing, formed, plan_changes
 from headrace.spark.initial import InitialRows, Progress, RowsPart
 from headrace.spark.options import read_options
 from headrace.spark.shape import RowsPlan, plan_rows
@@ -53,18 +54,14 @@ _WRITTEN = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
         - '0/0')::bigint
 """
-_ROW = "map<string,string>"
-_CHANGES_DDL = (
-    f"`schema` string, `table` string, op string, before {_ROW}, after {_ROW}, _commit_lsn bigint, "
-    "_commit_seq bigint, _commit_timestamp timestamp, _xid bigint"
-)
 
 
 class PostgresCdc(DataSource):
     """`spark.readStream.format("postgres_cdc")`: committed changes of a publication's tables.
 
     Options: see `headrace.spark.cdc_options.CdcOptions`. Columns: of `envelope=rows` those of
-    `headrace.capture.rows.RowShape`, else those of `headrace.model.CHANGES_SCHEMA`.
+    `headrace.capture.rows.RowShape`, of `changes` `headrace.capture.envelope.ENVELOPE_SCHEMA`, of `elements`
+    `headrace.capture.elements.ELEMENTS_SCHEMA`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:
@@ -76,10 +73,11 @@ class PostgresCdc(DataSource):
         """The format's name."""
         return NAME
 
-    def schema(self) -> str:
-        """The columns in Spark's DDL; those of one table are looked up."""
-        plan = self._planned(self._checked())
-        return _CHANGES_DDL if plan is None else plan.shape.ddl
+    def schema(self) -> StructType | str:
+        """The columns; those of one table are looked up, and of many what their values are."""
+        options = self._checked()
+        plan = self._planned(options)
+        return plan_changes(options) if plan is None else plan.shape.ddl
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """The reader; nothing is opened yet."""
@@ -101,8 +99,10 @@ class ChangePartition(InputPartition):
     """Some changes of a batch, as an Arrow IPC stream."""
 
     stream: bytes
+    told: Described | None
 
-    def __init__(self, batches: Sequence[pa.RecordBatch]) -> None:
+    def __init__(self, batches: Sequence[pa.RecordBatch], told: Described | None = None) -> None:
+        self.told = told
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
             for batch in batches:
@@ -122,6 +122,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows: InitialRows | None = None
         self._found: tuple[TableName, ...] | None = None
         self._upto: Lsn | None = None
+        self._looked = False
+        self._describing = Describing(options)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is read, and nothing that comes later; then the query ends."""
@@ -149,7 +151,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, made: ExportedSlot) -> None:
         """Hold the snapshot of a slot that was made, where its rows are to be read."""
-        if self._options.starting_offsets == "snapshot":
+        if self._options.reads_first:
             self._exported = made
         else:
             made.close()
@@ -157,9 +159,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _beginning(self, confirmed: Lsn) -> dict[str, Any]:
         """The offset of a new checkpoint on a slot that stands at `confirmed`."""
         starts = self._options.starting_offsets
-        if starts == "snapshot":
+        if self._options.reads_first:
             return Offset(confirmed).to_json() | Progress().to_json()
-        if starts == "earliest":
+        if starts in {"earliest", "snapshot"}:
             return Offset(confirmed).to_json()
         current = self._written()
         wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
@@ -192,9 +194,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream.confirm(begin)
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
+        # The first look of a process has all that is committed: a query that is started for one batch gets it.
+        awaited = self._written() if self._upto is None and not self._looked else self._upto
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
-        while self._upto is not None and end == begin and not stream.is_empty(begin, self._upto):
+        while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
             end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
+        self._looked = True
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json()
@@ -215,7 +220,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._exported if not done.attempt else None,
             )
             shape = None if self._plan is None else self._plan.shape
-            rows.plan(self._tables() or self._published(), shape, self._options.max_bytes_per_trigger)
+            rows.plan(self._tables() or self._published(), shape, self._options)
             return rows.next(0).to_json()
         if done.parts == self._rows.count:
             return {}
@@ -252,8 +257,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if begin != behind:
             origin = Origin.from_json(start) or Origin.from_json(end)
             batches = self._opened(begin, origin, behind.lsn).changes(begin, behind)
+        told = self._described(batches)
         partitions = [
-            ChangePartition(self._with_progress(part, behind))
+            ChangePartition(self._with_progress(part, behind), told)
             for part in _split(batches, self._options.rows_per_partition)
         ]
         if batches:
@@ -271,22 +277,29 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return [ChangePartition([])]
         return held.parts(first.parts if first.attempt == held.attempt else 0, last.parts)
 
+    def _described(self, batches: Sequence[pa.RecordBatch]) -> Described | None:
+        """What the tasks have to be told of the tables; None where they know it, or need not."""
+        return None if self._plan is not None or self._options.progress else self._describing.of(batches)
+
     def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:
         return [*part, progress_batch(end.lsn, end.version)] if self._options.progress else part
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
-        if isinstance(partition, RowsPart):
+        if isinstance(partition, RowsPart | ProvidedPart):
             shape = None if self._plan is None else self._plan.shape
-            yield from partition.read(self._options.connection, shape)
+            rows = partition.read(self._options.connection, shape)
+            yield from rows if shape is not None else formed(self._options, rows, partition.told)
             return
         if not isinstance(partition, ChangePartition):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
         with pa.ipc.open_stream(partition.stream) as reader:
-            if self._plan is None:
-                yield from reader
-            else:
+            if self._plan is not None:
                 yield from self._typed(self._plan, reader)
+            elif partition.told is not None:
+                yield from formed(self._options, reader, partition.told)
+            else:
+                yield from reader
 
     def _typed(self, plan: RowsPlan, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of one table; a session is opened where values have to be looked up."""
@@ -306,23 +319,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Close the replication connection, and let the snapshot go."""
         self._forget_rows()
+        self._describing.close()
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     def _tables(self) -> tuple[TableName, ...]:
         """The tables that are meant, as the database has them now; none where all of the publication are."""
-        named = [pattern.exact for pattern in self._options.tables]
-        if None not in named:
-            return tuple(filter(None, named))
         if self._found is None:
-            with ReadSession(self._options.connection) as session:
-                self._found = matching(self._options.tables, list_tables(session))
-        if not self._found:
-            asked = ", ".join(map(str, self._options.tables))
-            raise HeadraceError(
-                Kind.BINDING, f"no table is called like {asked}", "Correct the option tables."
-            )
+            self._found = named_tables(self._options)
         return self._found
 
     def _opened(self, start: Offset, origin: Origin | None, known: Lsn) -> ChangeStream:

@@ -137,11 +137,11 @@ def test_every_kind_of_change_is_a_row(source: Source) -> None:
         ("d", {"id": "3"}, None),
         ("t", None, None),
     ]
-    assert {(row.schema, row.table) for row in found} == {("public", "item")}
-    positions = [(row._commit_lsn, row._commit_seq) for row in found]
+    assert {(row.table, row.source.schema, row.source.table) for row in found} == {("item", "public", "item")}
+    positions = [(row.source.commit_lsn, row.source.commit_seq) for row in found]
     assert positions == sorted(set(positions))
-    assert len({row._xid for row in found}) == 4
-    assert all(row._commit_timestamp is not None for row in found)
+    assert len({row.source.xid for row in found}) == 4
+    assert all(row.source.commit_timestamp is not None for row in found)
 
 
 def test_a_restart_goes_on_where_the_checkpoint_stands(source: Source) -> None:

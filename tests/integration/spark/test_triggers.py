@@ -109,7 +109,7 @@ def job(spark: SparkSession, database: str, tmp_path: Path) -> Iterator[Job]:
 
 def writes(chance: Random, number: int) -> list[str]:
     """Some changes of every kind, in one transaction."""
-    low = 1000 * number
+    low = 1000 * (number + 1)
     found = [
         f"INSERT INTO item SELECT g, 'new {number}' FROM generate_series({low}, {low + 20}) g",
         f"UPDATE item SET name = 'run {number}' WHERE id % 7 = {chance.randrange(7)}",
