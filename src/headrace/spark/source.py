@@ -194,8 +194,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream.confirm(begin)
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
-        # The first look of a process has all that is committed: a query that is started for one batch gets it.
-        awaited = self._written() if self._upto is None and not self._looked else self._upto
+        awaited = self._awaited()
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
         while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
             end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
@@ -203,6 +202,16 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json()
+
+    def _awaited(self) -> Lsn | None:
+        """Up to where the log is waited for; None: a moment is enough.
+
+        The first look of a process has all that is committed: a query that is started for one batch gets it.
+        """
+        if self._upto is None and not self._looked:
+            with contextlib.suppress(HeadraceError):  # the reader waits for a server that is away
+                return self._written()
+        return self._upto
 
     def _written(self) -> Lsn:
         """How far the log is written (bytes)."""
