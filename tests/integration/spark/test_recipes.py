@@ -98,7 +98,7 @@ def shop(client: SparkSession, database: str, tmp_path: Path) -> Iterator[Shop]:
 
 def test_changes_as_parquet_give_the_table_after_every_run(shop: Shop) -> None:
     write, read = recipe("Every change of a table")
-    for statements in (_FIRST, _LATER, _EMPTIED):
+    for statements in (_FIRST, (*_LATER, *_EMPTIED)):
         shop.write(*statements)
         shop.run(write)
         shop.run(read)
@@ -132,6 +132,8 @@ def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
 
 
 @pytest.mark.newest
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_pipeline_keeps_the_newest_rows_and_their_history(
     shop: Shop, client: SparkSession, tmp_path: Path
 ) -> None:
@@ -139,14 +141,27 @@ def test_a_pipeline_keeps_the_newest_rows_and_their_history(
     [program] = recipe("Newest rows")
     (tmp_path / "orders.py").write_text(program)
     client.conf.set("shop.url", shop.url)
-    history: dict[int, list[tuple[Any, ...]]] = {}
-    for statements in (_FIRST, _LATER, _EMPTIED):
-        shop.write(*statements)
-        run_pipeline(client, tmp_path)
-        assert client.table("spark_catalog.default.orders").orderBy("id").collect() == shop.orders()
+    shop.write(*_FIRST)
+    run_pipeline(client, tmp_path)
+    shop.write(*_LATER)
+    shop.write(*_EMPTIED)
+    run_pipeline(client, tmp_path)
+    found = client.table("spark_catalog.default.orders").orderBy("id").collect()
+    assert found == shop.orders()
+    versions: dict[int, list[tuple[str, bool]]] = {}
     for row in client.table("spark_catalog.default.orders_history").orderBy("__START_AT").collect():
-        history.setdefault(row["id"], []).append((row["total"], row["__END_AT"] is None))
-    assert history == {}
+        versions.setdefault(row["id"], []).append((str(row["total"]), row["__END_AT"] is None))
+        assert row["__END_AT"] is None or row["__START_AT"] < row["__END_AT"]
+    assert {key for key, rows in versions.items() if rows[-1][1]} == {row[0] for row in found}
+    assert {key: versions[key] for key in (1, 3, -5, 5, 7, 101, 102)} == {
+        1: [("0.25", False), ("12.00", True)],  # emptied away, and there again
+        3: [("0.75", False), ("1.75", False)],
+        -5: [("1.25", False)],
+        5: [("1.25", False)],
+        7: [("1.75", False)],
+        101: [("11.00", False)],
+        102: [("13.00", False), ("14.00", True)],
+    }
 
 
 def run_pipeline(client: SparkSession, folder: Path) -> None:

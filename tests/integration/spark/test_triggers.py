@@ -121,6 +121,8 @@ def writes(chance: Random, number: int) -> list[str]:
     return found
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
 def test_twenty_runs_with_writes_between_give_the_table_and_hold_little_log(job: Job) -> None:
     """A run that ends leaves its last batch to the next one to confirm, and nothing before it."""
     chance = Random(20)
@@ -131,7 +133,7 @@ def test_twenty_runs_with_writes_between_give_the_table_and_hold_little_log(job:
     """
     ended = 0
     for number in range(_RUNS):
-        job.run({"availableNow": True}, maxRowsPerTrigger="30")
+        job.run({"availableNow": True}, maxRowsPerTrigger="60")
         assert job.replayed() == dict(job.ask("SELECT id, name FROM item"))
         [(confirmed, retained, current)] = job.ask(sql)
         assert confirmed >= ended, f"run {number + 1} has not confirmed what run {number} had read"
