@@ -34,45 +34,48 @@ _LINK = re.compile(r"""href=["'](/(?!static)[^"'#]+)""")
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A password, and the options by which a query is told it."""
+    """The options by which a query is told its password, and what of them nobody may see."""
 
-    name: str
-    password: str
+    role: str
+    hidden: tuple[str, ...]
     options: dict[str, str]
 
 
 @contextmanager
 def secrets(database: str, folder: Path) -> Iterator[list[Secret]]:
-    """A password in the URL, one as an option, one that a command prints; each of a role of its own."""
+    """Two roles: of one, a password is in the URL and another as an option; of the other, a command prints it."""
     address = "postgresql://{}@" + database.partition("@")[2]
-    url, option, command = names = ("hidden_url", "hidden_option", "hidden_command")
-    passwords = {name: f"9d41c7-{name[-3:]}" for name in names}
+    passwords = {"hidden_option": "9d41c7-option", "hidden_command": "9d41c7-command"}
     with connect(database) as connection:
-        for name, password in passwords.items():
-            execute(connection, f"CREATE ROLE {name} SUPERUSER LOGIN PASSWORD '{password}'")
+        for role, password in passwords.items():
+            execute(connection, f"CREATE ROLE {role} SUPERUSER LOGIN PASSWORD '{password}'")
         execute(connection, "CREATE TABLE item AS SELECT 1 AS id, 'one' AS name")
         execute(connection, "ALTER TABLE item ADD PRIMARY KEY (id)")
     script = folder / "password.py"
-    script.write_text(f"print({passwords[command]!r})")
+    script.write_text("print('9d41c7-command')")
+    url = address.format("hidden_option:9d41c7-url")
     words = shlex.join([sys.executable, str(script)])
-    given = {
-        url: {"url": address.format(f"{url}:{passwords[url]}")},
-        option: {"url": address.format(option), "password": passwords[option]},
-        command: {"url": address.format(command), "passwordCommand": words},
-    }
-    yield [Secret(name, passwords[name], given[name]) for name in names]
+    yield [
+        Secret("hidden_option", ("9d41c7-url", "9d41c7-option"), {"url": url, "password": "9d41c7-option"}),
+        Secret(
+            "hidden_command",
+            ("9d41c7-command",),
+            {"url": address.format("hidden_command"), "passwordCommand": words},
+        ),
+    ]
     with connect(database) as connection:
         unread = "SELECT FROM pg_replication_slots WHERE active AND database = current_database()"
         assert until(lambda: not execute(connection, unread), 10)
-        for name in names:
-            drop_slot(connection, name)
-            execute(connection, f"DROP OWNED BY {name} CASCADE")
-            execute(connection, f"DROP ROLE {name}")
+        for role in passwords:
+            drop_slot(connection, role)
+        for role in passwords:
+            execute(connection, f"DROP OWNED BY {role} CASCADE")
+            execute(connection, f"DROP ROLE {role}")
 
 
 def use(spark: SparkSession, secret: Secret, checkpoint: Path) -> str:
     """Use both sources in every way that leaves a trace; what the program was told."""
-    given, name = secret.options, secret.name
+    given, name = secret.options, secret.role
     batch = spark.read.format("postgres_snapshot").options(**given).load("item")
     assert batch.collect() == [(1, "one")]
     batch.explain(extended=True)
@@ -118,6 +121,7 @@ def files(*folders: Path) -> dict[str, str]:
     return {str(one): one.read_text(errors="replace") for one in found}
 
 
-def leaks(found: dict[str, str], secret: Secret) -> list[str]:
-    """The names of what shows the password."""
-    return [name for name, text in found.items() if secret.password in text]
+def leaks(found: dict[str, str], ways: list[Secret]) -> list[str]:
+    """The names of what shows a password."""
+    hidden = [one for way in ways for one in way.hidden]
+    return [name for name, text in found.items() if any(one in text for one in hidden)]
