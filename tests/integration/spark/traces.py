@@ -43,7 +43,7 @@ class Secret:
 
 @contextmanager
 def secrets(database: str, folder: Path) -> Iterator[list[Secret]]:
-    """Two roles: of one, a password is in the URL and another as an option; of the other, a command prints it."""
+    """Of one role a password stands in the URL and another is an option; of the other one a command prints it."""
     address = "postgresql://{}@" + database.partition("@")[2]
     passwords = {"hidden_option": "9d41c7-option", "hidden_command": "9d41c7-command"}
     with connect(database) as connection:
