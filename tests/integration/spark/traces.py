@@ -43,7 +43,7 @@ class Secret:
 
 @contextmanager
 def secrets(database: str, folder: Path) -> Iterator[list[Secret]]:
-    """Of one role a password stands in the URL and another is an option; of the other one a command prints it."""
+    """Of one role, a password in the URL and one as an option; of another, one that a command prints."""
     address = "postgresql://{}@" + database.partition("@")[2]
     passwords = {"hidden_option": "9d41c7-option", "hidden_command": "9d41c7-command"}
     with connect(database) as connection:
