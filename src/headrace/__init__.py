@@ -3,8 +3,24 @@
 Importing this package loads neither PySpark nor a database driver.
 """
 
-__all__ = ["HeadraceError", "__version__"]
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
 
+if TYPE_CHECKING:
+    from headrace.spark.typed import PostgresSource
+
+__all__ = ["HeadraceError", "PostgresSource", "__version__"]
+
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """What needs more than the standard library is loaded when it is asked for."""
+    if name == "PostgresSource":
+        from headrace.spark.typed import PostgresSource  # noqa: PLC0415
+
+        return PostgresSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -160,6 +160,17 @@ def check_same_timeline(now: Origin, before: Origin) -> None:
         )
 
 
+def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
+    """A temporary slot ends with the connection that made it: nobody can go on behind `reached`."""
+    return HeadraceError(
+        Kind.SLOT_LOST,
+        f"the temporary slot {slot!r} has ended with the query or the connection that made it, and the "
+        f"changes behind {format_lsn(reached)} are gone with it: its checkpoint cannot be gone on from",
+        "Start with a new checkpoint; or set failOnDataLoss=false, which goes on with a new slot and without "
+        "these changes; or leave the option temporarySlot out, for a slot that stays.",
+    )
+
+
 def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
     origin = now.origin
     if origin.system != before.system:

@@ -131,34 +131,6 @@ def by_table(changes: pa.RecordBatch) -> Iterator[tuple[TableName, _Rows]]:
         )
 
 
-def without(changes: pa.RecordBatch, left_out: Mapping[TableName, frozenset[str]]) -> pa.RecordBatch:
-    """The same changes (in `CHANGES_SCHEMA`) without some columns of some tables."""
-    wanted = {table: names for table, names in left_out.items() if names}
-    for table, places in by_table(changes) if wanted else ():
-        if table in wanted:
-            of_table = np.zeros(len(changes), np.bool_)
-            of_table[places] = True
-            names = pa.array(sorted(wanted[table]), pa.string())
-            for side in ("before", "after"):
-                number = CHANGES_SCHEMA.get_field_index(side)
-                column = _without(changes.column(side), of_table, names)
-                changes = changes.set_column(number, CHANGES_SCHEMA.field(number), column)
-    return changes
-
-
-def _without(rows: pa.MapArray, affected: npt.NDArray[np.bool_], names: pa.StringArray) -> pa.MapArray:
-    ends = rows.offsets.to_numpy()
-    keys, items = (column.slice(ends[0], ends[-1] - ends[0]) for column in (rows.keys, rows.items))
-    row = np.repeat(np.arange(len(rows)), np.diff(ends))
-    keep = ~(pc.is_in(keys, value_set=names).to_numpy(zero_copy_only=False) & affected[row])
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(np.bincount(row[keep], minlength=len(rows)), out=offsets[1:])
-    chosen = pa.array(np.flatnonzero(keep))
-    return pa.MapArray.from_arrays(
-        pa.array(offsets), keys.take(chosen), items.take(chosen), mask=rows.is_null()
-    )
-
-
 def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringArray]:
     """Each row's key, column by column: behind the change, of a delete before it; all of one table."""
     before, after = column_texts(changes.column("before"), key), column_texts(changes.column("after"), key)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.capture.names import RootNames
+from headrace.capture.rows import Absence
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation
@@ -20,11 +22,15 @@ class ExpectedTable:
         columns: type oid and type modifier of each column that is asked for, by name.
         left_out: the columns that the table had besides.
         old_rows: whether the log must hold whole old rows.
+        key: the columns that must be as they were, also where others need not be.
+        may_change: whether other columns may come, go, and have another type.
     """
 
     columns: Mapping[str, tuple[int, int]]
     left_out: frozenset[str] = frozenset()
     old_rows: bool = False
+    key: frozenset[str] = frozenset()
+    may_change: bool = False
 
 
 class ExpectedNames(RootNames):
@@ -33,6 +39,12 @@ class ExpectedNames(RootNames):
     def __init__(self, url: str, expected: Mapping[TableName, ExpectedTable]) -> None:
         super().__init__(url, expected)
         self._expected = expected
+        self._absences: tuple[Absence, ...] = ()
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """What the log has lacked so far, of one table that may change."""
+        return self._absences
 
     def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Compared before any of its rows is used."""
@@ -46,6 +58,8 @@ class ExpectedNames(RootNames):
                 "Start the query again: it takes the columns that the table has then. Its checkpoint stays "
                 "good; its sink may have to be altered too.",
             )
+        if expected is not None and expected.may_change:
+            self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
         if expected is not None and expected.old_rows and not all(one.key for one in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
@@ -55,14 +69,25 @@ class ExpectedNames(RootNames):
             )
         return named
 
+    def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
+        """From the transaction that commits at `lsn` on the log lacks `missing`."""
+        before = bisect.bisect_right(self._absences, lsn, key=lambda one: one[0])
+        if missing != (self._absences[before - 1][1] if before else frozenset()):
+            self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
+
 
 def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
     """What differs first; None where nothing that the query sees does."""
     found = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
-    for name, kind in expected.columns.items():
+    checked = expected.columns
+    if expected.may_change:
+        checked = {name: kind for name, kind in checked.items() if name in expected.key}
+    for name, kind in checked.items():
         if name not in found:
             return f"the log has no column {name}, it has {', '.join(found)}"
         if found[name] != kind:
             return f"the column {name} has another type in the log"
+    if expected.may_change:
+        return None
     new = [name for name in found if name not in expected.columns and name not in expected.left_out]
     return f"it has a new column {new[0]}" if new else None

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.needs import ColumnNeed, Needs
 from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_place
@@ -24,6 +25,11 @@ _PATIENCE_SECONDS = 5.0
 
 class Names:
     """Every table under its own name."""
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """Which of the columns that were asked for the log lacked, and from where on; in order."""
+        return ()
 
     def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """The description of a table as its rows' changes have it.

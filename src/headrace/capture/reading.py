@@ -25,10 +25,12 @@ from headrace.capture.continuity import (
     check_continuity,
     check_same_timeline,
     read_positions,
+    temporary_gone,
 )
 from headrace.capture.expected import ExpectedNames, ExpectedTable
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
+from headrace.capture.rows import Absence
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.translation import Translation
 from headrace.capture.trouble import TroubleNote
@@ -85,6 +87,8 @@ class StreamSettings:
         same_timeline: also a promoted standby that has everything is refused, because more than what was
             read here depends on the old log.
         trouble: a file that says what keeps the reader from reading, for other processes of this machine.
+        holder: the connection that holds the slot, where that is a temporary one: only this can stream it,
+            and the slot ends with it, so it is never given back and no other session reads the backlog.
     """
 
     url: str = field(repr=False)
@@ -109,6 +113,7 @@ class StreamSettings:
     known: Lsn = 0
     same_timeline: bool = False
     trouble: Path | None = None
+    holder: ReplicationConnection | None = field(default=None, repr=False)
 
 
 def give_back_after(seconds: float, depth: int) -> float:
@@ -140,7 +145,7 @@ class LogReader:
         self._names = _names(settings)
         self._translation = Translation(start, settings.tables, self._names)
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
-        self._takes_unfinished = settings.unfinished
+        self._takes_unfinished = settings.unfinished and settings.holder is None
         self._frames = _Frames()
         self.confirmed: Lsn = start.lsn
         self.released = False
@@ -150,7 +155,8 @@ class LogReader:
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
         self._trouble = TroubleNote(settings.trouble)
-        self._streams_only = settings.backlog_bytes is None
+        self._streams_only = settings.backlog_bytes is None or settings.holder is not None
+        self._held = False
         self._backlog_failed_at: Lsn | None = None
         self._backlog_publication: int | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
@@ -166,6 +172,11 @@ class LogReader:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """See `Names.absences`; complete for all changes that the buffer has."""
+        return self._names.absences
 
     def wait_for_close(self, seconds: float) -> None:
         """Wait, but no longer than until `close`."""
@@ -209,7 +220,7 @@ class LogReader:
     def _read_one_connection(self) -> None:
         settings = self._settings
         try:
-            with replication_connection(settings.url, "headrace capture") as connection:
+            with self._connected() as connection:
                 claim_slot(connection, settings.slot)
                 positions = self._check_continuity(connection)
                 self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
@@ -220,6 +231,16 @@ class LogReader:
         finally:
             self.heard = None
             self._unfinished.forget()
+
+    def _connected(self) -> ReplicationConnection:
+        """A new connection, or the first time the one that holds the slot."""
+        holder, slot = self._settings.holder, self._settings.slot
+        if holder is None:
+            return replication_connection(self._settings.url, "headrace capture")
+        if self._held:
+            raise temporary_gone(slot, self._translation.position.lsn)
+        self._held = True
+        return holder
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
@@ -329,7 +350,9 @@ class LogReader:
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
             idle = time.monotonic() - since
-            if idle > give_back_after(self._settings.give_back_seconds, self._translation.depth):
+            if self._settings.holder is None and idle > give_back_after(
+                self._settings.give_back_seconds, self._translation.depth
+            ):
                 raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.capture.unchanged import Key
+from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
@@ -17,6 +18,12 @@ from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
 _KEYS_AT_ONCE = 1_000
+_NO_COLUMN = "(SQLSTATE 42703)"
+_COLUMNS = """
+SELECT a.attname::text
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +32,12 @@ class Reread:
 
     Attributes:
         key: the columns of the key, with each one's type in SQL.
+        may_change: whether a column may be gone by now; its value is NULL then, as of rows without it.
     """
 
     table: TableName
     key: Mapping[str, str]
+    may_change: bool = False
 
     def sql(self, columns: Sequence[str]) -> str:
         """Reads `columns`; its parameters: an array of texts for each column of the key."""
@@ -52,6 +61,22 @@ class Reread:
         Raises:
             HeadraceError: CONNECTION, PRIVILEGE, DATABASE.
         """
+        try:
+            return self._read(session, keys, columns)
+        except HeadraceError as error:
+            if not self.may_change or not error.cause.endswith(_NO_COLUMN):
+                raise
+        there = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
+        present = [name for name in columns if name in there]
+        found = self._read(session, keys, present) if present else dict.fromkeys(range(len(keys)), ())
+        return {
+            place: tuple(dict(zip(present, texts, strict=True)).get(name) for name in columns)
+            for place, texts in found.items()
+        }
+
+    def _read(
+        self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]
+    ) -> dict[int, tuple[str | None, ...]]:
         found: dict[int, tuple[str | None, ...]] = {}
         for first in range(0, len(keys), _KEYS_AT_ONCE):
             some = keys[first : first + _KEYS_AT_ONCE]

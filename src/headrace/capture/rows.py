@@ -5,7 +5,7 @@ Pure: the `changes` envelope in, one batch of the table's columns and of what is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,10 +19,13 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
 from headrace.model.types import spark_type
 from headrace.model.value_type import ValueType
-from headrace.model.values import ColumnTexts, column_texts, convert_all
+from headrace.model.values import ColumnTexts, column_texts, convert_all, convert_fitting, rescued
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
+
+Absence = tuple[Lsn, frozenset[str]]
+"""The columns that the log lacks in transactions that commit at a position (bytes) or later."""
 
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 """The values of `_change_type`, in the words of Delta's change data feed; `truncate` is ours."""
@@ -41,6 +44,8 @@ METADATA = (
     pa.field("unchanged", _NAMES),
 )
 """What stands behind a table's columns, their names behind the prefix."""
+RESCUED = pa.field("rescued_data", pa.string())
+"""Stands behind these where it is asked for: JSON of what the table's columns, as planned, cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class RowShape:
         key: the columns that tell rows apart; empty where nothing does.
         prefix: what the names of the other columns begin with.
         pre_images: whether an update is also shown as it was before.
+        rescues: whether values that have no place in `columns` are kept, as text, in a column of their own.
+        left_out: the columns that are left out on purpose; their values are not kept.
     """
 
     table: TableName
@@ -82,19 +89,28 @@ class RowShape:
     key: tuple[str, ...]
     prefix: str = "_"
     pre_images: bool = False
+    rescues: bool = False
+    left_out: frozenset[str] = frozenset()
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns, then the metadata."""
         own = [pa.field(name, kind.arrow) for name, kind in self.columns.items()]
-        return pa.schema([*own, *(field.with_name(self.prefix + field.name) for field in METADATA)])
+        return pa.schema([*own, *(field.with_name(self.prefix + field.name) for field in self.metadata)])
+
+    @property
+    def metadata(self) -> tuple[pa.Field, ...]:
+        """What stands behind the table's columns."""
+        return (*METADATA, RESCUED) if self.rescues else METADATA
 
     @property
     def ddl(self) -> str:
         """The same in Spark's words."""
         return ", ".join(f"{_quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
 
-    def rows(self, changes: pa.RecordBatch, look: Look | None = None) -> pa.RecordBatch:
+    def rows(
+        self, changes: pa.RecordBatch, look: Look | None = None, absences: Sequence[Absence] = ()
+    ) -> pa.RecordBatch:
         """Each change as the rows that it is; all `changes` must be of the table.
 
         An update that changes the key is a `delete` of the old one and an `insert`, so that whoever keeps
@@ -105,6 +121,7 @@ class RowShape:
         Args:
             changes: in `CHANGES_SCHEMA`.
             look: finds what the log left out; None: nothing is looked up.
+            absences: which columns the table did not have; they are NULL, and not looked up.
 
         Returns:
             A batch with `schema`.
@@ -114,23 +131,48 @@ class RowShape:
                 SCHEMA_CHANGED, where a partition alone was truncated; what `look` raises.
         """
         self._check_truncated(changes)
-        sides = _Sides(changes, tuple(self.columns))
+        sides = _Sides(changes, tuple(self.columns), _absent(changes, absences))
         if look is not None and self.key:
             sides.complete(self.key, look)
         change, code, is_old = self._listed(changes, sides)
-        values = [
-            convert_all(kind, sides.texts(name, change, code, is_old), f"{self.table}.{name}")
-            for name, kind in self.columns.items()
-        ]
+        texts = {name: sides.texts(name, change, code, is_old) for name in self.columns}
+        values, kept_apart = self._converted(texts, lambda: self._without_place(changes, change, is_old))
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
         is_read = pc.equal(changes.column("op"), Op.READ.value).take(pa.array(change))
         attempt = pc.if_else(is_read, taken[1], None).cast(pa.int32())
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
-        return pa.RecordBatch.from_arrays(
-            [*values, types, *taken, is_read, attempt, unchanged], schema=self.schema
-        )
+        metadata = [types, *taken, is_read, attempt, unchanged, *kept_apart]
+        return pa.RecordBatch.from_arrays([*values, *metadata], schema=self.schema)
+
+    def _converted(
+        self,
+        texts: Mapping[str, pa.StringArray],
+        besides: Callable[[], Mapping[int, Mapping[str, str | None]]],
+    ) -> tuple[list[pa.Array], list[pa.Array]]:
+        """The typed columns; and, where asked for, the one of what does not fit and what is `besides`."""
+        if not self.rescues:
+            kinds = self.columns.items()
+            return [convert_all(kind, texts[name], f"{self.table}.{name}") for name, kind in kinds], []
+        found = {
+            name: (texts[name], convert_fitting(kind, texts[name], f"{self.table}.{name}"))
+            for name, kind in self.columns.items()
+        }
+        rows = len(next(iter(texts.values())))
+        return [one.values for _, one in found.values()], [rescued(found, rows, besides())]
+
+    def _without_place(
+        self, changes: pa.RecordBatch, change: _Numbers, is_old: _Mask
+    ) -> dict[int, dict[str, str | None]]:
+        """Of each row that comes out, the texts of columns that are new since `columns` was planned."""
+        known = pa.array([*self.columns, *self.left_out], pa.string())
+        sides = [_others(changes.column(side), known) for side in ("after", "before")]
+        if not any(sides):
+            return {}
+        places = enumerate(zip(change.tolist(), is_old.tolist(), strict=True))
+        found = ((row, sides[old].get(place)) for row, (place, old) in places)
+        return {row: texts for row, texts in found if texts is not None}
 
     def check_columns(self, changes: pa.RecordBatch) -> None:
         """Refuse changes of a table that has more columns than it had when it was looked at.
@@ -138,9 +180,8 @@ class RowShape:
         Raises:
             HeadraceError: SCHEMA_CHANGED.
         """
-        new = [
-            name for name in pc.unique(changes.column("after").keys).to_pylist() if name not in self.columns
-        ]
+        known = {*self.columns, *self.left_out}
+        new = [name for name in pc.unique(changes.column("after").keys).to_pylist() if name not in known]
         if new:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
@@ -175,9 +216,24 @@ class RowShape:
             "snapshot_attempt": place.attempt,
         }
         metadata = [
-            pa.repeat(pa.scalar(known.get(field.name), field.type), values.num_rows) for field in METADATA
+            pa.repeat(pa.scalar(known.get(field.name), field.type), values.num_rows)
+            for field in self.metadata
         ]
         return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
+
+    def snapshot_of_texts(self, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
+        """As `snapshot`, of columns as PostgreSQL prints them; what does not fit is kept apart.
+
+        Args:
+            texts: the table's columns, in order.
+            place: which position the rows have.
+        """
+        columns = {name: one.cast(pa.string()) for name, one in zip(self.columns, texts.columns, strict=True)}
+        values, kept_apart = self._converted(columns, dict)
+        own = pa.RecordBatch.from_arrays(values, names=list(self.columns))
+        rows = self.snapshot(own, place)
+        last = rows.num_columns - len(kept_apart)
+        return pa.RecordBatch.from_arrays([*rows.columns[:last], *kept_apart], schema=self.schema)
 
     def _listed(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
         """For each row that comes out: its change, its type, and whether it is the old side of it."""
@@ -200,9 +256,10 @@ class RowShape:
 class _Sides:
     """Both sides of changes, column by column; the old one is looked at only where it is needed."""
 
-    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...]) -> None:
+    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...], absent: Mapping[str, _Mask]) -> None:
         self._changes = changes
         self._names = names
+        self._absent = absent
 
     @cached_property
     def is_update(self) -> _Mask:
@@ -215,7 +272,11 @@ class _Sides:
 
     @cached_property
     def _after(self) -> dict[str, ColumnTexts]:
-        return dict(column_texts(self._changes.column("after"), self._names))
+        found = dict(column_texts(self._changes.column("after"), self._names))
+        for name, rows in self._absent.items():
+            texts, known = found[name].texts, np.asarray(found[name].known)
+            found[name] = ColumnTexts(texts, pa.array(known | rows))
+        return found
 
     def _gaps(self) -> dict[str, _Mask]:
         """Of each column with any, the updates whose new value the log does not hold."""
@@ -264,6 +325,34 @@ class _Sides:
             return after if len(change) == len(after) else after.take(pa.array(change))
         both = pa.concat_arrays([self._after[name].texts, self._before[name].texts])
         return both.take(pa.array(change + len(self._changes) * is_old, mask=code == _TRUNCATE))
+
+
+def _absent(changes: pa.RecordBatch, absences: Sequence[Absence]) -> dict[str, _Mask]:
+    """Of each column that some of the changes lack because their table did, which of them."""
+    if not absences:
+        return {}
+    steps = np.array([lsn for lsn, _ in absences], np.int64)
+    step = np.searchsorted(steps, changes.column("_commit_lsn").to_numpy(), side="right") - 1
+    found: dict[str, _Mask] = {}
+    for number, (_, missing) in enumerate(absences):
+        for name in missing:
+            found[name] = found.get(name, np.zeros(len(changes), np.bool_)) | (step == number)
+    return found
+
+
+def _others(rows: pa.MapArray, known: pa.StringArray) -> dict[int, dict[str, str | None]]:
+    """What the maps hold of columns that are not `known`, by row."""
+    ends = rows.offsets.to_numpy()
+    keys = rows.keys.slice(ends[0], ends[-1] - ends[0])
+    unknown = np.flatnonzero(np.asarray(pc.invert(pc.is_in(keys, value_set=known))))
+    if not len(unknown):
+        return {}
+    row = np.repeat(np.arange(len(rows)), np.diff(ends))[unknown]
+    items = rows.items.slice(ends[0], ends[-1] - ends[0]).take(pa.array(unknown))
+    found: dict[int, dict[str, str | None]] = {}
+    for place, key, item in zip(row.tolist(), keys.take(pa.array(unknown)), items, strict=True):
+        found.setdefault(place, {})[key.as_py()] = item.as_py()
+    return found
 
 
 def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.continuity import Origin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
+from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
@@ -54,6 +55,11 @@ class ChangeStream:
     def origin(self) -> Origin | None:
         """Whose log it is; None until the first connection has said so."""
         return self._reader.origin
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """Which of the columns that were asked for the log lacked, and from where on; in order."""
+        return self._reader.absences
 
     def confirm(self, offset: Offset) -> None:
         """Everything up to `offset` is durable: its transactions may be forgotten by both sides."""

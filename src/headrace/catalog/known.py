@@ -14,6 +14,7 @@ from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.model.type_text import from_json, to_json
 from headrace.model.value_type import ValueType
+from headrace.postgres.publication import read_column_lists
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
@@ -24,7 +25,10 @@ SELECT n.nspname::text, c.relname::text, concat_ws(' ', c.oid, c.relreplident,
     (SELECT string_agg(concat_ws(':', a.attnum, a.atttypid, a.atttypmod, a.attname), ',' ORDER BY a.attnum)
      FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
     (SELECT string_agg(concat_ws(':', indexrelid, indisprimary, indisreplident), ',' ORDER BY indexrelid)
-     FROM pg_index WHERE indrelid = c.oid))
+     FROM pg_index WHERE indrelid = c.oid),
+    (SELECT string_agg(concat_ws(':', r.oid, r.xmin), ',' ORDER BY r.oid)
+     FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+     WHERE p.pubname = $3 AND r.prrelid = c.oid))
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -41,19 +45,24 @@ class KnownTable:
     Attributes:
         key: the columns that tell rows apart, in order; empty where nothing does.
         key_types: their types in SQL.
-        columns: what the values are of each column that is no generated one.
-        generated: the others; an own publication may send them, and the rows that are read first lack them.
+        columns: what the values are of each column that the publication sends.
+        left_out: the others.
     """
 
     key: tuple[str, ...]
     key_types: tuple[str, ...]
     columns: Mapping[str, ValueType]
-    generated: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
 
     def to_text(self) -> str:
         """As JSON."""
         columns = {name: to_json(kind) for name, kind in self.columns.items()}
-        found = {"key": self.key, "key_types": self.key_types, "columns": columns}
+        found = {
+            "key": self.key,
+            "key_types": self.key_types,
+            "columns": columns,
+            "left_out": sorted(self.left_out),
+        }
         return json.dumps(found, ensure_ascii=False)
 
     @classmethod
@@ -61,7 +70,7 @@ class KnownTable:
         """What `to_text` wrote."""
         found = json.loads(text)
         columns = {name: from_json(kind) for name, kind in found["columns"].items()}
-        return cls(tuple(found["key"]), tuple(found["key_types"]), columns)
+        return cls(tuple(found["key"]), tuple(found["key_types"]), columns, frozenset(found["left_out"]))
 
 
 class KnownTables:
@@ -69,10 +78,12 @@ class KnownTables:
 
     Args:
         given: keys that count instead of those of the catalog.
+        publication: says which columns are sent.
     """
 
-    def __init__(self, given: GivenKeys) -> None:
+    def __init__(self, given: GivenKeys, publication: str) -> None:
         self._given = given
+        self._publication = publication
         self._known: dict[TableName, tuple[str, KnownTable]] = {}
 
     def of(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, KnownTable]:
@@ -84,34 +95,39 @@ class KnownTables:
         names = sorted(set(tables))
         if not names:
             return {}
-        rows = session.query(_STATE, ([one.schema for one in names], [one.name for one in names]))
+        parameters = ([one.schema for one in names], [one.name for one in names], self._publication)
+        rows = session.query(_STATE, parameters)
         states = {TableName(schema, name): state for schema, name, state in rows}
         altered = [one for one, state in states.items() if self._known.get(one, ("",))[0] != state]
         if altered:
-            for one, known in read_known(session, altered, self._given).items():
+            for one, known in read_known(session, altered, self._given, self._publication).items():
                 self._known[one] = (states[one], known)
         return {one: self._known[one][1] for one in states if one in self._known}
 
 
 def read_known(
-    session: ReadSession, tables: Iterable[TableName], given: GivenKeys
+    session: ReadSession, tables: Iterable[TableName], given: GivenKeys, publication: str
 ) -> dict[TableName, KnownTable]:
     """What the catalog says of `tables`; one that the database does not have is absent.
+
+    Without the publication, or before PostgreSQL 15, every column is sent that is not generated.
 
     Raises:
         HeadraceError: USAGE or REPLICA_IDENTITY, a given key is none; CONNECTION, DATABASE.
     """
     names = sorted(set(tables))
     catalog, types = read_catalog(session, names), read_row_types(session, names)
+    lists = read_column_lists(session, publication)
     found: dict[TableName, KnownTable] = {}
     for name in names:
         if name in catalog and name in types:
             table = catalog[name]
             key = key_columns(table, given)
             sql = {column.name: column.type for column in table.columns}
-            columns = {one.name: types[name].columns[one.name] for one in table.columns if not one.generated}
-            generated = frozenset(one.name for one in table.columns if one.generated)
-            found[name] = KnownTable(key, tuple(sql[one] for one in key), columns, generated)
+            sent = lists.get(name, frozenset(one.name for one in table.columns if not one.generated))
+            columns = {one: kind for one, kind in types[name].columns.items() if one in sent}
+            key_types = tuple(sql[one] for one in key)
+            found[name] = KnownTable(key, key_types, columns, frozenset(sql) - frozenset(columns))
     return found
 
 

@@ -11,6 +11,8 @@ from headrace.model.names import TableName
 
 _PART = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^\s".,]+))\s*')
 
+_PLAIN = re.compile(r'[^\s".,*]+')
+
 
 @dataclass(frozen=True)
 class TablePattern:
@@ -67,6 +69,16 @@ def parse_tables(text: str) -> tuple[TablePattern, ...]:
         (schema, first), (name, second) = parts
         found.append(TablePattern(schema, name, (first, second)))
     return tuple(found)
+
+
+def written(table: TableName) -> str:
+    """The text that `parse_tables` reads as exactly `table`."""
+    return f"{written_name(table.schema)}.{written_name(table.name)}"
+
+
+def written_name(name: str, *, quote: bool = False) -> str:
+    """The text that `parse_names` reads as `name`; in quotes where it has to be, or `quote` says so."""
+    return name if not quote and _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -7,17 +7,20 @@ For programs that use the source by itself; a deployment of documents plans its 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
+from headrace.postgres.asked import Asked, check_asked
 from headrace.postgres.connection import Connection, connect, place
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.quoting import identifier
-from headrace.postgres.selection import Selections, completed, selection_problem
-from headrace.postgres.server import inspect_server, server_problems
+from headrace.postgres.selection import WHOLE, Selections, completed, selection_problem
+from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.setup import (
     add_tables,
     addition,
@@ -33,6 +36,19 @@ _READER_ENDS_WITHIN = 75.0
 _POLL_SECONDS = 0.1
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A slot that can be read.
+
+    Attributes:
+        confirmed: the position up to which it is confirmed (bytes).
+        server: the server that it is on.
+    """
+
+    confirmed: Lsn
+    server: ServerFacts
+
+
 def ensure_slot(
     url: str,
     *,
@@ -44,7 +60,36 @@ def ensure_slot(
     failover: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
 ) -> Lsn:
-    """The position up to which `slot` is confirmed; slot and publication are created where missing.
+    """The position up to which `slot` is confirmed; as `prepare_slot`, where only `selections` are asked.
+
+    Raises:
+        HeadraceError: as `prepare_slot`.
+    """
+    return prepare_slot(
+        url,
+        slot=slot,
+        publication=publication,
+        tables=tables,
+        create=create,
+        asked={table: Asked(selection=one) for table, one in (selections or {}).items()},
+        failover=failover,
+        keep=keep,
+    ).confirmed
+
+
+def prepare_slot(
+    url: str,
+    *,
+    slot: str,
+    publication: str,
+    tables: Sequence[TableName],
+    create: bool,
+    asked: Mapping[TableName, Asked] = MappingProxyType({}),
+    failover: bool = False,
+    temporary: bool = False,
+    keep: Callable[[ExportedSlot], None] | None = None,
+) -> Prepared:
+    """Make sure of `slot` and `publication`; they are created where missing.
 
     Args:
         url: the database.
@@ -52,14 +97,16 @@ def ensure_slot(
         publication: its name.
         tables: what must be published; a publication of our own is extended by them.
         create: whether anything may be made.
-        selections: for tables that are added, which part of them is sent.
+        asked: which part of a table is wanted: what is made sends it, what exists is compared with it.
         failover: whether a slot that is made is kept on standbys too (PostgreSQL 17 and later).
+        temporary: the slot is made, and lives as long as the connection that `keep` is given.
         keep: takes a slot that was made, and with it the snapshot that fits it; has to close it.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
-            created; REPLICA_IDENTITY where publishing would make a table's writers fail; SLOT_IN_USE;
-            SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONFIG, BINDING, CONNECTION.
+            created, or is not what was asked for; REPLICA_IDENTITY where publishing would make a table's
+            writers fail; SLOT_IN_USE; SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONFIG, BINDING,
+            CONNECTION.
     """
     with connect(url) as connection:
         server = inspect_server(connection, url)
@@ -68,36 +115,93 @@ def ensure_slot(
         existing = read_publication(connection, publication)
         if existing is None and not (create and tables):
             raise _no_publication(publication, url)
-        chosen = completed(connection, selections or {})
-        plan = plan_source(
-            read_identities(connection, tables),
-            tables,
-            publication=publication,
-            existing=existing,
-            slot=read_slot(connection, slot),
-            create=create,
-            selections=chosen,
-            version=server.version,
-        )
-        execute_plan(plan, connection)
+        before = None if temporary else read_slot(connection, slot)
+        _publish(connection, tables, publication, existing, before, create=create, asked=asked)
         facts = _unread_slot(connection, slot)
     if facts is not None:
-        unfit = slot_problem(facts, server.database)
+        unfit = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
         if unfit is not None:
             raise unfit
-        return facts.confirmed_flush or 0
+        return Prepared(facts.confirmed_flush or 0, server)
     if not create:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"there is no replication slot {slot!r} at {place(url)}",
             "Set createSlot to true, or create it with pg_create_logical_replication_slot.",
         )
-    made = create_slot(url, slot, failover=failover)
+    made = create_slot(url, slot, temporary=temporary, failover=failover)
     if keep is None:
         made.close()
     else:
         keep(made)
-    return made.consistent_point
+    return Prepared(made.consistent_point, server)
+
+
+def ensure_published(
+    url: str,
+    *,
+    slot: str,
+    publication: str,
+    tables: Sequence[TableName],
+    added: Sequence[TableName],
+    create: bool,
+    asked: Mapping[TableName, Asked],
+) -> None:
+    """Make sure that a slot that is read already, or will be again, is told of `tables`.
+
+    A publication that does not exist is left to the stream, which says what was lost with it.
+
+    Args:
+        url: the database.
+        slot: a slot that lives: tables are added under a lock that waits for those who write to them.
+        publication: its name; one of our own is extended.
+        tables: what must be published; those that do not exist any more are left out.
+        added: those of them that may be added to the publication.
+        create: whether it may be extended.
+        asked: as for `prepare_slot`.
+
+    Raises:
+        HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
+            within five seconds).
+    """
+    with connect(url) as connection:
+        existing = read_publication(connection, publication)
+        if existing is None:
+            return
+        present = {facts.root for facts in read_identities(connection, tables)}
+        kept = [table for table in tables if table in present and table not in added]
+        facts = read_slot(connection, slot)
+        _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
+        if added:
+            _publish(connection, added, publication, existing, facts, create=create, asked=asked)
+
+
+def _publish(
+    connection: Connection,
+    tables: Sequence[TableName],
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+    *,
+    create: bool,
+    asked: Mapping[TableName, Asked],
+) -> None:
+    found = read_identities(connection, tables)
+    missing = unpublished(found, existing)
+    if existing is not None:
+        check_asked(connection, existing, found, asked)
+    parts = {table: one.selection for table, one in asked.items() if table in missing}
+    plan = plan_source(
+        found,
+        tables,
+        publication=publication,
+        existing=existing,
+        slot=slot,
+        create=create,
+        selections=completed(connection, {table: part for table, part in parts.items() if part != WHOLE}),
+        version=connection.info.server_version,
+    )
+    execute_plan(plan, connection)
 
 
 def plan_source(
@@ -169,6 +273,14 @@ def _writers_would_fail(
     chosen = selections.get(facts.root)
     unfit = None if chosen is None else selection_problem(facts, chosen)
     return problems if unfit is None else [*problems, unfit]
+
+
+def _not_temporary(name: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONFIG,
+        f"there is a replication slot {name!r} already, and it is not temporary",
+        "Name another slot, leave the option temporarySlot out, or drop this one.",
+    )
 
 
 def _no_publication(name: str, url: str) -> HeadraceError:

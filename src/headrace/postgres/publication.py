@@ -66,6 +66,16 @@ WHERE t.pubname = $1
 ORDER BY 1, 2
 """
 
+_COLUMN_LISTS = """
+SELECT DISTINCT n.nspname::text, c.relname::text, to_jsonb(t) -> 'attnames'
+FROM pg_publication_tables t
+JOIN pg_namespace ln ON ln.nspname = t.schemaname
+JOIN pg_class leaf ON leaf.relnamespace = ln.oid AND leaf.relname = t.tablename
+JOIN pg_class c ON c.oid = coalesce(pg_partition_root(leaf.oid), leaf.oid)
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE t.pubname = $1
+"""
+
 IdentityKind = Literal["default", "nothing", "full", "index"]
 
 
@@ -240,6 +250,22 @@ def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ..
         HeadraceError: CONNECTION, DATABASE.
     """
     return tuple(TableName(schema, table) for schema, table in session.query(_ROOTS, (name,)))
+
+
+def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozenset[str]]:
+    """The columns that the publication sends of each table, a partition by the topmost table above it.
+
+    Empty before PostgreSQL 15, which sends all that are not generated.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    found: dict[TableName, frozenset[str]] = {}
+    for schema, table, columns in session.query(_COLUMN_LISTS, (name,)):
+        if columns is not None:
+            key = TableName(schema, table)
+            found[key] = found.get(key, frozenset()) | frozenset(columns)
+    return found
 
 
 def publication_gaps(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import psycopg
 
@@ -20,7 +21,8 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
 
-_SINCE = 150000
+PARTS_SINCE = 150000
+"""PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Selection:
     rows: str | None = None
     row_columns: frozenset[str] = frozenset()
 
+
+_LOCK_MILLISECONDS = 5000
 
 Selections = Mapping[TableName, Selection]
 
@@ -118,7 +122,7 @@ def completed(connection: Connection, selections: Selections) -> Selections:
 
 
 def _check_version(connection: Connection, table: TableName) -> None:
-    if connection.info.server_version < _SINCE:
+    if connection.info.server_version < PARTS_SINCE:
         raise HeadraceError(
             Kind.SERVER_VERSION,
             f"{table} is to be published in part, which PostgreSQL can from version 15 on",
@@ -133,7 +137,6 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
         HeadraceError: CONFIG, with the server's words, for what no publication may filter by; PRIVILEGE,
             CONNECTION, DATABASE.
     """
-    name = f"headrace_look_{secrets.token_hex(8)}"
     sql = """
         SELECT a.attname::text
         FROM pg_publication_rel r
@@ -142,13 +145,31 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.prrelid AND d.refobjsubid > 0
         JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
     """
+    return frozenset(column for (column,) in _looked_at(connection, table, rows, sql))
+
+
+def as_stored(connection: Connection, table: TableName, rows: str) -> str:
+    """A condition in the words in which PostgreSQL itself keeps it; nothing stays behind.
+
+    Raises:
+        HeadraceError: as `row_columns`.
+    """
+    sql = "SELECT rowfilter FROM pg_publication_tables WHERE pubname = $1"
+    [(stored,)] = _looked_at(connection, table, rows, sql)
+    return str(stored)
+
+
+def _looked_at(connection: Connection, table: TableName, rows: str, sql: str) -> list[tuple[Any, ...]]:
+    """What `sql` finds for a publication ($1) with that condition, which is gone again afterwards."""
+    name = f"headrace_look_{secrets.token_hex(8)}"
     try:
         with connection.transaction(force_rollback=True):
+            execute(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
             clause = table_clause(table, Selection(rows=rows))
             execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
-            return frozenset(column for (column,) in execute(connection, sql, (name,)))
+            return execute(connection, sql, (name,))
     except psycopg.Error as error:
-        if (error.sqlstate or "").startswith(("42501", "08", "57")):
+        if (error.sqlstate or "").startswith(("42501", "55P03", "08", "57")):
             raise database_error(error, connection.info.dsn) from error
         said = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
         raise HeadraceError(

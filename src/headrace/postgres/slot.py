@@ -123,12 +123,14 @@ class ExportedSlot:
     Attributes:
         consistent_point: the stream begins here; the snapshot sees exactly what was committed before.
         snapshot_name: for SET TRANSACTION SNAPSHOT in other sessions.
+        temporary: the slot goes with `connection`, and only that can stream it.
     """
 
     name: str
     consistent_point: Lsn
     snapshot_name: str
     connection: ReplicationConnection
+    temporary: bool = False
 
     def __enter__(self) -> Self:
         return self
@@ -139,7 +141,7 @@ class ExportedSlot:
         self.close()
 
     def close(self) -> None:
-        """Let the snapshot go; the slot stays."""
+        """Let the snapshot go; the slot stays, unless it is temporary."""
         self.connection.close()
 
 
@@ -193,7 +195,7 @@ def create_slot(
             timeout=time_limit,
             on_timeout=lambda: waits.extend(_obstacles(url, replication.pid)),
         )
-        return ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication)
+        return ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
     except TimeoutError as error:
         replication.close()
         raise _waited(name, time_limit, waits) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, Self
 
@@ -11,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from headrace.catalog.needs import Needs, from_text
 from headrace.model import TableName, parse_lsn
-from headrace.spark.options import DatabaseOptions, size
+from headrace.spark.options import DatabaseOptions, by_table, size
 
 STARTS = ("snapshot", "earliest", "latest")
 Envelope = Literal["rows", "changes", "elements"]
@@ -23,6 +24,11 @@ class CdcOptions(DatabaseOptions):
     slot_name: str = Field(description="the replication slot; the source is its only reader")
     publication_name: str = Field("headrace", description="the publication that says which tables are sent")
     create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
+    temporary_slot: bool = Field(
+        default=False,
+        description="a slot that ends with the query and keeps no log behind it, for a look at a table; its "
+        "checkpoint cannot be gone on from, and a connection that is lost ends the query",
+    )
     envelope: Envelope | None = Field(
         None,
         description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
@@ -45,6 +51,30 @@ class CdcOptions(DatabaseOptions):
         "snapshot",
         description="where the first rows of `startingOffsets=snapshot` come from: `snapshot`: the tables; "
         "`none`: there are none; the path of a file of JSON lines; or a class, `module:Class`",
+    )
+    fail_on_data_loss: bool = Field(
+        default=True,
+        description="where the slot was made anew, moved or lost, so that it cannot give what follows the "
+        "checkpoint: `true` ends the query; `false` goes on from where it can, makes a slot that is gone "
+        "anew, and says in the log from where to where changes are missing",
+    )
+    where: dict[TableName | None, str] = Field(
+        {},
+        description="SQL that says which rows are followed, and read first; of several tables: JSON, "
+        '`{"public.users": "age > 17"}`. It becomes a row filter of the publication (PostgreSQL 15), so it '
+        "may read only columns of the replica identity",
+    )
+    new_tables: Literal["refuse", "follow", "snapshot"] = Field(
+        "refuse",
+        description="`changes`: what a checkpoint does with a table that is new in `tables`: `refuse`: an "
+        "error names it; `follow`: its changes come from now on; `snapshot`: its rows are read first",
+    )
+    on_schema_change: Literal["fail", "rescue", "ignore"] = Field(
+        "fail",
+        description="`rows`: what a table that is altered while it is followed does: `fail`: ends the query "
+        "before a row is wrong; `rescue`: values of new columns, and those that are none of their column's "
+        "type any more, stand as JSON in `_rescued_data`; `ignore`: new columns are left out. With both, "
+        "columns that are dropped become NULL",
     )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
@@ -84,6 +114,16 @@ class CdcOptions(DatabaseOptions):
         parse_lsn(given)
         return given
 
+    @field_validator("where", mode="before")
+    @classmethod
+    def _parse_where(cls, given: object) -> object:
+        found = by_table(given) if isinstance(given, str) else given
+        if isinstance(found, Mapping) and any(
+            isinstance(one, str) and not one.strip() for one in found.values()
+        ):
+            raise ValueError("there is no condition")
+        return found
+
     @field_validator("continues", mode="before")
     @classmethod
     def _parse_json(cls, given: object) -> object:
@@ -115,6 +155,27 @@ class CdcOptions(DatabaseOptions):
         if None in self.table_keys and self.one_table is None:
             raise ValueError('tableKeys names no table: write JSON, {"public.users": ["id"]}')
         return self
+
+    @model_validator(mode="after")
+    def _check_following(self) -> Self:
+        if self.temporary_slot and not self.create_slot:
+            raise ValueError("temporarySlot=true makes a slot, and createSlot=false says not to")
+        if self.form == "rows" and self.new_tables != "refuse":
+            raise ValueError("newTables is for many tables (envelope=changes)")
+        if self.form != "rows" and self.on_schema_change != "fail":
+            raise ValueError("onSchemaChange is for envelope=rows")
+        if None in self.where and self.one_table is None:
+            raise ValueError('where: of several tables write JSON: {"public.users": "age > 17"}')
+        for table in self.where:
+            if table is not None and self.tables and not any(one.matches(table) for one in self.tables):
+                raise ValueError(f"where names {table}, which is not followed")
+        return self
+
+    @property
+    def conditions(self) -> dict[TableName, str]:
+        """`where`, by table."""
+        found = {self.one_table if table is None else table: sql for table, sql in self.where.items()}
+        return {table: sql for table, sql in found.items() if table is not None}
 
     @property
     def one_table(self) -> TableName | None:

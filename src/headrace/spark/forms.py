@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headrace.capture.elements import ELEMENTS_SCHEMA, elements
-from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped, without
+from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
 from headrace.capture.reread import Reread
 from headrace.capture.unchanged import Key, Look, completed
 from headrace.catalog.known import KnownTable, KnownTables, read_known
@@ -25,6 +25,7 @@ from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables, no_table
+from headrace.spark.shape import check_conditions
 
 _OID = """
 SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -53,7 +54,7 @@ class Describing:
 
     def __init__(self, options: CdcOptions) -> None:
         self._options = options
-        self._known = KnownTables(options.table_keys)
+        self._known = KnownTables(options.table_keys, options.publication_name)
         self._session: ReadSession | None = None
         self._database = ""
 
@@ -107,17 +108,18 @@ def plan_changes(options: CdcOptions) -> StructType:
 
     Raises:
         HeadraceError: BINDING where a table is missing; USAGE or REPLICA_IDENTITY, a given key is none;
-            CONNECTION, AUTHENTICATION, DATABASE.
+            DATABASE, where the server does not understand a condition; CONNECTION, AUTHENTICATION.
     """
     if options.progress:
         return from_arrow_schema(CHANGES_SCHEMA)
     tables = named_tables(options)
     with ReadSession(options.connection) as session:
         followed = tables or read_published_roots(session, options.publication_name)
-        known = read_known(session, followed, options.table_keys)
+        known = read_known(session, followed, options.table_keys, options.publication_name)
         missing = [table for table in tables if table not in known]
         if missing:
             raise no_table(session, missing[0])
+    check_conditions(options)
     unknown = [one for one in options.table_keys if one is not None and tables and one not in tables]
     if unknown:
         raise HeadraceError(
@@ -147,7 +149,6 @@ def formed(
     Raises:
         HeadraceError: CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
-    left_out = {table: one.generated for table, one in told.known.items()}
     with contextlib.ExitStack() as opened:
         session: ReadSession | None = None
 
@@ -166,7 +167,7 @@ def formed(
             return known, look
 
         for batch in changes:
-            whole = completed(without(batch, left_out), look_of)
+            whole = completed(batch, look_of)
             if options.form == "elements":
                 yield elements(whole, told.known, options.source_id or options.slot_name)
             else:

@@ -90,7 +90,7 @@ def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
             meant(str(wanted), map(str, tables)),
         )
     known = tables[wanted]
-    shape = RowShape(wanted, known.columns, known.key, prefix)
+    shape = RowShape(wanted, known.columns, known.key, prefix, left_out=known.left_out)
     check_names(shape)
     mine = (f.col("table") == str(wanted)) | (f.col("source.partition_of") == str(wanted))
     return changes.where(mine).mapInArrow(_typing(shape), shape.ddl)

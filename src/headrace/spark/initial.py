@@ -22,6 +22,7 @@ from headrace.catalog.read import read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
+from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
@@ -41,20 +42,30 @@ _BATCH_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun."""
+    """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun.
+
+    Attributes:
+        tables: whose rows are read; empty: of all that are followed.
+    """
 
     attempt: int = 0
     parts: int = 0
+    tables: tuple[TableName, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """What stands in an offset besides the place in the log."""
-        return {_KEY: {"attempt": self.attempt, "parts": self.parts}}
+        some = {"tables": [written(table) for table in self.tables]} if self.tables else {}
+        return {_KEY: {"attempt": self.attempt, "parts": self.parts, **some}}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Progress | None:
         """What an offset says; None where the reading is over."""
         found = stored.get(_KEY)
-        return None if found is None else cls(int(found["attempt"]), int(found["parts"]))
+        if found is None:
+            return None
+        exact = (one.exact for name in found.get("tables", ()) for one in parse_tables(str(name)))
+        tables = tuple(table for table in exact if table is not None)
+        return cls(int(found["attempt"]), int(found["parts"]), tables)
 
 
 @dataclass
@@ -79,14 +90,17 @@ class RowsPart(InputPartition):
         columns = self.selection.columns
         for one in self.ranges:
             with RowSession(url, snapshot=self.snapshot) as session:
-                if shape is not None:
+                if shape is not None and not shape.rescues:
                     own = pa.schema([shape.schema.field(name) for name in columns])
                     for batch in read_part(session, self.selection, one, own, _BATCH_BYTES):
                         yield shape.snapshot(batch, self.place)
                     continue
                 texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
                 for batch in session.read(select(self.selection, texts, one), _BATCH_BYTES):
-                    yield snapshot_changes(self.selection.table, batch, self.place)
+                    if shape is not None:
+                        yield shape.snapshot_of_texts(batch, self.place)
+                    else:
+                        yield snapshot_changes(self.selection.table, batch, self.place)
                 check_filenode(session, one)
 
 
@@ -97,7 +111,8 @@ class InitialRows:
         url: the database.
         start: where the stream begins (bytes).
         attempt: from 1.
-        exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own.
+        exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own. A
+            temporary one is left open: it would end with its connection.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -110,7 +125,8 @@ class InitialRows:
         if exported is None:
             self._snapshot = self._opened.enter_context(exported_snapshot(url))
         else:
-            self._opened.enter_context(exported)
+            if not exported.temporary:
+                self._opened.enter_context(exported)
             self._snapshot = exported.snapshot_name
         self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
@@ -143,7 +159,9 @@ class InitialRows:
         with ReadSession(self._url, snapshot=self._snapshot) as session:
             catalog, types = read_catalog(session, tables), read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
-            told = Described(read_known(session, tables, options.table_keys), database, {})
+            told = Described(
+                read_known(session, tables, options.table_keys, options.publication_name), database, {}
+            )
             for table in tables:
                 if table not in catalog:
                     raise HeadraceError(
@@ -158,8 +176,9 @@ class InitialRows:
                     for one in source.parts([str(table) for table in tables])
                 ]
             for table in () if source is not None else tables:
-                sent = [column.name for column in catalog[table].columns if not column.generated]
-                selection = Selection(types[table], tuple(sent if shape is None else shape.columns))
+                columns = tuple(told.known[table].columns if shape is None else shape.columns)
+                condition = options.conditions.get(table)
+                selection = Selection(types[table], columns, () if condition is None else (condition,))
                 self._parts += [
                     RowsPart(selection, ranges, self._snapshot, self._place, told)
                     for ranges in plan_parts(session, table, target_bytes=size)

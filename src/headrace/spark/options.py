@@ -140,6 +140,18 @@ def read_options(model: type[_Options], given: Mapping[str, str], format_name: s
         HeadraceError: USAGE, with the option's name; CONFIG where the connection string is not usable. A
             wrong value is never shown.
     """
+    try:
+        return model.model_validate(named_values(model, given, format_name))
+    except ValidationError as error:
+        raise refused(model, error, format_name) from None
+
+
+def named_values(model: type[DatabaseOptions], given: Mapping[str, Any], format_name: str) -> dict[str, Any]:
+    """The values under the options' own names, however these were written.
+
+    Raises:
+        HeadraceError: USAGE, with a name that is not known, or given twice.
+    """
     known = {_folded(name): to_camel(name) for name in model.model_fields}
     values: dict[str, Any] = {}
     for name, value in given.items():
@@ -152,11 +164,13 @@ def read_options(model: type[_Options], given: Mapping[str, str], format_name: s
                 Kind.USAGE, f"the option {known[plain]} of {format_name} is given twice", "Give it once."
             )
         values[known[plain]] = value
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_url=False)[0]
-        raise _wrong(model, format_name, first["loc"], first["msg"]) from None
+    return values
+
+
+def refused(model: type[DatabaseOptions], error: ValidationError, format_name: str) -> HeadraceError:
+    """The first thing that is wrong, without the value."""
+    first = error.errors(include_input=False, include_url=False)[0]
+    return _wrong(model, format_name, first["loc"], first["msg"])
 
 
 def _wrong(

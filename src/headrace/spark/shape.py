@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.capture.expected import ExpectedTable
 from headrace.capture.reread import Reread
-from headrace.capture.rows import METADATA, RowShape
+from headrace.capture.rows import RowShape
 from headrace.catalog.known import key_columns
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
@@ -14,7 +14,10 @@ from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.quoting import table as quoted
+from headrace.postgres.selection import PARTS_SINCE, WHOLE, Selection
 from headrace.postgres.session import ReadSession
+from headrace.snapshot.reading import Selection as Readable
+from headrace.snapshot.reading import check_readable
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import chosen_columns, no_table
 
@@ -27,11 +30,13 @@ class RowsPlan:
         shape: the columns that come out.
         expected: the columns that the log must have.
         reread: how values that the log leaves out are found; None: they are not looked for.
+        selection: which part of the table a publication of our own sends.
     """
 
     shape: RowShape
     expected: ExpectedTable
     reread: Reread | None
+    selection: Selection = WHOLE
 
 
 def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
@@ -47,7 +52,42 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         if table not in found:
             raise no_table(session, table)
         types = read_row_types(session, [table])[table]
-    return _plan(options, found[table], types)
+        plan = _plan(options, found[table], types)
+        condition = options.conditions.get(table)
+        if condition is not None:
+            check_readable(session, Readable(types, tuple(plan.shape.columns), (condition,)))
+        return replace(plan, selection=_selection(options, found[table], plan.shape, session))
+
+
+def check_conditions(options: CdcOptions) -> None:
+    """Let the server look at the conditions of a query of many tables, without reading a row.
+
+    Raises:
+        HeadraceError: BINDING where there is no such table; DATABASE, where the server does not understand a
+            condition; PRIVILEGE, CONNECTION, AUTHENTICATION.
+    """
+    if not options.conditions:
+        return
+    with ReadSession(options.connection) as session:
+        types = read_row_types(session, options.conditions)
+        for table, condition in options.conditions.items():
+            if table not in types:
+                raise no_table(session, table)
+            check_readable(session, Readable(types[table], (), (condition,)))
+
+
+def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> Selection:
+    """A list of columns only where it keeps no writer from writing; the rest is left out when it is read.
+
+    Not where columns are only excluded: a list would hide a new one for ever.
+    """
+    columns: frozenset[str] | None = None
+    identity = {name: table.column(name) for name in table.identity_columns}
+    listable = all(column is not None and not column.generated for column in identity.values())
+    if options.columns and listable and table.kind == "r" and table.replica_identity != "full":
+        [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
+        columns = frozenset(shape.columns) | frozenset(identity) if version >= PARTS_SINCE else None
+    return Selection(columns, options.conditions.get(table.name))
 
 
 def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
@@ -63,18 +103,27 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
             "Ask for the key's columns too.",
         )
     _check_old_rows(options, table)
+    declared = {one.name: (one.type, one.modifier) for one in types.attributes}
+    left_out = frozenset(declared) - frozenset(names)
     shape = RowShape(
         table.name,
         {name: types.columns[name] for name in names},
         key,
         options.metadata_prefix,
         options.pre_images,
+        rescues=options.on_schema_change == "rescue",
+        left_out=left_out,
     )
     check_names(shape)
-    declared = {one.name: (one.type, one.modifier) for one in types.attributes}
-    expected = ExpectedTable({name: declared[name] for name in names}, frozenset(declared) - frozenset(names))
+    expected = ExpectedTable(
+        {name: declared[name] for name in names},
+        left_out,
+        old_rows=_wants_old_rows(options),
+        key=frozenset(key),
+        may_change=options.on_schema_change != "fail",
+    )
     sql = {column.name: column.type for column in table.columns}
-    reread = Reread(table.name, {name: sql[name] for name in key})
+    reread = Reread(table.name, {name: sql[name] for name in key}, expected.may_change)
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
 
 
@@ -84,7 +133,7 @@ def check_names(shape: RowShape) -> None:
     Raises:
         HeadraceError: USAGE.
     """
-    ours = {(shape.prefix + field.name).lower() for field in METADATA}
+    ours = {(shape.prefix + field.name).lower() for field in shape.metadata}
     for name in shape.columns:
         if name.lower() in ours:
             raise HeadraceError(

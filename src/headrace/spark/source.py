@@ -12,10 +12,10 @@ import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -30,26 +30,33 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
+from headrace.capture.continuity import temporary_gone
+from headrace.capture.rows import Absence
 from headrace.capture.unchanged import Key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
-from headrace.postgres.provision import ensure_slot
+from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.spark.bootstrap import ProvidedPart
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
+from headrace.spark.failures import told_alone
+from headrace.spark.farewell import left_behind, say
+from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
 from headrace.spark.forms import Described, Describing, formed, plan_changes
 from headrace.spark.initial import InitialRows, Progress, RowsPart
+from headrace.spark.loss import LOSSES, gone_on, later
 from headrace.spark.options import read_options
 from headrace.spark.shape import RowsPlan, plan_rows
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
 _LOG = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
 _WRITTEN = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
         - '0/0')::bigint
@@ -73,12 +80,14 @@ class PostgresCdc(DataSource):
         """The format's name."""
         return NAME
 
+    @told_alone()
     def schema(self) -> StructType | str:
         """The columns; those of one table are looked up, and of many what their values are."""
         options = self._checked()
         plan = self._planned(options)
         return plan_changes(options) if plan is None else plan.shape.ddl
 
+    @told_alone()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """The reader; nothing is opened yet."""
         options = self._checked()
@@ -96,13 +105,20 @@ class PostgresCdc(DataSource):
 
 @dataclass
 class ChangePartition(InputPartition):
-    """Some changes of a batch, as an Arrow IPC stream."""
+    """Some changes of a batch, as an Arrow IPC stream, and which columns their table did not have."""
 
     stream: bytes
     told: Described | None
+    absences: tuple[Absence, ...]
 
-    def __init__(self, batches: Sequence[pa.RecordBatch], told: Described | None = None) -> None:
+    def __init__(
+        self,
+        batches: Sequence[pa.RecordBatch],
+        told: Described | None = None,
+        absences: tuple[Absence, ...] = (),
+    ) -> None:
         self.told = told
+        self.absences = absences
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
             for batch in batches:
@@ -124,34 +140,49 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._upto: Lsn | None = None
         self._looked = False
         self._describing = Describing(options)
+        self._resumed = False
+        self._moved: Offset | None = None
+        self._used = False
 
+    @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is read, and nothing that comes later; then the query ends."""
         self._upto = self._written()
 
+    @told_alone()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Where the slot stood before this reader used it; it is created first where it is missing.
 
         Spark asks for it twice, the second time when the first batch has been planned.
         """
         if self._initial is None:
-            options = self._options
-            confirmed = ensure_slot(
-                for_slot(options.connection, options.slot_name),
-                slot=options.slot_name,
-                publication=options.publication_name,
-                tables=self._tables(),
-                create=options.create_slot,
-                keep=self._keep,
-            )
-            if options.continues is not None:
-                _check_applied(options.slot_name, confirmed, _applied(options.continues))
-            self._initial = self._beginning(confirmed)
+            signal.signal(signal.SIGTERM, _end)
+            prepared = self._prepared()
+            self._used = True
+            confirmed, continues = prepared.confirmed, self._options.continues
+            if continues is not None:
+                _check_applied(self._options.slot_name, confirmed, _applied(continues))
+            self._initial = self._beginning(confirmed) | origin_of(prepared).to_json() | self._named()
+            self._resumed = True
         return self._initial
 
+    def _prepared(self) -> Prepared:
+        """Publication and slot, made where they are missing."""
+        options = self._options
+        return prepare_slot(
+            for_slot(options.connection, options.slot_name),
+            slot=options.slot_name,
+            publication=options.publication_name,
+            tables=self._tables(),
+            create=options.create_slot,
+            asked=asked(options, self._plan),
+            temporary=options.temporary_slot,
+            keep=self._keep,
+        )
+
     def _keep(self, made: ExportedSlot) -> None:
-        """Hold the snapshot of a slot that was made, where its rows are to be read."""
-        if self._options.reads_first:
+        """Hold the snapshot of a slot that was made, where its rows are to be read, and a temporary slot."""
+        if self._options.reads_first or made.temporary:
             self._exported = made
         else:
             made.close()
@@ -183,14 +214,25 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return Offset(wanted).to_json()
 
+    @told_alone()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
-        begin = Offset.from_json(start)
-        progress = Progress.from_json(start)
+        return self._losing(lambda: self._next(start, limit))
+
+    def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        stored, origin = Offset.from_json(start), Origin.from_json(start)
+        new = added(start, self._tables(), self._options)
+        begin = self._behind(start, stored.lsn)
+        progress = reading(Progress.from_json(start), start, new, self._options)
+        named = (origin.to_json() if origin is not None else {}) | self._named()
+        if new:
+            self._publish(new)
         if progress is not None:
-            return begin.to_json() | self._read_on(begin.lsn, progress)
+            return begin.to_json() | self._read_on(begin.lsn, progress) | named
         self._forget_rows()
-        stream = self._opened(begin, Origin.from_json(start), begin.lsn)
+        stream = self._opened(begin, origin, begin.lsn)
+        if new or begin != stored:
+            return begin.to_json() | named
         stream.confirm(begin)
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
@@ -201,7 +243,56 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked = True
         if end == begin or stream.origin is None:
             return start
-        return end.to_json() | stream.origin.to_json()
+        return end.to_json() | stream.origin.to_json() | self._named()
+
+    def _losing(self, work: Callable[[], _Result]) -> _Result:
+        """What `work` gives; where changes were lost meanwhile, once more behind them, if that is allowed."""
+        try:
+            return work()
+        except HeadraceError as error:
+            if self._options.fail_on_data_loss or error.kind not in LOSSES:
+                raise
+        self._close_stream()
+        self._forget_rows()
+        self._resumed, self._moved = False, None
+        return work()
+
+    def _behind(self, start: Mapping[str, Any], known: Lsn) -> Offset:
+        """Where to read on from, of a log that is known up to `known`; looked at once by each process."""
+        begin = Offset.from_json(start)
+        if not self._resumed:
+            signal.signal(signal.SIGTERM, _end)
+            self._check_published(start)
+            losing = not self._options.fail_on_data_loss or self._options.temporary_slot
+            if losing or Progress.from_json(start) is not None:  # else the stream asks by itself
+                origin = Origin.from_json(start)
+                make = lambda: self._prepared().confirmed  # noqa: E731
+                self._moved = gone_on(self._options, begin, origin, known=known, make=make)
+            self._resumed = self._used = True
+        return later(begin, self._moved)
+
+    def _check_published(self, start: Mapping[str, Any]) -> None:
+        """The publication still sends what is followed."""
+        known = tables_of(start)
+        tables = [table for table in self._tables() if known is None or table in known]
+        self._publish((), tables)
+
+    def _publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
+        options = self._options
+        if new or tables:
+            ensure_published(
+                for_slot(options.connection, options.slot_name),
+                slot=options.slot_name,
+                publication=options.publication_name,
+                tables=[*tables, *new],
+                added=new,
+                create=options.create_slot,
+                asked=asked(options, self._plan),
+            )
+
+    def _named(self) -> dict[str, Any]:
+        """The tables that are followed, as an offset names them."""
+        return with_tables(self._tables())
 
     def _awaited(self) -> Lsn | None:
         """Up to where the log is waited for; None: a moment is enough.
@@ -226,14 +317,17 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._options.connection,
                 start,
                 done.attempt + 1,
-                self._exported if not done.attempt else None,
+                self._exported,
             )
-            shape = None if self._plan is None else self._plan.shape
-            rows.plan(self._tables() or self._published(), shape, self._options)
-            return rows.next(0).to_json()
+            rows.plan(
+                done.tables or self._tables() or self._published(),
+                None if self._plan is None else self._plan.shape,
+                self._options,
+            )
+            return replace(rows.next(0), tables=done.tables).to_json()
         if done.parts == self._rows.count:
             return {}
-        return self._rows.next(done.parts).to_json()
+        return replace(self._rows.next(done.parts), tables=done.tables).to_json()
 
     def _published(self) -> tuple[TableName, ...]:
         with ReadSession(self._options.connection) as session:
@@ -241,10 +335,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _forget_rows(self) -> None:
         """Let the snapshot go: its rows are durable, or read anew by somebody else."""
-        for held in (self._rows, self._exported):
-            if held is not None:
-                held.close()
-        self._rows = self._exported = None
+        if self._rows is not None:
+            self._rows.close()
+        self._rows = None
+        if self._exported is not None and not self._exported.temporary:
+            self._exported.close()
+            self._exported = None
 
     def _limit(self, limit: ReadLimit) -> Limit:
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -255,20 +351,33 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._options.max_rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
+    @told_alone()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The changes in (start, end], split into tasks; also for a range that another process logged."""
-        begin, behind = Offset.from_json(start), Offset.from_json(end)
+        return self._losing(lambda: self._partitions(start, end))
+
+    def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Progress.from_json(start), Progress.from_json(end)
-        if first is not None:
-            return self._parts(first, last)
+        if first is not None or last is not None:
+            return self._parts(first or Progress(), last)
+        behind = Offset.from_json(end)
+        begin = self._behind(start, behind.lsn)
+        if not self._options.fail_on_data_loss and begin.order > behind.order:
+            _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
+            begin = behind
         _check_order(begin, behind)
-        batches = []
+        batches: list[pa.RecordBatch] = []
+        absences: tuple[Absence, ...] = ()
         if begin != behind:
             origin = Origin.from_json(start) or Origin.from_json(end)
-            batches = self._opened(begin, origin, behind.lsn).changes(begin, behind)
+            stream = self._opened(begin, origin, behind.lsn)
+            batches, absences = stream.changes(begin, behind), stream.absences
+        followed = tables_of(end)
+        if followed is not None and set(followed) != set(self._tables()):
+            batches = only(batches, followed)
         told = self._described(batches)
         partitions = [
-            ChangePartition(self._with_progress(part, behind), told)
+            ChangePartition(self._with_progress(part, behind), told, absences)
             for part in _split(batches, self._options.rows_per_partition)
         ]
         if batches:
@@ -295,6 +404,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
+        with told_alone():
+            yield from self._read(partition)
+
+    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, RowsPart | ProvidedPart):
             shape = None if self._plan is None else self._plan.shape
             rows = partition.read(self._options.connection, shape)
@@ -304,13 +417,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
         with pa.ipc.open_stream(partition.stream) as reader:
             if self._plan is not None:
-                yield from self._typed(self._plan, reader)
+                yield from self._typed(self._plan, reader, partition.absences)
             elif partition.told is not None:
                 yield from formed(self._options, reader, partition.told)
             else:
                 yield from reader
 
-    def _typed(self, plan: RowsPlan, changes: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _typed(
+        self, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of one table; a session is opened where values have to be looked up."""
         with contextlib.ExitStack() as opened:
             session: ReadSession | None = None
@@ -323,12 +438,22 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return plan.reread.read(session, keys, columns)
 
             for batch in changes:
-                yield plan.shape.rows(batch, None if plan.reread is None else look)
+                yield plan.shape.rows(batch, None if plan.reread is None else look, absences)
 
     def stop(self) -> None:
-        """Close the replication connection, and let the snapshot go."""
+        """Close the replication connection, let the snapshot go, and say which slot stays."""
+        self._close_stream()
         self._forget_rows()
         self._describing.close()
+        if self._exported is not None:
+            self._exported.close()
+            self._exported = None
+        if self._used and not self._options.temporary_slot and not self._options.progress:
+            ended = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+            say(left_behind(self._options.slot_name), unheard=ended)
+        self._used = False
+
+    def _close_stream(self) -> None:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
@@ -345,6 +470,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, continues = self._options, self._options.continues
             if continues is not None:
                 origin, known = Origin.from_json(continues), max(known, _applied(continues))
+            holder = self._holder(start)
             self._stream = ChangeStream(
                 StreamSettings(
                     url=for_slot(options.connection, options.slot_name),
@@ -360,12 +486,23 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     known=known,
                     same_timeline=continues is not None,
                     trouble=options.trouble_file,
+                    holder=None if holder is None else holder.connection,
                 ),
                 start,
             )
+            self._used = True
             signal.signal(signal.SIGTERM, _end)
             self._stream.open()
         return self._stream
+
+    def _holder(self, start: Offset) -> ExportedSlot | None:
+        """The temporary slot, which is the stream's from now on."""
+        if not self._options.temporary_slot:
+            return None
+        held, self._exported = self._exported, None
+        if held is None:
+            raise temporary_gone(self._options.slot_name, start.lsn)
+        return held
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:

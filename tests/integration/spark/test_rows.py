@@ -196,15 +196,42 @@ def test_an_altered_table_ends_the_query_before_its_rows_are_wrong(source: Sourc
     assert shown(source.rows[1], "id", "more") == ("insert", 2, None)
 
 
+def test_a_look_at_a_part_of_a_table_that_is_altered_meanwhile(source: Source) -> None:
+    """The options that change what a query is, together, as Spark has them; more in test_going_on."""
+    source.run("INSERT INTO item (id, name) VALUES (1, 'a'), (100, 'no')")
+    source.follow(onSchemaChange="rescue", temporarySlot="true", where="id < 100")
+    source.until(lambda: len(source.rows) == 1)
+    source.run("ALTER TABLE item ADD more text, DROP tags")
+    source.run(
+        "INSERT INTO item (id, more) VALUES (2, 'm'), (101, 'no')",
+        "UPDATE item SET id = id + 500 WHERE id < 100",
+    )
+    source.until(lambda: len(source.rows) == 4)
+    assert [shown(row, "id", "tags", "_rescued_data") for row in source.rows] == [
+        ("insert", 1, None, None),
+        ("insert", 2, None, '{"more": "m"}'),
+        ("delete", 1, None, None),
+        ("delete", 2, None, None),
+    ]
+    source.stop_reading()
+    source.until(lambda: not source.is_read(), alive=False)
+    with connect(source.url) as connection:
+        assert (
+            execute(connection, "SELECT FROM pg_replication_slots WHERE slot_name = $1", (source.slot,)) == []
+        )
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        ({"where": "nam = 'a'"}, 'column "nam" does not exist'),
         ({"preImages": "true"}, "[HEADRACE_REPLICA_IDENTITY] preImages=true needs the old rows of item"),
         ({"columns": "id,nam"}, "the option columns: item has no column 'nam'. Did you mean 'name'?"),
         ({"excludeColumns": "id"}, "the key of item is id, and id is left out"),
         ({"tables": "itme"}, "there is no table itme. Did you mean 'item'?"),
         ({"metadataPrefix": "", "columns": "id,xid"}, "and a column of the change has the same name"),
         ({"envelope": "changes", "preImages": "true"}, "preImages is for envelope=rows"),
+        ({"envelope": "changes", "where": "nam = 'a'"}, 'column "nam" does not exist'),
         ({"url": "", "slot_Name": "x"}, "is given twice"),
         ({"host": "localhost"}, "url and host both say where the database is"),
     ],

@@ -254,7 +254,8 @@ def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
         end = next_end(reader, start)
 
     def going_on(**changes: str | int) -> dict[str, str]:
-        return {**options, "createSlot": "false", "continues": json.dumps({**end, **changes})}
+        known = {name: value for name, value in end.items() if name != "tables"}
+        return {**options, "createSlot": "false", "continues": json.dumps({**known, **changes})}
 
     with (
         reading(going_on(lsn="0/1")) as reader,
@@ -386,6 +387,18 @@ def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], sai
     with pytest.raises(Exception, match="HEADRACE_USAGE") as caught:
         source.load(**options)
     assert said in str(caught.value)
+    check_told_alone(str(caught.value))
+
+
+def check_told_alone(text: str) -> None:
+    """Our error is the last line of Python's one trace; behind it stands only Spark's own."""
+    trace, _, behind = text.partition("headrace.errors.HeadraceError: ")
+    assert trace.count("Traceback") == 1
+    assert "another exception" not in text
+    assert "direct cause" not in text
+    first, *rest = behind.splitlines()
+    assert first.startswith("[HEADRACE_")
+    assert rest[0].lstrip().startswith("SQLSTATE")
 
 
 def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
@@ -395,6 +408,7 @@ def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
     said = str(source.query.exception())
     assert "[HEADRACE_SLOT_UNKNOWN]" in said
     assert source.url not in said
+    check_told_alone(said)
 
 
 def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped, without
+from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped
 from headrace.capture.unchanged import Key, completed
 from headrace.catalog.known import KnownTable
 from headrace.model import CHANGES_SCHEMA, TableName
@@ -88,12 +88,6 @@ def test_what_was_wrapped_comes_out_again() -> None:
     assert unwrapped(enveloped(MIXED, KEYS, "shop", {})).equals(MIXED)
     part = enveloped(MIXED, KEYS, "shop", {}).slice(2, 3)
     assert unwrapped(part).to_pylist() == MIXED.slice(2, 3).to_pylist()
-
-
-def test_columns_are_left_out_of_one_table_only() -> None:
-    found = without(MIXED.slice(1), {PART: frozenset({"n", "a"})})
-    assert shown(found, "after") == [{"id": "1", "n": "m"}, {"b": "y"}, None, None, {"b": None}]
-    assert shown(found, "before") == [None, {"b": "x"}, {"id": "1"}, None, None]
 
 
 def test_what_the_log_left_out_is_filled_in() -> None:

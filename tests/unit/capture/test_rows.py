@@ -113,3 +113,53 @@ def test_a_value_of_another_type_is_an_error_that_names_the_column() -> None:
     with pytest.raises(HeadraceError, match=r"item\.id") as raised:
         shape().rows(changes(("c", None, {**ROW, "id": "x"})))
     assert raised.value.kind is Kind.VALUE
+
+
+def test_a_column_that_the_table_did_not_have_is_null_and_is_not_looked_up() -> None:
+    """From a position on; an update of before that left the same column out does look it up."""
+
+    def look(keys: Sequence[Key], columns: tuple[str, ...]) -> dict[int, tuple[str | None, ...]]:
+        assert (list(keys), columns) == ([("1",)], ("body",))
+        return {0: ("found",)}
+
+    def at(position: int, *rows: Any) -> pa.RecordBatch:
+        batch = changes(*rows)
+        place = batch.schema.get_field_index("_commit_lsn")
+        return batch.set_column(place, batch.schema.field(place), pa.array([position] * len(batch)))
+
+    narrow = {"id": "1", "name": "a"}
+    batches = [at(position, ("u", None, narrow)) for position in (7, 9, 12, 15)]
+    batch = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    absences = [(9, frozenset({"body"})), (12, frozenset({"body", "name"})), (15, frozenset())]
+    seen = found(shape().rows(batch.slice(0, 3), look, absences))
+    assert seen == [
+        ("update_postimage", 1, 1, "a", "found", None),
+        ("update_postimage", 1, 1, "a", None, None),
+        ("update_postimage", 1, 1, "a", None, None),
+    ]
+    assert found(shape().rows(batch.slice(3), None, absences))[0][-1] == ["body"]
+
+
+def test_what_has_no_place_is_kept_beside_the_columns() -> None:
+    wide = shape(rescues=True, pre_images=True, left_out=frozenset({"unseen"}))
+    batch = wide.rows(
+        changes(
+            ("c", None, {**ROW, "id": "x", "more": "m", "unseen": "1"}),
+            ("u", {**ROW, "more": None}, {**ROW, "more": 'a"b'}),
+            ("d", {**KEY, "more": "m"}, None),
+            ("t", None, None),
+            ("c", None, {**ROW, "unseen": "1"}),
+        )
+    )
+    assert batch.schema == wide.schema
+    assert batch.schema.names[-1] == "_rescued_data"
+    rescued = [(row["_change_type"], row["id"], row["_rescued_data"]) for row in batch.to_pylist()]
+    assert rescued == [
+        ("insert", None, '{"more": "m", "id": "x"}'),
+        ("update_preimage", 1, '{"more": null}'),
+        ("update_postimage", 1, '{"more": "a\\"b"}'),
+        ("delete", 1, '{"more": "m"}'),
+        ("truncate", None, None),
+        ("insert", 1, None),
+    ]
+    assert "_rescued_data" not in shape().rows(changes(("c", None, ROW))).schema.names

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model import TableName
-from headrace.model.table_pattern import matching, parse_names, parse_tables
+from headrace.model.table_pattern import matching, parse_names, parse_tables, written
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,9 @@ def test_what_is_no_list_of_tables_is_refused(text: str) -> None:
 
 def test_columns_with_dots_in_them() -> None:
     assert parse_names('id, "a.b" ,x') == ("id", "a.b", "x")
+
+
+@pytest.mark.parametrize("name", ["users", "My users", 'a"b', "a.b", "a,b", "*", "Ünï", "a*"])
+def test_a_written_table_is_read_as_itself(name: str) -> None:
+    [pattern] = parse_tables(written(TableName(name, name)))
+    assert pattern.exact == TableName(name, name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
@@ -54,14 +56,46 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
     return converted.values
 
 
-def rescued(columns: Mapping[str, tuple[Texts, Converted]], rows: int) -> pa.StringArray:
+def convert_fitting(kind: ValueType, texts: Texts, column: str) -> Converted:
+    """As `convert`, where a text that no value of the type has counts as one that does not fit.
+
+    That is what comes of a column whose type was changed after it was looked up.
+    """
+    try:
+        return convert(kind, texts, column)
+    except HeadraceError:
+        pass
+    distinct = whole(texts).dictionary_encode()
+    found = [_one(kind, text, column) for text in distinct.dictionary]
+    values = pa.concat_arrays(
+        [pa.nulls(1, kind.arrow), *(pa.nulls(1, kind.arrow) if one is None else one for one in found)]
+    )
+    place = distinct.indices.fill_null(-1).to_numpy() + 1
+    unfit = np.array([False, *(one is None for one in found)])
+    return Converted(values.take(pa.array(place)), np.flatnonzero(unfit[place]))
+
+
+def _one(kind: ValueType, text: pa.StringScalar, column: str) -> pa.Array | None:
+    try:
+        converted = convert(kind, pa.array([text.as_py()], pa.string()), column)
+    except HeadraceError:
+        return None
+    return None if len(converted.unfit) else converted.values
+
+
+def rescued(
+    columns: Mapping[str, tuple[Texts, Converted]],
+    rows: int,
+    besides: Mapping[int, Mapping[str, str | None]] = MappingProxyType({}),
+) -> pa.StringArray:
     """What did not fit, for a column beside the typed ones: `{"price": "NaN"}`; NULL where all of a row did.
 
     Args:
         columns: each column's texts and what became of them, by its name.
         rows: how many values each has.
+        besides: by row, the texts of what has no column.
     """
-    lost: dict[int, dict[str, str]] = {}
+    lost: dict[int, dict[str, str | None]] = {at: dict(texts) for at, texts in besides.items()}
     for name, (texts, converted) in columns.items():
         for at in converted.unfit.tolist():
             lost.setdefault(at, {})[name] = texts[at].as_py()

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, Kind
 from headrace.model.types import TYPES
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
-from headrace.model.values import convert, convert_all, json_form, moments, rescued
+from headrace.model.values import convert, convert_all, convert_fitting, json_form, moments, rescued
 from headrace.model.values.conversion import UnreadableError
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs, multirange_texts, range_text
 
@@ -148,6 +148,21 @@ def test_what_does_not_fit_can_stand_beside_the_columns_instead() -> None:
         None,
     ]
     assert rescued({}, 2).equals(pa.nulls(2, pa.string()))
+    besides = {0: {"new": None}, 2: {"new": "ü"}}
+    assert rescued(found, 3, besides).to_pylist() == [
+        '{"new": null, "price": "NaN", "at": "294276-01-01 00:00:00"}',
+        '{"at": "294276-01-01 00:00:00"}',
+        '{"new": "ü"}',
+    ]
+
+
+def test_texts_of_another_type_do_not_fit_and_end_nothing() -> None:
+    texts = pa.array(["7", "seven", None, "8", "seven", "99999999999"])
+    found = convert_fitting(kind("int4"), texts, "public.t.c")
+    assert found.values.equals(pa.array([7, None, None, 8, None, None], pa.int32()))
+    assert found.unfit.tolist() == [1, 4, 5]
+    fine = convert_fitting(kind("int4"), pa.array(["7", None]), "public.t.c")
+    assert (fine.values.to_pylist(), fine.unfit.tolist()) == ([7, None], [])
 
 
 def test_amounts_of_money_in_other_locales() -> None:

@@ -1,0 +1,75 @@
+"""What do offsets say of the tables that a checkpoint follows, and what becomes of one that is new?"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.capture import Offset
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.followed import added, only, reading, tables_of, with_tables
+from headrace.spark.initial import Progress
+from headrace.spark.loss import later
+from headrace.spark.options import read_options
+
+A, B, ODD = TableName("public", "a"), TableName("public", "b"), TableName("My shop", 'x"*.y')
+
+
+def options(policy: str = "refuse", **more: str) -> CdcOptions:
+    given = {"url": "postgresql://db/shop", "slotName": "s", "tables": "a, b", "newTables": policy, **more}
+    return read_options(CdcOptions, given, "postgres_cdc")
+
+
+def test_names_are_readable_and_read_again() -> None:
+    assert with_tables([B, A]) == {"tables": ["public.a", "public.b"]}
+    assert tables_of(with_tables([ODD, A])) == (ODD, A)
+    assert with_tables([]) == {}
+    assert tables_of({}) is None
+    progress = Progress(2, 3, (ODD, A))
+    assert Progress.from_json(progress.to_json()) == progress
+    assert Progress(1, 2).to_json() == {"snapshot": {"attempt": 1, "parts": 2}}
+
+
+def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
+    assert added({}, [A, B], options()) == ()
+    assert added(with_tables([A, B]), [A], options()) == ()
+    with pytest.raises(HeadraceError, match="does not follow b") as caught:
+        added(with_tables([A]), [A, B], options())
+    assert caught.value.kind is Kind.USAGE
+    assert added(with_tables([A]), [A, B], options("follow")) == (B,)
+    with pytest.raises(HeadraceError, match="the checkpoint follows a, not b"):
+        added(with_tables([A]), [B], options(tables="b"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "before", "after"),
+    [
+        ("follow", None, None),
+        ("follow", Progress(1, 2), Progress(1, 2, (A,))),
+        ("follow", Progress(1, 2, (A,)), Progress(1, 2, (A,))),
+        ("snapshot", None, Progress(0, 0, (B,))),
+        ("snapshot", Progress(1, 2), Progress(1, 2)),
+        ("snapshot", Progress(1, 2, (A,)), Progress(1, 2, (A, B))),
+    ],
+)
+def test_whose_rows_are_read(policy: str, before: Progress | None, after: Progress | None) -> None:
+    stored = with_tables([A])
+    assert reading(before, stored, (B,), options(policy)) == after
+    assert reading(before, stored, (), options(policy)) == before
+
+
+def test_the_changes_of_some_tables() -> None:
+    rows = [{"schema": one.schema, "table": one.name, "_xid": n} for n, one in enumerate([A, B, ODD, A])]
+    batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+    [found] = only([batch], (A, ODD))
+    assert found.column("_xid").to_pylist() == [0, 2, 3]
+
+
+def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
+    assert later(Offset(5), None) == Offset(5)
+    assert later(Offset(5), Offset(7)) == Offset(7)
+    assert later(Offset(9), Offset(7)) == Offset(9)
+    assert later(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), "the slot begins before that transaction"
+    assert later(Offset(5, 6, 2), Offset(7)) == Offset(7)
