@@ -120,6 +120,7 @@ def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkS
     shop.names["query"].stop()
 
 
+@pytest.mark.long
 def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
     """Delta on PySpark 4.2; on 4.3 the tables of Spark's own tests."""
     [program] = recipe("A copy of a table")
