@@ -7,12 +7,13 @@ UV ?= uv
 ARGS ?=
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo test test-all lint bench lock clean
+.PHONY: help environment demo test test-all compat lint bench lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
+	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
@@ -36,14 +37,22 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
+compat:
+	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
+	$(VENV)-compat/bin/python -m pytest tests/unit/spark tests/integration/spark -m "not newest" \
+		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done
 
 lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --quiet --output-file requirements.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet --output-file .ci/compat.lock \
+		pyproject.toml
 
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
-	@if [ -f "$(VENV)/.headrace" ]; then rm -rf "$(VENV)"; fi
+	@for each in "$(VENV)" "$(VENV)-compat"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done

@@ -8,7 +8,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -69,14 +69,14 @@ def compare(name: str, doc: str, *, changes: int, quick: int, bar: float, backlo
 
 
 @contextmanager
-def session() -> Iterator[SparkSession]:
-    """A plain session that knows nothing of Headrace."""
-    source = str(Path(headrace.__file__).parents[1])
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
+def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A plain session that knows nothing of Headrace; its workers find `support` too."""
+    folders = [str(Path(headrace.__file__).parents[1]), str(Path(__file__).parents[1])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    made = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
+    given = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **(settings or {})}
+    made = SparkSession.builder.master("local[2]").config(map=given).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     yield made
     made.stop()

@@ -48,7 +48,9 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
     place = f.struct(f.col(f"{prefix}commit_lsn"), f.col(f"{prefix}commit_seq"))
     emptied = batch.where(kind == "truncate").agg(f.max(place).alias(_EMPTIED))
     newest_first = Window.partitionBy(kind == "truncate", *(f.col(f"`{key}`") for key in keys)).orderBy(
-        place.desc()
+        place.desc(),
+        kind
+        == "delete",  # a key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives
     )
     return (
         batch.where(kind != "update_preimage")

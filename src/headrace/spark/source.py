@@ -114,6 +114,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows: InitialRows | None = None
         self._found: tuple[TableName, ...] | None = None
         self._upto: Lsn | None = None
+        self._looked = False
         self._describing = Describing(options)
         self._resumed = False
         self._moved: Offset | None = None
@@ -182,9 +183,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         stream.confirm(begin)
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
+        awaited = self._awaited()
         end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
-        while self._upto is not None and end == begin and not stream.is_empty(begin, self._upto):
+        while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
             end = stream.next_offset(begin, self._limit(limit), _LONG_POLL_SECONDS)
+        self._looked = True
         if end == begin or stream.origin is None:
             return start
         return end.to_json() | stream.origin.to_json() | self._named()
@@ -237,6 +240,16 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _named(self) -> dict[str, Any]:
         """The tables that are followed, as an offset names them."""
         return with_tables(self._tables())
+
+    def _awaited(self) -> Lsn | None:
+        """Up to where the log is waited for; None: a moment is enough.
+
+        The first look of a process has all that is committed: a query that is started for one batch gets it.
+        """
+        if self._upto is None and not self._looked:
+            with contextlib.suppress(HeadraceError):  # the reader waits for a server that is away
+                return self._written()
+        return self._upto
 
     def _written(self) -> Lsn:
         """How far the log is written (bytes)."""

@@ -339,10 +339,12 @@ def test_the_last_change_of_each_key(spark: SparkSession) -> None:
         (2, None, "delete", 3, 3),
         (3, "d", "insert", 10, 1),
         (3, "e", "update_postimage", 9, 99),
+        (4, None, "delete", 11, 1),
+        (4, "f", "insert", 11, 1),
     ]
     found = latest_per_key(spark.createDataFrame(rows, columns), ["the id"])
     assert sorted(map(tuple, found.collect()), key=str) == sorted(
-        [rows[2], rows[5], rows[7], rows[8]], key=str
+        [rows[2], rows[5], rows[7], rows[8], rows[11]], key=str
     )
     whole = latest_per_key(spark.createDataFrame(rows[3:5], columns), ["the id"])
     assert [tuple(row) for row in whole.collect()] == [rows[3]]

@@ -1,0 +1,33 @@
+"""Is a PySpark that is too old refused where the source is loaded, by its version, and no other?"""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.spark.refused import RefusedCdc, RefusedSnapshot
+from headrace.spark.version import check_version, is_served
+
+
+@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev3", "5.0.0rc1"])
+def test_a_version_that_tells_a_source_where_the_query_stands_is_served(version: str) -> None:
+    assert is_served(version)
+    check_version(version, "postgres_cdc")
+
+
+@pytest.mark.parametrize("version", ["3.5.7", "4.0.0", "4.1.2", "4.1.0.dev1"])
+def test_an_older_one_is_refused_by_its_version_with_what_to_do(version: str) -> None:
+    with pytest.raises(HeadraceError) as raised:
+        check_version(version, "postgres_cdc")
+    assert raised.value.kind is Kind.DEPENDENCY
+    assert f"postgres_cdc needs PySpark 4.2 or newer, and this is PySpark {version}" in str(raised.value)
+    assert "pip install 'pyspark>=4.2'" in str(raised.value)
+
+
+@pytest.mark.parametrize("source", [RefusedCdc, RefusedSnapshot])
+def test_loading_either_source_there_raises(
+    source: type[RefusedCdc], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.1")
+    with pytest.raises(HeadraceError, match=rf"{source.name()} needs PySpark 4\.2"):
+        source({"url": "postgresql://localhost/shop"})
