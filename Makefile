@@ -47,10 +47,11 @@ bench: environment
 
 lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --quiet --output-file requirements.lock pyproject.toml
+		--no-emit-index-url --extra dev --constraint .ci/constraints.txt --quiet \
+		--output-file requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet --output-file .ci/compat.lock \
-		pyproject.toml
+		--no-emit-index-url --extra dev --constraint .ci/constraints.txt --override .ci/compat.txt --quiet \
+		--output-file .ci/compat.lock pyproject.toml
 
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
