@@ -17,17 +17,17 @@ from integration.spark.lake import lake
 
 PAGE = Path(__file__).parents[3] / "docs/recipes.md"
 _WITHIN = 60.0
-_FIRST = (
+FIRST = (
     "INSERT INTO customers VALUES (1, 'north'), (2, 'south')",
     "INSERT INTO orders SELECT g, 1 + g % 2, g / 4.0 FROM generate_series(1, 40) g",
 )
-_LATER = (
+LATER = (
     "UPDATE orders SET total = total + 1 WHERE id % 3 = 0",
     "UPDATE orders SET id = -id WHERE id % 5 = 0",
     "DELETE FROM orders WHERE id % 7 = 0",
     "INSERT INTO orders VALUES (100, 1, 10)",
 )
-_EMPTIED = (
+EMPTIED = (
     "INSERT INTO orders VALUES (101, 1, 11)",
     "TRUNCATE orders",
     "INSERT INTO orders VALUES (1, 2, 12), (102, 2, 13)",
@@ -98,7 +98,7 @@ def shop(client: SparkSession, database: str, tmp_path: Path) -> Iterator[Shop]:
 
 def test_changes_as_parquet_give_the_table_after_every_run(shop: Shop) -> None:
     write, read = recipe("Every change of a table")
-    for statements in (_FIRST, (*_LATER, *_EMPTIED)):
+    for statements in (FIRST, (*LATER, *EMPTIED)):
         shop.write(*statements)
         shop.run(write)
         shop.run(read)
@@ -111,7 +111,7 @@ def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkS
         return {row[0]: str(row[1]) for row in client.table("revenue").collect()}
 
     [program] = recipe("Revenue as it comes in")
-    shop.write(*_FIRST)
+    shop.write(*FIRST)
     shop.run(program)
     until(lambda: revenue() == {"north": "105.00", "south": "100.00"})
     shop.write("UPDATE customers SET region = 'west' WHERE id = 1")
@@ -125,7 +125,7 @@ def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
     """Delta on PySpark 4.2; on 4.3 the tables of Spark's own tests."""
     [program] = recipe("A copy of a table")
     client.sql(f"CREATE TABLE orders_copy (id int, customer int, total decimal(10,2)) {lake().using}")
-    for statements in (_FIRST, _LATER, _EMPTIED):
+    for statements in (FIRST, LATER, EMPTIED):
         shop.write(*statements)
         shop.run(program)
         assert client.table("orders_copy").orderBy("id").collect() == shop.orders()
@@ -142,10 +142,10 @@ def test_a_pipeline_keeps_the_newest_rows_and_their_history(
     [program] = recipe("Newest rows")
     (tmp_path / "orders.py").write_text(program)
     client.conf.set("shop.url", shop.url)
-    shop.write(*_FIRST)
+    shop.write(*FIRST)
     run_pipeline(client, tmp_path)
-    shop.write(*_LATER)
-    shop.write(*_EMPTIED)
+    shop.write(*LATER)
+    shop.write(*EMPTIED)
     run_pipeline(client, tmp_path)
     found = client.table("spark_catalog.default.orders").orderBy("id").collect()
     assert found == shop.orders()
