@@ -144,6 +144,27 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
     assert {row["_snapshot_attempt"] for row in one.rows} == {1, 2}
 
 
+def test_a_slot_that_kept_too_much_log_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+    with EmbeddedPostgres(durable=False, settings=small) as server:
+        one = Query(server.url, tables="item", **_START)
+        one.sql(_ITEM)
+        one.step()
+        one.stop()
+        for _ in range(4):
+            one.sql("SELECT pg_logical_emit_message(false, '', repeat('x', 1000))", "SELECT pg_switch_wal()")
+        one.sql("INSERT INTO item VALUES (1, 'lost')", "CHECKPOINT")
+        with pytest.raises(HeadraceError) as caught:
+            one.until(lambda: False)
+        assert caught.value.kind is Kind.SLOT_LOST
+        one.restart(failOnDataLoss="false")
+        one.step()
+        assert "was lost" in caplog.text
+        one.sql("INSERT INTO item VALUES (2, 'b')")
+        assert ids(one.take(1)) == [2]
+        one.close()
+
+
 # Temporary slots.
 
 
