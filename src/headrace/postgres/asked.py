@@ -6,7 +6,7 @@ One that filters rows, or hides columns, does so in silence: nobody who reads th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 
@@ -34,10 +34,20 @@ class Asked:
         needed: the columns that must be sent; empty: whatever is.
         selection: which part is sent where the table is added to a publication. An existing one has to have
             its condition, and may send more columns.
+        only_these: nobody leaves other columns out later: only those that are selected, and the replica
+            identity's, may be sent.
     """
 
     needed: frozenset[str] = frozenset()
     selection: Selection = WHOLE
+    only_these: bool = False
+
+    def sent(self, facts: IdentityFacts) -> Selection:
+        """The part; of a mere choice of columns with those that identify a row, or nobody could write."""
+        columns = self.selection.columns
+        if columns is None or not self.only_these or facts.current.kind == "full":
+            return self.selection
+        return replace(self.selection, columns=columns | facts.identity_columns)
 
 
 NOTHING_SPECIAL = Asked()
@@ -76,12 +86,15 @@ def check_asked(
         if published is None:
             continue
         wanted = asked.get(one.root, NOTHING_SPECIAL)
-        condition, has = wanted.selection.rows, filters.get(one.table)
-        if not _is_same(connection, one.table, condition, has):
-            raise _other_rows(existing, one.table, wanted.selection, has)
-        hidden = wanted.needed - (wanted.needed if published.columns is None else published.columns)
-        if hidden:
-            raise _hides(existing, one.table, wanted.selection, hidden)
+        selection, has = wanted.sent(one), filters.get(one.table)
+        if not _is_same(connection, one.table, selection.rows, has):
+            raise _other_rows(existing, one.table, selection, has)
+        sends = frozenset(one.columns) if published.columns is None else published.columns
+        if wanted.needed - sends:
+            raise _other_columns(existing, one.table, selection, "hides", wanted.needed - sends)
+        if wanted.only_these and sends - (selection.columns or sends):
+            more = sends - (selection.columns or sends)
+            raise _other_columns(existing, one.table, selection, "sends also the", more)
 
 
 def _is_same(connection: Connection, table: TableName, condition: str | None, has: str | None) -> bool:
@@ -122,13 +135,13 @@ def _other_rows(
     )
 
 
-def _hides(
-    existing: PublicationFacts, table: TableName, selection: Selection, hidden: frozenset[str]
+def _other_columns(
+    existing: PublicationFacts, table: TableName, selection: Selection, does: str, columns: frozenset[str]
 ) -> HeadraceError:
     named = identifier(existing.name)
     return HeadraceError(
         Kind.PUBLICATION,
-        f"the publication {named} hides columns of {table}: {', '.join(sorted(hidden))}",
+        f"the publication {named} {does} columns of {table}: {', '.join(sorted(columns))}",
         "Ask for other columns; or name another publication by publicationName, and a new slot; or "
         f"{_republished(named, table, selection)}",
     )

@@ -190,7 +190,9 @@ def _publish(
     missing = unpublished(found, existing)
     if existing is not None:
         check_asked(connection, existing, found, asked)
-    parts = {table: one.selection for table, one in asked.items() if table in missing}
+    parts = {
+        one.root: asked[one.root].sent(one) for one in found if one.root in missing and one.root in asked
+    }
     plan = plan_source(
         found,
         tables,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic.alias_generators import to_camel
 
 from headrace.catalog.needs import Needs, from_text
 from headrace.model import TableName, parse_lsn
@@ -143,9 +142,10 @@ class CdcOptions(DatabaseOptions):
         if self.envelope == "rows" and self.one_table is None:
             raise ValueError("envelope=rows gives the columns of one table: name it by tables")
         if self.form != "rows":
-            for name in ("pre_images", "columns", "exclude_columns"):
-                if getattr(self, name):
-                    raise ValueError(f"{to_camel(name)} is for envelope=rows")
+            if self.pre_images:
+                raise ValueError("preImages is for envelope=rows")
+            if self.exclude_columns:
+                raise ValueError("excludeColumns is for envelope=rows: name what is wanted by columns")
             if self.unchanged_toast == "old":
                 raise ValueError(
                     "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway"
@@ -166,9 +166,12 @@ class CdcOptions(DatabaseOptions):
             raise ValueError("onSchemaChange is for envelope=rows")
         if None in self.where and self.one_table is None:
             raise ValueError('where: of several tables write JSON: {"public.users": "age > 17"}')
-        for table in self.where:
-            if table is not None and self.tables and not any(one.matches(table) for one in self.tables):
-                raise ValueError(f"where names {table}, which is not followed")
+        if None in self.columns and self.one_table is None:
+            raise ValueError('columns: of several tables write JSON: {"public.users": ["id"]}')
+        for option, given in (("where", self.where), ("columns", self.columns)):
+            for table in given:
+                if table is not None and self.tables and not any(one.matches(table) for one in self.tables):
+                    raise ValueError(f"{option} names {table}, which is not followed")
         return self
 
     @property
@@ -176,6 +179,15 @@ class CdcOptions(DatabaseOptions):
         """`where`, by table."""
         found = {self.one_table if table is None else table: sql for table, sql in self.where.items()}
         return {table: sql for table, sql in found.items() if table is not None}
+
+    @property
+    def listed_columns(self) -> dict[TableName, frozenset[str]]:
+        """`columns`, by table."""
+        found = {
+            self.one_table if table is None else table: frozenset(names)
+            for table, names in self.columns.items()
+        }
+        return {table: names for table, names in found.items() if table is not None}
 
     @property
     def one_table(self) -> TableName | None:

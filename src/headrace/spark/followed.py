@@ -88,7 +88,15 @@ def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, Asked]:
     """What the publication has to send of tables of which not everything is wanted."""
     if plan is not None:
         return {plan.shape.table: Asked(frozenset(plan.shape.columns), plan.selection)}
-    return {table: Asked(selection=Selection(rows=sql)) for table, sql in options.conditions.items()}
+    columns, conditions = options.listed_columns, options.conditions
+    return {
+        table: Asked(
+            columns.get(table, frozenset()),
+            Selection(columns.get(table), conditions.get(table)),
+            only_these=table in columns,
+        )
+        for table in columns.keys() | conditions.keys()
+    }
 
 
 def origin_of(prepared: Prepared) -> Origin:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -120,6 +120,7 @@ def plan_changes(options: CdcOptions) -> StructType:
         if missing:
             raise no_table(session, missing[0])
     check_conditions(options)
+    known = {table: _narrowed(one, table, options.listed_columns.get(table)) for table, one in known.items()}
     unknown = [one for one in options.table_keys if one is not None and tables and one not in tables]
     if unknown:
         raise HeadraceError(
@@ -134,6 +135,26 @@ def plan_changes(options: CdcOptions) -> StructType:
         TABLES: json.dumps({str(table): one.to_text() for table, one in known.items()})
     }
     return columns
+
+
+def _narrowed(known: KnownTable, table: TableName, wanted: frozenset[str] | None) -> KnownTable:
+    """What is known of the columns that are asked for; the publication may have yet to be made."""
+    if wanted is None:
+        return known
+    every = [*known.columns, *sorted(known.left_out)]
+    for name in sorted(wanted - set(every)):
+        raise HeadraceError(
+            Kind.USAGE, f"the option columns: {table} has no column {name!r}", meant(name, every)
+        )
+    missing = [name for name in known.key if name not in wanted]
+    if missing:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the key of {table} is {', '.join(known.key)}, and {missing[0]} is left out",
+            "Ask for the key's columns too.",
+        )
+    columns = {name: kind for name, kind in known.columns.items() if name in wanted}
+    return replace(known, columns=columns, left_out=frozenset(every) - frozenset(columns))
 
 
 def formed(

@@ -144,6 +144,27 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
     assert {row["_snapshot_attempt"] for row in one.rows} == {1, 2}
 
 
+def test_a_slot_that_kept_too_much_log_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+    small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+    with EmbeddedPostgres(durable=False, settings=small) as server:
+        one = Query(server.url, tables="item", **_START)
+        one.sql(_ITEM)
+        one.step()
+        one.stop()
+        for _ in range(4):
+            one.sql("SELECT pg_logical_emit_message(false, '', repeat('x', 1000))", "SELECT pg_switch_wal()")
+        one.sql("INSERT INTO item VALUES (1, 'lost')", "CHECKPOINT")
+        with pytest.raises(HeadraceError) as caught:
+            one.until(lambda: False)
+        assert caught.value.kind is Kind.SLOT_LOST
+        one.restart(failOnDataLoss="false")
+        one.step()
+        assert "was lost" in caplog.text
+        one.sql("INSERT INTO item VALUES (2, 'b')")
+        assert ids(one.take(1)) == [2]
+        one.close()
+
+
 # Temporary slots.
 
 
@@ -250,6 +271,25 @@ def test_many_tables_are_filtered_each_by_its_own_condition(query: Callable[...,
     ]  # fmt: skip
 
 
+def test_some_columns_of_one_of_many_tables(query: Callable[..., Query]) -> None:
+    one = query(tables="item, tag", columns='{"tag": ["id"]}')
+    one.sql(_TAG, "INSERT INTO item VALUES (1, 'a')", "INSERT INTO tag VALUES (1, 'hidden')")
+    one.settle()
+    one.sql(
+        "INSERT INTO tag VALUES (2, 'hidden')", "ALTER TABLE tag ADD more text", "UPDATE tag SET more = 'm'"
+    )
+    one.until(lambda: len(one.rows) >= 5)
+    found = [(row["table"], row["op"], dict(row["after"])) for row in one.rows]
+    assert sorted(found[:2], key=str) == [("item", "r", {"id": "1", "name": "a"}), ("tag", "r", {"id": "1"})]
+    assert found[2:] == [("tag", "c", {"id": "2"}), ("tag", "u", {"id": "1"}), ("tag", "u", {"id": "2"})]
+    one.restart(columns='{"tag": ["id", "word"]}')
+    with pytest.raises(HeadraceError, match="hides columns of tag: word"):
+        one.step()
+    one.restart(columns='{"tag": ["id"], "item": ["id"]}')
+    with pytest.raises(HeadraceError, match="sends also the columns of item: name"):
+        one.step()
+
+
 def test_a_publication_of_somebody_else_is_compared_with_what_is_asked(query: Callable[..., Query]) -> None:
     one = query(**_START)
     one.sql(f"CREATE PUBLICATION {one.slot} FOR TABLE item (id) WHERE (id > 5)")
@@ -268,6 +308,10 @@ def test_a_condition_that_would_keep_writers_from_writing_is_refused(query: Call
     with pytest.raises(HeadraceError, match="filtered by name") as caught:
         query(where="name = 'a'").step()
     assert caught.value.kind is Kind.REPLICA_IDENTITY
+    whole = query(columns="id", envelope="changes")
+    whole.sql("ALTER TABLE item REPLICA IDENTITY FULL")
+    with pytest.raises(HeadraceError, match="with a list of columns its writers would fail"):
+        whole.step()
 
 
 def test_columns_of_a_table_whose_old_rows_are_whole_are_left_out_when_they_are_read(

@@ -43,6 +43,12 @@ def test_conditions_belong_to_their_tables() -> None:
         ({"onSchemaChange": "rescue", "envelope": "changes"}, "onSchemaChange is for envelope=rows"),
         ({"where": "a", "tables": "users, orders"}, 'write JSON: {"public.users"'),
         ({"where": '{"shop.orders": "a"}'}, "where names shop.orders, which is not followed"),
+        ({"columns": "a", "tables": "users, orders"}, "columns: of several tables write JSON"),
+        (
+            {"columns": '{"orders": ["a"]}', "envelope": "changes"},
+            "columns names orders, which is not followed",
+        ),
+        ({"excludeColumns": "a", "envelope": "changes"}, "excludeColumns is for envelope=rows"),
         ({"where": " "}, "there is no condition"),
         ({"where": '{"users": 7}'}, "the option where"),
         ({"where": "{users}"}, "it is no JSON"),
