@@ -8,12 +8,11 @@ latestOffset(start = end N) → offset log N+1 → partitions → read. So `star
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -32,25 +31,25 @@ from headrace.capture.buffer import Limit
 from headrace.capture.columns import progress_batch
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.rows import Absence
-from headrace.capture.unchanged import Key
-from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Lsn, TableName, format_lsn, parse_lsn
+from headrace.errors import HeadraceError
+from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.spark.bootstrap import ProvidedPart
+from headrace.spark.beginning import applied, beginning, check_order
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
 from headrace.spark.farewell import left_behind, say
 from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
-from headrace.spark.forms import Described, Describing, formed, plan_changes
-from headrace.spark.initial import InitialRows, Progress, RowsPart
+from headrace.spark.forms import Described, Describing, plan_changes
+from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
 from headrace.spark.options import read_options
+from headrace.spark.parts import ChangePartition, read_part, split
 from headrace.spark.shape import RowsPlan, plan_rows
 
 NAME = "postgres_cdc"
@@ -103,29 +102,6 @@ class PostgresCdc(DataSource):
         return self._plan
 
 
-@dataclass
-class ChangePartition(InputPartition):
-    """Some changes of a batch, as an Arrow IPC stream, and which columns their table did not have."""
-
-    stream: bytes
-    told: Described | None
-    absences: tuple[Absence, ...]
-
-    def __init__(
-        self,
-        batches: Sequence[pa.RecordBatch],
-        told: Described | None = None,
-        absences: tuple[Absence, ...] = (),
-    ) -> None:
-        self.told = told
-        self.absences = absences
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        self.stream = sink.getvalue().to_pybytes()
-
-
 class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in the driver-side process; `read` runs on executors."""
 
@@ -159,10 +135,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             signal.signal(signal.SIGTERM, _end)
             prepared = self._prepared()
             self._used = True
-            confirmed, continues = prepared.confirmed, self._options.continues
-            if continues is not None:
-                _check_applied(self._options.slot_name, confirmed, _applied(continues))
-            self._initial = self._beginning(confirmed) | origin_of(prepared).to_json() | self._named()
+            begin = beginning(self._options, prepared.confirmed, self._written)
+            self._initial = begin | origin_of(prepared).to_json() | self._named()
             self._resumed = True
         return self._initial
 
@@ -186,33 +160,6 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._exported = made
         else:
             made.close()
-
-    def _beginning(self, confirmed: Lsn) -> dict[str, Any]:
-        """The offset of a new checkpoint on a slot that stands at `confirmed`."""
-        starts = self._options.starting_offsets
-        if self._options.reads_first:
-            return Offset(confirmed).to_json() | Progress().to_json()
-        if starts in {"earliest", "snapshot"}:
-            return Offset(confirmed).to_json()
-        current = self._written()
-        wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
-        if not confirmed <= wanted <= current:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"startingOffsets={starts} is not what the slot {self._options.slot_name!r} can give: "
-                f"{format_lsn(confirmed)} to {format_lsn(current)}",
-                "Choose a place between them, or earliest, latest or snapshot.",
-            )
-        if wanted > confirmed:
-            _LOG.warning(
-                "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
-                self._options.slot_name,
-                format_lsn(confirmed),
-                wanted - confirmed,
-                format_lsn(wanted),
-                starts,
-            )
-        return Offset(wanted).to_json()
 
     @told_alone()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -365,7 +312,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
             begin = behind
-        _check_order(begin, behind)
+        check_order(begin, behind)
         batches: list[pa.RecordBatch] = []
         absences: tuple[Absence, ...] = ()
         if begin != behind:
@@ -378,7 +325,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         told = self._described(batches)
         partitions = [
             ChangePartition(self._with_progress(part, behind), told, absences)
-            for part in _split(batches, self._options.rows_per_partition)
+            for part in split(batches, self._options.rows_per_partition)
         ]
         if batches:
             reach("planned")
@@ -405,40 +352,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
         with told_alone():
-            yield from self._read(partition)
-
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if isinstance(partition, RowsPart | ProvidedPart):
-            shape = None if self._plan is None else self._plan.shape
-            rows = partition.read(self._options.connection, shape)
-            yield from rows if shape is not None else formed(self._options, rows, partition.told)
-            return
-        if not isinstance(partition, ChangePartition):
-            raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
-        with pa.ipc.open_stream(partition.stream) as reader:
-            if self._plan is not None:
-                yield from self._typed(self._plan, reader, partition.absences)
-            elif partition.told is not None:
-                yield from formed(self._options, reader, partition.told)
-            else:
-                yield from reader
-
-    def _typed(
-        self, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of one table; a session is opened where values have to be looked up."""
-        with contextlib.ExitStack() as opened:
-            session: ReadSession | None = None
-
-            def look(keys: Sequence[Key], columns: Sequence[str]) -> Mapping[int, tuple[str | None, ...]]:
-                nonlocal session
-                assert plan.reread is not None
-                if session is None:
-                    session = opened.enter_context(ReadSession(self._options.connection))
-                return plan.reread.read(session, keys, columns)
-
-            for batch in changes:
-                yield plan.shape.rows(batch, None if plan.reread is None else look, absences)
+            yield from read_part(self._options, self._plan, partition)
 
     def stop(self) -> None:
         """Close the replication connection, let the snapshot go, and say which slot stays."""
@@ -469,7 +383,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._stream is None:
             options, continues = self._options, self._options.continues
             if continues is not None:
-                origin, known = Origin.from_json(continues), max(known, _applied(continues))
+                origin, known = Origin.from_json(continues), max(known, applied(continues))
             holder = self._holder(start)
             self._stream = ChangeStream(
                 StreamSettings(
@@ -513,44 +427,3 @@ def _end(_number: int, _frame: FrameType | None) -> None:
     """
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
-
-
-def _applied(continues: Mapping[str, str | int]) -> Lsn:
-    return parse_lsn(str(continues["lsn"]))
-
-
-def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
-    if confirmed > applied:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
-            "applied last: it was made anew or moved by somebody else, and what lies between is lost",
-            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
-        )
-
-
-def _check_order(begin: Offset, end: Offset) -> None:
-    """A checkpoint does not keep where its first batch began: repeated, that begins where the slot is."""
-    if begin.order > end.order:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"the checkpoint's first batch ends at {format_lsn(end.lsn)}, and the slot has been confirmed up "
-            f"to {format_lsn(begin.lsn)} without it: its changes are lost",
-            "Start with a new checkpoint, and seed again what the query had read.",
-        )
-
-
-def _split(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
-    """`batches` in groups of about `rows` rows each; one empty group where there is nothing."""
-    groups: list[list[pa.RecordBatch]] = [[]]
-    room = rows
-    for batch in batches:
-        position = 0
-        while position < batch.num_rows:
-            if room == 0:
-                groups.append([])
-                room = rows
-            taken = min(room, batch.num_rows - position)
-            groups[-1].append(batch.slice(position, taken))
-            position, room = position + taken, room - taken
-    return groups

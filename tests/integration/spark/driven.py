@@ -82,6 +82,14 @@ class Query:
             assert time.monotonic() < deadline, self.rows
             self.step()
 
+    @staticmethod
+    def until_true(condition: Callable[[], bool]) -> None:
+        """Wait for what the server does by itself."""
+        deadline = time.monotonic() + _WITHIN
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
     def take(self, count: int) -> list[dict[str, Any]]:
         """The next rows; no more than `count` may come."""
         before = len(self.rows)

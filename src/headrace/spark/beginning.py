@@ -1,0 +1,80 @@
+"""Where in the log does a new checkpoint begin, and may an old one go on?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.capture import Offset
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.initial import Progress
+
+_LOG = logging.getLogger(__name__)
+
+
+def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -> dict[str, Any]:
+    """The offset of a new checkpoint.
+
+    Args:
+        options: of the query.
+        confirmed: where its slot stands (bytes).
+        written: how far the log is written (bytes).
+
+    Raises:
+        HeadraceError: CONTINUITY, the slot cannot give what is asked for, or not what follows the documents.
+    """
+    if options.continues is not None:
+        _check_applied(options.slot_name, confirmed, applied(options.continues))
+    starts = options.starting_offsets
+    if options.reads_first:
+        return Offset(confirmed).to_json() | Progress().to_json()
+    if starts in {"earliest", "snapshot"}:
+        return Offset(confirmed).to_json()
+    current = written()
+    wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
+    if not confirmed <= wanted <= current:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"startingOffsets={starts} is not what the slot {options.slot_name!r} can give: "
+            f"{format_lsn(confirmed)} to {format_lsn(current)}",
+            "Choose a place between them, or earliest, latest or snapshot.",
+        )
+    if wanted > confirmed:
+        _LOG.warning(
+            "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
+            options.slot_name,
+            format_lsn(confirmed),
+            wanted - confirmed,
+            format_lsn(wanted),
+            starts,
+        )
+    return Offset(wanted).to_json()
+
+
+def applied(continues: Mapping[str, str | int]) -> Lsn:
+    """The position (bytes) up to which documents were made."""
+    return parse_lsn(str(continues["lsn"]))
+
+
+def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
+    if confirmed > applied:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
+            "applied last: it was made anew or moved by somebody else, and what lies between is lost",
+            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
+        )
+
+
+def check_order(begin: Offset, end: Offset) -> None:
+    """A checkpoint does not keep where its first batch began: repeated, that begins where the slot is."""
+    if begin.order > end.order:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the checkpoint's first batch ends at {format_lsn(end.lsn)}, and the slot has been confirmed up "
+            f"to {format_lsn(begin.lsn)} without it: its changes are lost",
+            "Start with a new checkpoint, and seed again what the query had read.",
+        )
