@@ -8,6 +8,7 @@ latestOffset(start = end N) → offset log N+1 → partitions → read. So `star
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import signal
 import sys
