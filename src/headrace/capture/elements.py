@@ -203,8 +203,9 @@ def _properties(changes: pa.RecordBatch, known: KnownTable | None, table: TableN
         columns.append(pc.if_else(texts[name].known, pairs, None))
     if not columns:
         return pa.repeat("{}", len(changes)).cast(pa.string())
-    joined = pc.binary_join_element_wise(*columns, ",", null_handling="skip")
-    return pc.binary_join_element_wise("{", joined, "}", "")
+    # Rows of NULLs alone would be left out of the result: each begins with an empty text.
+    joined = pc.binary_join_element_wise("", *columns, ",", null_handling="skip")
+    return pc.binary_join_element_wise("{", pc.utf8_slice_codeunits(joined, 1), "}", "")
 
 
 def _json(kind: ValueType | None, column: str, texts: pa.StringArray) -> pa.StringArray:

@@ -41,6 +41,7 @@ def found(batch: pa.RecordBatch) -> list[tuple[Any, ...]]:
 def test_a_row_is_a_node() -> None:
     batch = elements(
         changes(
+            (ITEM, "t", None, None),
             (ITEM, "c", None, {"order": "1001", "place": "5", "n": 'a"b'}),
             (ITEM, "u", None, {"order": "1001", "place": "5", "n": None}),
             (ITEM, "d", {"order": "1001", "place": "5"}, None),
@@ -51,14 +52,15 @@ def test_a_row_is_a_node() -> None:
     )
     assert batch.schema == ELEMENTS_SCHEMA
     assert found(batch) == [
+        ("truncate", None, None),
         ("insert", "order_items:1001_5", {"order": 1001, "place": 5, "n": 'a"b'}),
         ("update", "order_items:1001_5", {"order": 1001, "place": 5, "n": None}),
         ("delete", "order_items:1001_5", None),
         ("truncate", None, None),
     ]
     assert {row["reference"]["source_id"] for row in batch.to_pylist()} == {"shop"}
-    assert [row["labels"] for row in batch.to_pylist()] == [["order_items"]] * 4
-    assert [row["effective_from"] for row in batch.to_pylist()] == [1_000_000_000] * 4
+    assert [row["labels"] for row in batch.to_pylist()] == [["order_items"]] * 5
+    assert [row["effective_from"] for row in batch.to_pylist()] == [1_000_000_000] * 5
 
 
 def test_a_key_that_changes_ends_one_node_and_begins_another() -> None:
