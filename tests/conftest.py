@@ -15,6 +15,15 @@ from headrace.testing.postgres import EmbeddedPostgres
 _numbers = itertools.count(1)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests share one process; those of a folder that shares a Spark session do too."""
+    for item in items:
+        folder = item.path.parent
+        whole = folder.name == "spark" and folder.parent.name == "integration"
+        item.add_marker(pytest.mark.xdist_group(str(folder if whole else item.path)))
+
+
 def installation() -> Path | None:
     """The `bin` folder of the PostgreSQL to test with, from HEADRACE_TEST_POSTGRES; None is the wheel's."""
     folder = os.environ.get("HEADRACE_TEST_POSTGRES")

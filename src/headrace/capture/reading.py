@@ -47,6 +47,7 @@ from headrace.postgres.replication import ReplicationConnection, replication_con
 _LOG = logging.getLogger(__name__)
 
 _STATUS_SECONDS = 10.0
+_NUDGE_SECONDS = 1.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
@@ -396,11 +397,15 @@ class LogReader:
             self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
-        """Tell the server what is confirmed: at once when it grew, else every ten seconds."""
+        """Tell the server what is confirmed: at once when it grew, else now and then.
+
+        Under load an idle server has been seen to send a commit only when it heard from us again, so it does
+        every second.
+        """
         confirmed, now = self.confirmed, time.monotonic()
         reported, at = self._reported
         every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
-        if force or confirmed > reported or now - at >= every:
+        if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
             received, reply = max(self._received, confirmed), self._silence >= every
             status = encode_status(
                 received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply

@@ -19,6 +19,8 @@ from headrace.spark import exported_snapshot, latest_per_key, register
 from integration.spark.connect_server import ConnectServer
 from integration.spark.traces import files, leaks, pages, secrets, use
 
+pytestmark = pytest.mark.long
+
 _WITHIN = 60.0
 _numbers = itertools.count(1)
 
@@ -139,7 +141,6 @@ def test_what_is_wrong_is_said_in_one_line_when_it_is_loaded(shop: Shop) -> None
 PAGE = Path(__file__).parents[3] / "docs/spark.md"
 
 
-@pytest.mark.long
 def test_a_server_that_shows_requests_shows_no_password(
     client: SparkSession,
     server: ConnectServer,

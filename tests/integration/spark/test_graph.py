@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from integration.spark.test_recipes import EMPTIED, FIRST, LATER, Shop, recipe
+
+pytestmark = pytest.mark.long
 
 
 def test_a_graph_has_a_node_for_each_row(spark: SparkSession, database: str, tmp_path: Path) -> None:

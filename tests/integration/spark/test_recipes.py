@@ -15,6 +15,8 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from integration.spark.lake import lake
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).parents[3] / "docs/recipes.md"
 _WITHIN = 60.0
 FIRST = (
@@ -120,7 +122,6 @@ def test_revenue_follows_the_stream_and_the_customers(shop: Shop, client: SparkS
     shop.names["query"].stop()
 
 
-@pytest.mark.long
 def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
     """Delta on PySpark 4.2; on 4.3 the tables of Spark's own tests."""
     [program] = recipe("A copy of a table")
@@ -133,7 +134,6 @@ def test_a_copy_by_merge_is_the_table(shop: Shop, client: SparkSession) -> None:
 
 
 @pytest.mark.newest
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_pipeline_keeps_the_newest_rows_and_their_history(
     shop: Shop, client: SparkSession, tmp_path: Path

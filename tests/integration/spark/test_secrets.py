@@ -10,6 +10,8 @@ from pyspark.sql import SparkSession
 
 from integration.spark.traces import files, leaks, pages, secrets, use
 
+pytestmark = pytest.mark.long
+
 
 def test_no_password_stands_anywhere(
     spark: SparkSession, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

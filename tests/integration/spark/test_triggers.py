@@ -16,6 +16,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.postgres.connection import connect, execute
 
+pytestmark = pytest.mark.long
+
 _WITHIN = 60.0
 _RUNS = 20
 _MEGABYTE = 1_000_000
@@ -121,7 +123,6 @@ def writes(chance: Random, number: int) -> list[str]:
     return found
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_twenty_runs_with_writes_between_give_the_table_and_hold_little_log(job: Job) -> None:
     """What a run has read, the next one confirms: the server keeps the log of two of them."""
