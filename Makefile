@@ -32,15 +32,15 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadgroup --no-loadscope-reorder --durations=15 $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-all: lint
-	$(BIN)/python -m pytest tests -n 2 --dist loadgroup --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
 	$(VENV)-compat/bin/python -m pytest tests/unit/spark tests/integration/spark -m "not newest" \
-		-n 2 --dist loadgroup --no-loadscope-reorder $(ARGS)
+		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done

@@ -8,20 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
 
+_SPARK = "tests/integration/spark/"
 _numbers = itertools.count(1)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A file's tests share one process; those of a folder that shares a Spark session do too."""
-    for item in items:
-        folder = item.path.parent
-        whole = folder.name == "spark" and folder.parent.name == "integration"
-        item.add_marker(pytest.mark.xdist_group(str(folder if whole else item.path)))
+class _Together(LoadScopeScheduling):
+    """A file's tests share one process; those of the folder that shares a Spark session do too."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return _SPARK if file.startswith(_SPARK) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Together:
+    """Which process runs which tests."""
+    return _Together(config, log)
 
 
 def installation() -> Path | None:

@@ -115,6 +115,7 @@ def _source_process(connection: Connection, slot: str) -> int:
     return pid
 
 
+@pytest.mark.long
 def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:
     pipeline.start(failpoint="range")
     pipeline.wait_failpoint()

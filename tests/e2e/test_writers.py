@@ -80,6 +80,7 @@ def test_kills_at_any_moment_under_writers(busy: Headrace) -> None:
     busy.converges()
 
 
+@pytest.mark.long
 def test_the_followed_indexes_equal_a_fresh_rebuild(busy: Headrace, deploy: Deploy) -> None:
     """A second deployment with its own slot and prefix seeds the same database from nothing."""
     busy.converges()
