@@ -16,6 +16,7 @@ CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint NOT NULL);
 CREATE TABLE events (id bigint, at date NOT NULL) PARTITION BY RANGE (at);
 CREATE PUBLICATION headrace FOR TABLE orders;
 CREATE PUBLICATION other_program;
+CREATE PUBLICATION mine;
 CREATE ROLE rds_replication
 """
 
@@ -40,7 +41,9 @@ def test_every_block_of_sql_runs(make_server: Callable[..., EmbeddedPostgres]) -
                 execute(connection, statement)
                 ran += 1
         assert ran > 20
-        assert execute(connection, "SELECT tablename FROM pg_publication_tables ORDER BY 1") == [
-            ("order_items",),
-            ("orders",),
+        sent = "SELECT pubname, tablename FROM pg_publication_tables ORDER BY 1, 2"
+        assert execute(connection, sent) == [
+            ("headrace", "order_items"),
+            ("headrace", "orders"),
+            ("mine", "orders"),
         ]
