@@ -168,7 +168,8 @@ def formed(
         told: of every table among them.
 
     Raises:
-        HeadraceError: CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
+        HeadraceError: SCHEMA_CHANGED, a partition alone was truncated, and `elements` cannot say which nodes
+            are gone; CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
     with contextlib.ExitStack() as opened:
         session: ReadSession | None = None
@@ -190,6 +191,17 @@ def formed(
         for batch in changes:
             whole = completed(batch, look_of)
             if options.form == "elements":
+                _check_truncated(whole, told.roots)
                 yield elements(whole, told.known, options.source_id or options.slot_name)
             else:
                 yield enveloped(whole, told.keys(), told.database, told.roots)
+
+
+def _check_truncated(changes: pa.RecordBatch, roots: Mapping[TableName, TableName]) -> None:
+    for table, is_emptied in _tables(changes) if roots else ():
+        if is_emptied and table in roots:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the partition {table} of {roots[table]} was truncated: no element says which are gone",
+                "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
+            )
