@@ -19,7 +19,7 @@ def test_a_partition_that_was_emptied_ends_a_query_of_elements() -> None:
     """All nodes have the label of the whole table, and those of the other partitions live."""
     told = Described({}, "shop", {LEAF: ORDER})
     emptied = [changes((LEAF, "t", None, None))]
-    with pytest.raises(HeadraceError, match="order_2024 of .*order.* was truncated") as caught:
+    with pytest.raises(HeadraceError, match=r"order_2024 of .*order.* was truncated") as caught:
         list(formed(_options("elements"), emptied, told))
     assert caught.value.kind is Kind.SCHEMA_CHANGED
     [rows] = formed(_options("changes"), emptied, told)
