@@ -25,6 +25,11 @@ class _Together(LoadScopeScheduling):
         return _SPARK if file.startswith(_SPARK) else file
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest part first, so that nobody waits for it at the end."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+
+
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Together:
     """Which process runs which tests."""
     return _Together(config, log)
