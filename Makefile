@@ -32,7 +32,7 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" -n 3 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-all: lint
 	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)

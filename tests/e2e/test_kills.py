@@ -41,7 +41,7 @@ def test_killed_while_seeding(seeded: Headrace) -> None:
     [
         pytest.param("planned", marks=pytest.mark.long),
         pytest.param("bulk", marks=pytest.mark.long),
-        "applied",
+        pytest.param("applied", marks=pytest.mark.long),
         pytest.param("confirmed", marks=pytest.mark.long),
     ],
 )
