@@ -123,6 +123,7 @@ def test_who_gives_the_rows() -> None:
     assert provider("file:///data/rows.jsonl") == JsonLines("/data/rows.jsonl")
 
 
+@pytest.mark.long
 def test_a_query_begins_with_them(spark: SparkSession, shop: str, tmp_path: Path) -> None:
     """Then the stream follows; what the table held at the time is not read."""
     source = lines(tmp_path, {"table": "item", "row": {"id": 1, "price": 1.50}})

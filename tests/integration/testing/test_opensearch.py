@@ -36,6 +36,7 @@ def test_it_indexes_and_keeps_data_and_port_over_a_kill(opensearch: EmbeddedOpen
     urllib3.request("DELETE", f"{opensearch.url}/kept")
 
 
+@pytest.mark.long
 def test_a_kill_of_its_starter_is_its_own() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _CHILD], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
