@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.capture.envelope import by_table
+from headrace.capture.envelope import by_table, key_texts
 from headrace.catalog.known import KnownTable
 from headrace.errors import HeadraceError
 from headrace.model import Op, TableName
@@ -168,12 +168,10 @@ def _ids(
         sides = (changes.column("before").to_pylist(), changes.column("after").to_pylist())
         old, new = ([None if row is None else content_id(table, dict(row)) for row in side] for side in sides)
         return old, new
-    before, after = (_keys(changes.column(side), key) for side in ("before", "after"))
-    old = [None if one is None else element_id(table, one) for one in before]
-    new = [
-        None if one is None else element_id(table, one if known else (was or one))
-        for one, known, was in zip(after, _all_known(changes, key), before, strict=True)
-    ]
+    old = [None if one is None else element_id(table, one) for one in _keys(changes.column("before"), key)]
+    is_there = changes.column("after").is_valid().to_pylist()
+    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
+    new = [element_id(table, one) if given else None for one, given in zip(keys, is_there, strict=True)]
     return old, new
 
 
@@ -181,12 +179,6 @@ def _keys(side: pa.MapArray, key: tuple[str, ...]) -> list[tuple[str | None, ...
     texts = column_texts(side, key)
     rows = zip(*(texts[name].texts.to_pylist() for name in key), strict=True)
     return [one if given else None for one, given in zip(rows, side.is_valid().to_pylist(), strict=True)]
-
-
-def _all_known(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[bool]:
-    texts = column_texts(changes.column("after"), key)
-    known = np.logical_and.reduce([np.asarray(texts[name].known) for name in key])
-    return [bool(one) for one in known]
 
 
 def _properties(changes: pa.RecordBatch, known: KnownTable | None, table: TableName) -> pa.StringArray:

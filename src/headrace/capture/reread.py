@@ -6,10 +6,12 @@ FULL. It is read from the table: the row's newest value, or, where the row is go
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from headrace.capture.unchanged import Key
+from headrace.capture.unchanged import Key, Look
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.printing import printed
@@ -84,3 +86,24 @@ class Reread:
             for place, *texts in session.query(self.sql(columns), parts):
                 found[first + place - 1] = tuple(texts)
         return found
+
+
+@contextlib.contextmanager
+def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
+    """How values of several tables are looked up, over one session that the first of them opens.
+
+    Raises:
+        HeadraceError: in a look: CONNECTION, PRIVILEGE, DATABASE.
+    """
+    with contextlib.ExitStack() as opened:
+        session: ReadSession | None = None
+
+        def look(
+            reread: Reread, keys: Sequence[Key], columns: Sequence[str]
+        ) -> dict[int, tuple[str | None, ...]]:
+            nonlocal session
+            if session is None:
+                session = opened.enter_context(ReadSession(url))
+            return reread.read(session, keys, columns)
+
+        yield lambda reread: partial(look, reread)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -14,8 +13,8 @@ from pyspark.sql.types import StructType
 
 from headrace.capture.elements import ELEMENTS_SCHEMA, elements
 from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
-from headrace.capture.reread import Reread
-from headrace.capture.unchanged import Key, Look, completed
+from headrace.capture.reread import Reread, lookups
+from headrace.capture.unchanged import Look, completed
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.catalog.partitions import read_place
 from headrace.errors import HeadraceError, Kind, patiently
@@ -171,22 +170,13 @@ def formed(
         HeadraceError: SCHEMA_CHANGED, a partition alone was truncated, and `elements` cannot say which nodes
             are gone; CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
-    with contextlib.ExitStack() as opened:
-        session: ReadSession | None = None
+    with lookups(options.connection) as look_by:
 
         def look_of(table: TableName) -> tuple[KnownTable, Look] | None:
             known = told.known.get(table)
             if known is None or not known.key or options.unchanged_toast != "reread":
                 return None
-            reread = Reread(table, dict(zip(known.key, known.key_types, strict=True)))
-
-            def look(keys: Sequence[Key], columns: Sequence[str]) -> Mapping[int, tuple[str | None, ...]]:
-                nonlocal session
-                if session is None:
-                    session = opened.enter_context(ReadSession(options.connection))
-                return reread.read(session, keys, columns)
-
-            return known, look
+            return known, look_by(Reread(table, dict(zip(known.key, known.key_types, strict=True))))
 
         for batch in changes:
             whole = completed(batch, look_of)

@@ -49,8 +49,8 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
     emptied = batch.where(kind == "truncate").agg(f.max(place).alias(_EMPTIED))
     newest_first = Window.partitionBy(kind == "truncate", *(f.col(f"`{key}`") for key in keys)).orderBy(
         place.desc(),
-        kind
-        == "delete",  # a key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives
+        # A key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives.
+        kind == "delete",
     )
     return (
         batch.where(kind != "update_preimage")

@@ -18,7 +18,6 @@ from pyspark.sql.datasource import InputPartition
 
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
 from headrace.catalog.known import read_known
-from headrace.catalog.read import read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
@@ -157,13 +156,13 @@ class InitialRows:
         batch_bytes = options.max_bytes_per_trigger
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(self._url, snapshot=self._snapshot) as session:
-            catalog, types = read_catalog(session, tables), read_row_types(session, tables)
+            types = read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
             told = Described(
                 read_known(session, tables, options.table_keys, options.publication_name), database, {}
             )
             for table in tables:
-                if table not in catalog:
+                if table not in told.known:
                     raise HeadraceError(
                         Kind.BINDING, f"there is no table {table}", "Correct the option tables."
                     )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from headrace.capture.reread import lookups
 from headrace.capture.rows import Absence
-from headrace.capture.unchanged import Key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA
-from headrace.postgres.session import ReadSession
 from headrace.spark.bootstrap import ProvidedPart
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.forms import Described, formed
@@ -92,16 +90,8 @@ def read_part(
 def _typed(
     options: CdcOptions, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one table; a session is opened where values have to be looked up."""
-    with contextlib.ExitStack() as opened:
-        session: ReadSession | None = None
-
-        def look(keys: Sequence[Key], columns: Sequence[str]) -> Mapping[int, tuple[str | None, ...]]:
-            nonlocal session
-            assert plan.reread is not None
-            if session is None:
-                session = opened.enter_context(ReadSession(options.connection))
-            return plan.reread.read(session, keys, columns)
-
+    """The rows of one table."""
+    with lookups(options.connection) as look_by:
+        look = None if plan.reread is None else look_by(plan.reread)
         for batch in changes:
-            yield plan.shape.rows(batch, None if plan.reread is None else look, absences)
+            yield plan.shape.rows(batch, look, absences)

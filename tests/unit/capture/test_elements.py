@@ -85,6 +85,15 @@ def test_a_key_that_changes_ends_one_node_and_begins_another() -> None:
     assert batch.column("_commit_seq").to_pylist() == [1, 1, 2, 3]
 
 
+def test_a_part_of_a_key_that_was_not_sent_again_is_the_old_one() -> None:
+    """A large part that did not change beside one that did."""
+    rows = changes((ITEM, "u", {"order": "1", "place": "5"}, {"order": "2", "n": "m"}))
+    assert [row[:2] for row in found(elements(rows, KNOWN, "shop"))] == [
+        ("delete", "order_items:1_5"),
+        ("insert", "order_items:2_5"),
+    ]
+
+
 def test_a_row_without_a_key_is_found_again_by_what_it_holds() -> None:
     """Drasi's hole 6: its ids were new at each start. The log has the whole old row there."""
     row: Values = {"at": "1", "what": None, "raw": None}
