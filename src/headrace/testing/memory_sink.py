@@ -39,8 +39,12 @@ class MemorySink(DocumentWriter):
 
     def documents(self, index: str) -> dict[str, Any]:
         """The content of `index` by id, parsed."""
-        held = ((at, one.body) for at, one in self._held.items() if one.body is not None)
-        return {identity: json.loads(body) for (where, identity), body in held if where == index}
+        return {identity: json.loads(body) for identity, body in self.bodies(index).items()}
+
+    def bodies(self, index: str) -> dict[str, bytes]:
+        """The documents of `index` by id, as they were written."""
+        held = ((at, one.body) for at, one in self._held.items())
+        return {identity: body for (where, identity), body in held if where == index and body is not None}
 
     def version(self, index: str, identity: str) -> Lsn | None:
         """The version of a document or of its tombstone."""

@@ -1,0 +1,57 @@
+"""What does a task of the pipeline do where documents go into memory? What it does anywhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.model import DocumentOperation, Key, key_of_id
+from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.spark.plan import Work
+from headrace.spark.worker import Worker
+from headrace.testing.memory_sink import MemorySink
+
+
+class Died(Exception):  # noqa: N818 - no error of the product
+    """The process of a task is gone."""
+
+
+class FailingSink(DocumentWriter):
+    """Passes on to a memory sink; dies behind so many operations, where it is told to."""
+
+    def __init__(self, sink: MemorySink) -> None:
+        self.sink = sink
+        self.left: int | None = None
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """One after the other.
+
+        Raises:
+            Died: as it was told.
+        """
+        return sum((self._one(operation) for operation in operations), WriteResult())
+
+    def _one(self, operation: DocumentOperation) -> WriteResult:
+        if self.left is not None:
+            self.left -= 1
+            if self.left < 0:
+                self.left = None
+                raise Died
+        return self.sink.write([operation])
+
+    def close(self) -> None:
+        """The memory stays."""
+
+
+class MemoryWorker(Worker):
+    """The product's worker with another sink: only what asks a cluster is replaced."""
+
+    def __init__(self, work: Work, sink: MemorySink) -> None:
+        super().__init__(work)
+        self._writer.close()
+        self.failing = FailingSink(sink)
+        self._writer = self.failing  # type: ignore[assignment] # any writer would do there
+
+    def _keys_in(self, index: str) -> Iterator[Key]:
+        width = len(self._work.plan.specs[index].primary_key)
+        held = list(self.failing.sink.bodies(index))
+        return (key_of_id(one, width) for one in held)
