@@ -10,7 +10,8 @@ from __future__ import annotations
 from headrace.catalog.table import Column
 from headrace.postgres.quoting import identifier
 
-INTEGERS = frozenset({"int2", "int4", "int8"})
+_WIDTHS = {"int2": 2, "int4": 4, "int8": 8}
+INTEGERS = frozenset(_WIDTHS)
 _TEXTS = frozenset({"text", "varchar"})
 _BUILT_IN = frozenset(
     "bit bool bpchar bytea char cidr date float4 float8 inet int2 int4 int8 interval json jsonb macaddr "
@@ -51,8 +52,10 @@ def equal(left: str, left_column: Column, right: str, right_column: Column) -> s
 
 
 def same_text(left: Column, right: Column) -> bool:
-    """Whether equal values of both columns are also the same key when only their text is passed on."""
-    return any(
-        left.base_type in family and right.base_type in family
-        for family in (INTEGERS, _TEXTS, {left.base_type})
-    )
+    """Whether a value of `left` is the same key in `right` when only its text is passed on.
+
+    A larger integer may hold what is no value of the other type at all.
+    """
+    if left.base_type in _WIDTHS and right.base_type in _WIDTHS:
+        return _WIDTHS[left.base_type] <= _WIDTHS[right.base_type]
+    return left.base_type == right.base_type or {left.base_type, right.base_type} <= _TEXTS

@@ -106,6 +106,15 @@ def test_a_key_of_another_kind_is_looked_up_in_the_parent() -> None:
     assert 'SELECT DISTINCT h1."id"::text' in route.statement
 
 
+@pytest.mark.parametrize(("holds", "asks"), [("int2", False), ("int4", False), ("int8", True)])
+def test_a_larger_integer_is_looked_up_in_the_parent(holds: str, asks: bool) -> None:
+    """Without a foreign key it may hold what is no value of the key's type, and the stream would end."""
+    other = catalog(table("users", "id:int4", "id"), table("visits", f"id:int8 who:{holds}", "id"))
+    visits = AggregateField("n", "count", name("visits"), PLACE, foreign_key=("who",))
+    (route,) = plan_resolution([index(visits)], other).routes[name("visits")]
+    assert (route.statement is not None) == asks
+
+
 def test_a_partition_arrives_under_its_own_name_too() -> None:
     plan = plan_resolution([index(ORDERS)], SHOP)
     assert plan.routes[name("items_1")] == plan.routes[name("items")]

@@ -73,9 +73,9 @@ class _Declaration:
             schema["schema"] = written(table.name.schema)
         if not table.primary or len(table.key) > 1 or self._chance(0.6):
             schema["primary_key"] = _several(table.key)
-        if self._chance(0.3):
+        if self._chance(0.2):
             schema["filters"] = self._filters(table)
-        if self._chance(0.3):
+        if self._chance(0.2):
             schema["soft_delete"] = self._soft_delete(table)
         schema["fields"] = self._fields(_At(table, 0, table.name.schema))
         return schema
@@ -84,7 +84,7 @@ class _Declaration:
         markers = [one for one in table.shown if not one.not_null] or list(table.columns)
         booleans = [one for one in markers if one.kind == "bool"]
         found: Node = {"column": written(self._random.choice(booleans or markers).name)}
-        if self._chance(0.5):
+        if not booleans or self._chance(0.3):
             found["when"] = self._filters(table)
         return found
 

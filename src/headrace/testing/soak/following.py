@@ -1,11 +1,12 @@
 """How do changes become documents here? The product's stream and worker, driven by hand and not by Spark.
 
-What Spark does in between is done in its order: a batch is planned, its documents are written, its position is
-noted as applied, and only then, with the next batch, confirmed to the slot.
+What Spark does in between is done in its order: a batch is planned, its documents are written, its position
+is noted as applied, and only then, with the next batch, confirmed to the slot.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from dataclasses import dataclass
 
@@ -21,7 +22,7 @@ from headrace.testing.memory_sink import MemorySink
 from headrace.testing.soak.preparing import PUBLICATION, Prepared
 from headrace.testing.soak.working import Died, MemoryWorker
 
-_MOMENT = 0.03
+_MOMENT = 0.02
 _DRAINED_WITHIN = 60.0
 _WRITTEN = "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"
 
@@ -125,7 +126,7 @@ class Follower:
         [(target,)] = execute(self._connection, _WRITTEN)
         deadline = time.monotonic() + _DRAINED_WITHIN
         while not self._stream.is_empty(self._position, target):
-            self.take(Limit(1 << 30), seconds=0.25)
+            self.take(Limit(1 << 30), seconds=0.02)
             assert time.monotonic() < deadline, f"the log up to {target} does not come"
 
     def restart(self, how: str, documents: int) -> None:
@@ -142,10 +143,8 @@ class Follower:
             self.take(Limit(1 << 30), seconds=0.1)
         else:
             self._worker.failing.left = documents
-            try:
+            with contextlib.suppress(Died):
                 self.take(Limit(1 << 30), seconds=0.1)
-            except Died:
-                pass
         self._close()
         self._open()
 

@@ -181,6 +181,7 @@ class _Run:
         try:
             for step in steps:
                 self.writers.take(step, alone=False)
+            self.writers.let_go(steps[-1].session)
         except Exception as error:  # noqa: BLE001 - a thread's last words
             failures.append(error)
 

@@ -12,7 +12,7 @@ from headrace.testing.soak.inventing import Column, Database, Reference, Table
 from headrace.testing.soak.kinds import LONG
 
 _BULK = 400
-_FILL = 9
+_FILL = 14
 
 
 class Writer:
@@ -22,21 +22,21 @@ class Writer:
         self._random = random
         self._database = database
         self._fresh = 0
-        self._kinds: dict[Callable[[Table], str], int] = {
+        self._kinds: dict[Callable[[Table], str], float] = {
             self.insert: 10,
             self.upsert: 6,
             self.update: 14,
             self.move: 10,
             self.change_key: 4,
             self.delete: 6,
-            self.delete_some: 2,
+            self.delete_some: 1.5,
             self.update_many: 3,
             self.update_from: 4,
             self.insert_many: 1,
             self.touch: 1,
             self.move_row: 1,
             self.merge_in: 2,
-            self.truncate: 1,
+            self.truncate: 0.6,
         }
 
     def statement(self) -> str:
@@ -48,7 +48,12 @@ class Writer:
     def fill(self) -> list[str]:
         """Single rows for every table, so that writers find something."""
         tables = [table for table in self._database.tables for _ in range(_FILL)]
-        return [self._inserted(table, nulls=0.05) + " ON CONFLICT DO NOTHING" for table in tables]
+        half = len(tables) // 2
+        self._random.shuffle(tables)
+        return [
+            self._inserted(table, nulls=0.4 if number < half else 0.1) + " ON CONFLICT DO NOTHING"
+            for number, table in enumerate(tables)
+        ]
 
     # values
 
@@ -82,12 +87,15 @@ class Writer:
     # statements
 
     def insert(self, table: Table) -> str:
-        """A row."""
-        return self._inserted(table) + self._random.choice(("", " ON CONFLICT DO NOTHING"))
+        """A row, or several."""
+        if self._random.random() < 0.4:
+            return self._inserted(table)
+        return self._inserted(table, rows=self._random.choice((1, 2, 6))) + " ON CONFLICT DO NOTHING"
 
-    def _inserted(self, table: Table, nulls: float = 0.15) -> str:
-        values = ", ".join(self._value(one, nulls) for one in table.columns)
-        return f"INSERT INTO {table_sql(table.name)} ({_names(table.columns)}) VALUES ({values})"
+    def _inserted(self, table: Table, nulls: float = 0.15, rows: int = 1) -> str:
+        values = [", ".join(self._value(one, nulls) for one in table.columns) for _ in range(rows)]
+        listed = "), (".join(values)
+        return f"INSERT INTO {table_sql(table.name)} ({_names(table.columns)}) VALUES ({listed})"
 
     def upsert(self, table: Table) -> str:
         """A row, or a change of it where it is there."""
