@@ -13,6 +13,7 @@ from typing import Literal
 from headrace.testing.soak.writing import Writer
 
 SESSIONS = 3
+Ending = Literal["clean", "unconfirmed", "torn", "cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Restart:
             connection, and the reader is left to itself.
     """
 
-    how: Literal["clean", "unconfirmed", "torn", "cut"]
+    how: Ending
     documents: int = 0
 
 
@@ -99,7 +100,7 @@ def _turn(random: Random) -> Step:
         return Apply(random.choice((1, 1, 2, 5)), size, random.choice((None, None, 1, 3, 50)))
     if roll < 0.85:
         return Checkpoint()
-    how = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))
+    how: Ending = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))
     return Restart(how, random.randint(0, 4))
 
 
