@@ -13,7 +13,7 @@ from pathlib import Path
 from headrace.errors import HeadraceError
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.soak.cases import Case
-from headrace.testing.soak.running import SETTINGS, Outcome, database_of, make_template, run_case
+from headrace.testing.soak.running import SETTINGS, Outcome, Spoil, database_of, make_template, run_case
 from headrace.testing.soak.shortening import shorten
 
 _numbers = itertools.count(1)
@@ -21,9 +21,14 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A server that is ready for cases."""
+    """A server that is ready for cases.
+
+    Attributes:
+        spoil: breaks the product before it follows, for tests of the comparison.
+    """
 
     server: EmbeddedPostgres
+    spoil: Spoil | None = None
 
     def run(self, case: Case) -> Outcome:
         """On a database of its own; what the product or the case raised is told among what is wrong."""
@@ -33,7 +38,7 @@ class Ground:
             database_of(self.server, name) as url,
         ):
             try:
-                return run_case(case, url, Path(folder), name)
+                return run_case(case, url, Path(folder), name, self.spoil)
             except HeadraceError as error:
                 return Outcome([str(error)])
             except Exception as error:  # noqa: BLE001 - whatever it is, its seed must be told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from headrace.testing.soak.cases import Case
 from headrace.testing.soak.declaring import text_of
 from headrace.testing.soak.following import Follower
 from headrace.testing.soak.kinds import ENUM
-from headrace.testing.soak.preparing import prepare
+from headrace.testing.soak.preparing import Prepared, prepare
 from headrace.testing.soak.scripts import Apply, Checkpoint, Compare, Control, Restart, Statement, Step
 from headrace.testing.soak.writers import Writers
 
@@ -74,7 +74,10 @@ def database_of(server: EmbeddedPostgres, name: str) -> Iterator[str]:
         server.drop_database(name)
 
 
-def run_case(case: Case, url: str, folder: Path, slot: str) -> Outcome:
+Spoil = Callable[[Prepared], Prepared]
+
+
+def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None = None) -> Outcome:
     """Run to the end, or to the first comparison that fails.
 
     Args:
@@ -82,6 +85,7 @@ def run_case(case: Case, url: str, folder: Path, slot: str) -> Outcome:
         url: an empty database, from `database_of`.
         folder: for the schema files.
         slot: a name that no other slot of the server has.
+        spoil: breaks what was prepared, for tests of the comparison.
 
     Raises:
         HeadraceError: where the product gave up.
@@ -92,6 +96,7 @@ def run_case(case: Case, url: str, folder: Path, slot: str) -> Outcome:
     specs = list(_load(case, folder))
     with Writers(url) as writers:
         prepared = prepare(url, specs, slot, sink, lambda: _meanwhile(case, writers))
+        prepared = spoil(prepared) if spoil is not None else prepared
         follower = Follower(prepared, sink, case.tuning)
         try:
             run = _Run(case, writers, follower, outcome, sink, list(prepared.specs.values()), url)

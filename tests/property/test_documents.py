@@ -1,0 +1,83 @@
+"""Whatever the schema and the workload, documents are what a fresh look at the database gives.
+
+Every case is made from its seed alone: tables, schema files, statements of several sessions, and what befalls
+the pipeline meanwhile. `python -m headrace.testing.soak --seed N` runs one of them again, shortens one that
+fails, and runs others for as long as asked (`make soak`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from conftest import installation
+from headrace.model import TableName
+from headrace.testing.soak.cases import Case, make_case
+from headrace.testing.soak.ground import Ground, ground
+from headrace.testing.soak.preparing import Prepared
+
+FEW = range(100, 110)
+MANY = range(200, 240)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Ground]:
+    with ground(installation()) as made:
+        yield made
+
+
+def check(here: Ground, seed: int) -> None:
+    case = make_case(seed)
+    wrong = here.run(case).wrong
+    short = here.shortened(case, wrong, 60).text() if wrong else ""
+    assert not wrong, f"seed {seed}: {'; '.join(wrong)}\n{short}"
+
+
+@pytest.mark.parametrize("seed", FEW)
+def test_documents_are_right(here: Ground, seed: int) -> None:
+    check(here, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", MANY)
+def test_documents_are_right_in_many_more_cases(here: Ground, seed: int) -> None:
+    check(here, seed)
+
+
+def test_the_same_seed_is_the_same_case() -> None:
+    assert make_case(7) == make_case(7)
+    assert make_case(7).text() != make_case(8).text()
+
+
+def forgetting(here: Ground, table: TableName) -> Ground:
+    return Ground(here.server, lambda prepared: without_routes(prepared, table))
+
+
+def without_routes(prepared: Prepared, table: TableName) -> Prepared:
+    """The product as it would be if it forgot what a change of one table leads to."""
+    plan = prepared.work.plan
+    left = {name: routes for name, routes in plan.resolution.routes.items() if name != table}
+    resolution = replace(plan.resolution, routes=left)
+    return replace(prepared, work=replace(prepared.work, plan=replace(plan, resolution=resolution)))
+
+
+def in_turn(seed: int) -> Case:
+    return replace(make_case(seed), side_by_side=False)
+
+
+def test_a_route_that_is_missing_is_seen(here: Ground) -> None:
+    """Some documents go stale, and the comparison says so."""
+    case = in_turn(102)
+    assert any(forgetting(here, table.name).run(case).wrong for table in case.database.tables)
+
+
+def test_a_failing_case_is_shortened(here: Ground) -> None:
+    """What is left still fails, and is less."""
+    case = in_turn(102)
+    forgetful = [forgetting(here, table.name) for table in case.database.tables]
+    spoiled = next(one for one in forgetful if one.run(case).wrong)
+    short = spoiled.shortened(case, spoiled.run(case).wrong, 8)
+    assert len(short.script) < len(case.script)
+    assert spoiled.run(short).wrong
