@@ -131,7 +131,7 @@ def _watch(
 def _count(counts: Counter[str], outcome: Outcome) -> None:
     counts["workloads"] += 1
     counts["failures"] += bool(outcome.wrong)
-    for name in ("compared", "statements", "refused", "batches", "restarts"):
+    for name in ("compared", "statements", "refused", "batches", "restarts", "parked"):
         counts[name] += getattr(outcome, name)
 
 
@@ -139,7 +139,7 @@ def _line(counts: Counter[str], seconds: float) -> str:
     return (
         f"{seconds / 60:6.1f} min  {counts['workloads']} workloads, {counts['failures']} failures; "
         f"{counts['statements']} statements ({counts['refused']} refused), {counts['batches']} batches, "
-        f"{counts['restarts']} restarts, {counts['compared']} documents compared"
+        f"{counts['restarts']} restarts, {counts['parked']} parked chunks, {counts['compared']} documents compared"
     )
 
 

@@ -77,6 +77,8 @@ def make_case(seed: int, transactions: int = 12) -> Case:
             backlog=random.choice((None, 1, 4 << 10)),
             window=random.choice((8 << 10, 1 << 20)),
             unfinished=random.random() < 0.7,
+            large_change=random.choice((1, 50_000)),
+            shares=random.choice((1, 1, 3)),
         ),
         side_by_side=random.random() < 0.25,
     )

@@ -9,18 +9,23 @@ from __future__ import annotations
 import contextlib
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.capture.columns import progress_batch
-from headrace.model import CHANGES_SCHEMA, Lsn
+from headrace.capture.continuity import Origin
+from headrace.capture.held import HeldPosition
+from headrace.model import CHANGES_SCHEMA
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
+from headrace.sinks.opensearch import Counters
+from headrace.spark.share import shared
+from headrace.spark.worker import Applied
 from headrace.testing.memory_sink import MemorySink
 from headrace.testing.soak.preparing import PUBLICATION, Prepared
-from headrace.testing.soak.working import Died, MemoryWorker
+from headrace.testing.soak.working import Died, MemoryParked, MemoryWorker
 
 _MOMENT = 0.02
 _DRAINED_WITHIN = 60.0
@@ -29,13 +34,20 @@ _WRITTEN = "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """Sizes that are small enough for small workloads to reach them (bytes)."""
+    """Sizes that are small enough for small workloads to reach them (bytes).
+
+    Attributes:
+        large_change: documents that a change may touch before they are parked.
+        shares: tasks that share the documents of a batch.
+    """
 
     chunk: int = 4 << 20
     buffer: int = 1 << 20
     backlog: int | None = None
     window: int = 1 << 20
     unfinished: bool = True
+    large_change: int = 50_000
+    shares: int = 1
 
 
 class Follower:
@@ -45,27 +57,30 @@ class Follower:
         batches, restarts: how many there were.
     """
 
-    def __init__(self, prepared: Prepared, sink: MemorySink, tuning: Tuning) -> None:
+    def __init__(self, prepared: Prepared, sink: MemorySink, tuning: Tuning, folder: Path) -> None:
         self.batches = 0
         self.restarts = 0
         self._prepared = prepared
         self._sink = sink
         self._tuning = tuning
-        self._applied: Lsn = prepared.start
+        self._state = prepared.state
+        self._parked = MemoryParked()
+        self._held = HeldPosition(folder / "held")
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()
 
     def _open(self) -> None:
-        """As every start does: from where the slot stands, if that fits what was applied."""
-        prepared, tuning = self._prepared, self._tuning
+        """As every start does: from where the slot stands, or behind what is parked."""
+        prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._slot().confirmed_flush or 0
-        assert confirmed <= self._applied, f"confirmed {confirmed}, applied {self._applied}"
-        self._worker = MemoryWorker(prepared.work, self._sink)
-        self._position = Offset(confirmed)
+        assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
+        self._held.set(None if state.ahead is None else state.applied)
+        self._worker = MemoryWorker(prepared.work, self._sink, self._parked)
+        self._position = Offset(confirmed if state.ahead is None else state.ahead)
         self._stream = ChangeStream(
             StreamSettings(
                 url=prepared.url,
-                slot=prepared.slot,
+                slot=state.slot,
                 publication=PUBLICATION,
                 documents=prepared.needs,
                 chunk_bytes=tuning.chunk,
@@ -74,16 +89,17 @@ class Follower:
                 backlog_window=tuning.window,
                 unfinished=tuning.unfinished,
                 idle_seconds=0.5,
-                origin=prepared.origin,
-                known=self._applied,
+                origin=Origin(state.system_identifier, state.timeline, state.database_oid),
+                known=state.reached,
                 same_timeline=True,
+                held=self._held.path,
             ),
             self._position,
         )
         self._stream.open()
 
     def _slot(self) -> SlotFacts:
-        found = read_slot(self._connection, self._prepared.slot)
+        found = read_slot(self._connection, self._state.slot)
         assert found is not None, "the slot has gone"
         return found
 
@@ -91,10 +107,15 @@ class Follower:
         self._stream.close()
         self._worker.close()
 
+    @property
+    def parked(self) -> int:
+        """How many chunks of documents were parked so far."""
+        return self._parked.count
+
     def close(self) -> None:
         """Everything, the slot too."""
         self._close()
-        drop_slot(self._connection, self._prepared.slot)
+        drop_slot(self._connection, self._state.slot)
         self._connection.close()
 
     def take(self, limit: Limit, seconds: float = _MOMENT) -> bool:
@@ -109,12 +130,23 @@ class Follower:
         if end == self._position:
             return False
         batches = self._stream.changes(self._position, end)
-        changes = [*batches, progress_batch(end.lsn, end.version)]
-        position, _ = self._worker.apply(pa.Table.from_batches(changes, schema=CHANGES_SCHEMA))
-        self._applied = max(self._applied, position)
+        parts = shared(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
+        self._note([self._worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts])
         self._position = end
         self.batches += 1
         return True
+
+    def _note(self, done: list[Applied]) -> None:
+        """What the sink's commit does: the position, and where the slot is to stay."""
+        parked = bool(self._parked.waiting)
+        assert parked or not any(one.parked for one in done)
+        self._state = self._state.advanced(max(one.position for one in done), Counters(), parked=parked)
+        self._held.set(self._state.applied if parked else None)
+
+    def work_off(self, most: int | None = None) -> None:
+        """Write the documents of the oldest chunks that are parked, of all by default."""
+        for one in list(self._parked.waiting)[:most]:
+            self._worker.work_off(one)
 
     def drain(self) -> None:
         """Apply everything that is committed now.
@@ -128,6 +160,7 @@ class Follower:
         while not self._stream.is_empty(self._position, target):
             self.take(Limit(1 << 30), seconds=0.02)
             assert time.monotonic() < deadline, f"the log up to {target} does not come"
+        self.work_off()
 
     def restart(self, how: str, documents: int) -> None:
         """See `Restart`."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.capture.continuity import Origin
 from headrace.catalog import Catalog, bind, complete, read_catalog
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
@@ -20,7 +19,7 @@ from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
 from headrace.postgres.steps import execute_plan
 from headrace.resolution import plan_resolution, required_columns
-from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spec.tree import IndexSpec
@@ -38,22 +37,34 @@ class Prepared:
 
     Attributes:
         specs: completed from the catalog.
-        start: where the slot begins, and what was applied when the seeding was over (bytes).
+        state: what the meta index would hold when the seeding is over.
     """
 
     url: str
-    slot: str
     specs: Mapping[str, IndexSpec]
     work: Work
     needs: Needs
-    origin: Origin
-    start: Lsn
+    state: PipelineState
 
 
 def prepare(
-    url: str, declared: Sequence[IndexSpec], slot: str, sink: MemorySink, meanwhile: Callable[[], None]
+    url: str,
+    declared: Sequence[IndexSpec],
+    slot: str,
+    sink: MemorySink,
+    meanwhile: Callable[[], None],
+    *,
+    large_change: int,
 ) -> Prepared:
-    """Set up, make the slot, and seed what its snapshot sees; `meanwhile` others may write.
+    """Set up, make the slot, and seed what its snapshot sees.
+
+    Args:
+        url: the database.
+        declared: the schema files.
+        slot: its name.
+        sink: takes the documents.
+        meanwhile: called between slot and seeding; others may write then.
+        large_change: documents that a change may touch before they are parked.
 
     Raises:
         HeadraceError: what the product says.
@@ -71,13 +82,22 @@ def prepare(
             usage = used_columns(specs.values(), catalog)
             found = read_fingerprint(session, usage, PUBLICATION)
         server = inspect_server(connection, url)
-    work = Work(_plan(specs, catalog, found.as_of, slot), Connections(url, _NO_CLUSTER))
+    work = Work(_plan(specs, catalog, found.as_of, slot, large_change), Connections(url, _NO_CLUSTER))
     with create_slot(url, slot) as made:
         meanwhile()
         _seed(url, work, made.consistent_point, made.snapshot_name, sink)
     needs = _needs(specs, carried, found, catalog)
-    origin = Origin(str(server.system_identifier), server.timeline, server.database_oid)
-    return Prepared(url, slot, specs, work, needs, origin, made.consistent_point)
+    state = PipelineState(
+        system_identifier=str(server.system_identifier),
+        timeline=server.timeline,
+        database_oid=server.database_oid,
+        slot=slot,
+        publication=PUBLICATION,
+        phase="following",
+        consistent_point=made.consistent_point,
+        applied=made.consistent_point,
+    )
+    return Prepared(url, specs, work, needs, state)
 
 
 def _set_up(
@@ -124,7 +144,9 @@ def _needs(
     return stream_needs(asked, carried, found, catalog)
 
 
-def _plan(specs: Mapping[str, IndexSpec], catalog: Catalog, as_of: Lsn, slot: str) -> DocumentsPlan:
+def _plan(
+    specs: Mapping[str, IndexSpec], catalog: Catalog, as_of: Lsn, slot: str, large_change: int
+) -> DocumentsPlan:
     return DocumentsPlan(
         specs=specs,
         catalog=catalog,
@@ -134,6 +156,7 @@ def _plan(specs: Mapping[str, IndexSpec], catalog: Catalog, as_of: Lsn, slot: st
         slot=slot,
         prefix="",
         skip_rejected=frozenset(),
+        large_change=large_change,
     )
 
 

@@ -24,7 +24,16 @@ from headrace.testing.soak.declaring import text_of
 from headrace.testing.soak.following import Follower
 from headrace.testing.soak.kinds import ENUM
 from headrace.testing.soak.preparing import Prepared, prepare
-from headrace.testing.soak.scripts import Apply, Checkpoint, Compare, Control, Restart, Statement, Step
+from headrace.testing.soak.scripts import (
+    Apply,
+    Checkpoint,
+    Compare,
+    Control,
+    Restart,
+    Statement,
+    Step,
+    WorkOff,
+)
 from headrace.testing.soak.writers import Writers
 
 SETTINGS = {
@@ -53,6 +62,7 @@ class Outcome:
     refused: int = 0
     batches: int = 0
     restarts: int = 0
+    parked: int = 0
 
 
 def make_template(server: EmbeddedPostgres) -> None:
@@ -95,9 +105,16 @@ def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None 
     sink, outcome = MemorySink(), Outcome()
     specs = list(_load(case, folder))
     with Writers(url) as writers:
-        prepared = prepare(url, specs, slot, sink, lambda: _meanwhile(case, writers))
+        prepared = prepare(
+            url,
+            specs,
+            slot,
+            sink,
+            lambda: _meanwhile(case, writers),
+            large_change=case.tuning.large_change,
+        )
         prepared = spoil(prepared) if spoil is not None else prepared
-        follower = Follower(prepared, sink, case.tuning)
+        follower = Follower(prepared, sink, case.tuning, folder)
         try:
             run = _Run(case, writers, follower, outcome, sink, list(prepared.specs.values()), url)
             run.all(case.script)
@@ -105,6 +122,7 @@ def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None 
             follower.close()
         outcome.statements, outcome.refused = writers.done, writers.refused
     outcome.batches, outcome.restarts = follower.batches, follower.restarts
+    outcome.parked = follower.parked
     return outcome
 
 
@@ -196,6 +214,8 @@ class _Run:
                 for _ in range(times):
                     if not self.follower.take(Limit(size, rows)):
                         break
+            case WorkOff(chunks):
+                self.follower.work_off(chunks)
             case Restart(how, documents):
                 self.follower.restart(how, documents)
             case Checkpoint():

@@ -48,6 +48,13 @@ class Apply:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkOff:
+    """Up to so many chunks of parked documents are written."""
+
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
 class Restart:
     """The pipeline ends and begins again.
 
@@ -71,7 +78,7 @@ class Compare:
     """Everything that is committed is applied; then the documents must be right."""
 
 
-Step = Statement | Control | Apply | Restart | Checkpoint | Compare
+Step = Statement | Control | Apply | WorkOff | Restart | Checkpoint | Compare
 
 
 def compose_script(random: Random, writer: Writer, transactions: int) -> list[Step]:
@@ -95,9 +102,11 @@ def compose_script(random: Random, writer: Writer, transactions: int) -> list[St
 
 def _turn(random: Random) -> Step:
     roll = random.random()
-    if roll < 0.75:
+    if roll < 0.7:
         size = random.choice((1, 300, 2_000, 20_000, 1 << 24))
         return Apply(random.choice((1, 1, 2, 5)), size, random.choice((None, None, 1, 3, 50)))
+    if roll < 0.76:
+        return WorkOff(random.randint(1, 6))
     if roll < 0.85:
         return Checkpoint()
     how: Ending = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))

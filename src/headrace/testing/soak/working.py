@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.model import DocumentOperation, Key, key_of_id
+from headrace.model import DocumentOperation, Key, Lsn, key_of_id
 from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.opensearch import Chunk
 from headrace.spark.plan import Work
 from headrace.spark.worker import Worker
 from headrace.testing.memory_sink import MemorySink
@@ -42,14 +43,42 @@ class FailingSink(DocumentWriter):
         """The memory stays."""
 
 
+class MemoryParked:
+    """Parked documents, without a cluster; they outlive the worker.
+
+    Attributes:
+        waiting: chunks by their id, the oldest first.
+        count: how many there ever were.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Chunk] = {}
+        self.count = 0
+
+    def park(self, index: str, target: str, version: Lsn, keys: Sequence[Key]) -> None:
+        """Keep `keys` in one chunk."""
+        self.count += 1
+        one = str(self.count)
+        self.waiting[one] = Chunk(one, index, target, version, tuple(keys))
+
+    def chunk(self, identity: str) -> Chunk | None:
+        """One chunk; None where it is done."""
+        return self.waiting.get(identity)
+
+    def done(self, chunk: Chunk) -> None:
+        """It is not wanted any more."""
+        self.waiting.pop(chunk.id, None)
+
+
 class MemoryWorker(Worker):
     """The product's worker with another sink: only what asks a cluster is replaced."""
 
-    def __init__(self, work: Work, sink: MemorySink) -> None:
+    def __init__(self, work: Work, sink: MemorySink, parked: MemoryParked | None = None) -> None:
         super().__init__(work)
         self._writer.close()
         self.failing = FailingSink(sink)
         self._writer = self.failing  # type: ignore[assignment] # any writer would do there
+        self._parked = parked or MemoryParked()  # type: ignore[assignment] # and any place to park
 
     def _keys_in(self, index: str) -> Iterator[Key]:
         width = len(self._work.plan.specs[index].primary_key)
