@@ -139,7 +139,8 @@ def _line(counts: Counter[str], seconds: float) -> str:
     return (
         f"{seconds / 60:6.1f} min  {counts['workloads']} workloads, {counts['failures']} failures; "
         f"{counts['statements']} statements ({counts['refused']} refused), {counts['batches']} batches, "
-        f"{counts['restarts']} restarts, {counts['parked']} parked chunks, {counts['compared']} documents compared"
+        f"{counts['restarts']} restarts, {counts['parked']} parked chunks, "
+        f"{counts['compared']} documents compared"
     )
 
 

@@ -72,7 +72,7 @@ class Follower:
     def _open(self) -> None:
         """As every start does: from where the slot stands, or behind what is parked."""
         prepared, tuning, state = self._prepared, self._tuning, self._state
-        confirmed = self._slot().confirmed_flush or 0
+        confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
         self._held.set(None if state.ahead is None else state.applied)
         self._worker = MemoryWorker(prepared.work, self._sink, self._parked)
@@ -97,6 +97,12 @@ class Follower:
             self._position,
         )
         self._stream.open()
+
+    def _unread(self) -> SlotFacts:
+        """The slot, once nobody reads it: the last word of the last reader may still move it."""
+        while (found := self._slot()).active_pid is not None:
+            time.sleep(_MOMENT)
+        return found
 
     def _slot(self) -> SlotFacts:
         found = read_slot(self._connection, self._state.slot)
