@@ -57,8 +57,8 @@ def make_case(seed: int, transactions: int = 12) -> Case:
     """The case of this number, with so many transactions of each session."""
     random = Random(seed)
     database = invent_database(random)
-    schemas = declare(random, database)
-    writer = Writer(random, database)
+    schemas, read = declare(random, database)
+    writer = Writer(random, database, read)
     fill = tuple(writer.fill())
     script = tuple(compose_script(random, writer, transactions))
     meanwhile = [

@@ -34,10 +34,11 @@ def _several(names: Sequence[str]) -> str | list[str]:
     return written(names[0]) if len(names) == 1 else [written(name) for name in names]
 
 
-def declare(random: Random, database: Database) -> dict[str, Node]:
-    """One to three indexes by name; the same table may be the root of several."""
-    count = random.choice((1, 1, 2, 3))
-    return {f"index_{number}": _Declaration(random, database).index() for number in range(count)}
+def declare(random: Random, database: Database) -> tuple[dict[str, Node], frozenset[TableName]]:
+    """One to three indexes by name, and the tables that they read; one table may be the root of several."""
+    declarations = [_Declaration(random, database) for _ in range(random.choice((1, 1, 2, 3)))]
+    schemas = {f"index_{number}": one.index() for number, one in enumerate(declarations)}
+    return schemas, frozenset[TableName]().union(*(one.read for one in declarations))
 
 
 def text_of(schema: Node) -> str:
@@ -55,9 +56,14 @@ class _At:
 
 
 class _Declaration:
-    """Builds one index."""
+    """Builds one index.
+
+    Attributes:
+        read: the tables in it.
+    """
 
     def __init__(self, random: Random, database: Database) -> None:
+        self.read: set[TableName] = set()
         self._random = random
         self._database = database
         self._joins = 0
@@ -68,6 +74,7 @@ class _Declaration:
     def index(self) -> Node:
         """The whole file."""
         table = self._random.choice(self._database.tables)
+        self.read.add(table.name)
         schema: Node = {"version": 1, "table": written(table.name.name)}
         if table.name.schema != "public" or self._chance(0.3):
             schema["schema"] = written(table.name.schema)
@@ -165,6 +172,7 @@ class _Declaration:
 
     def _named(self, at: _At, table: TableName) -> Node:
         """`table` and, where it is not the one that is taken for granted, `schema`."""
+        self.read.add(table)
         same = table.schema == at.schema
         return {"table": written(table.name)} | ({} if same else {"schema": written(table.schema)})
 

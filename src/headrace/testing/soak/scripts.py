@@ -84,19 +84,20 @@ Step = Statement | Control | Apply | WorkOff | Restart | Checkpoint | Compare
 def compose_script(random: Random, writer: Writer, transactions: int) -> list[Step]:
     """Transactions of several sessions in each other's way, with the pipeline's turns between them."""
     waiting = [list(_transactions(random, writer, session, transactions)) for session in range(SESSIONS)]
-    compared = random.randint(1, 3)
-    every = max(1, sum(map(len, waiting)) // (compared + 1))
+    steps = sum(map(len, waiting))
+    every = max(1, steps // random.choice((2, 6, 12)))
     script: list[Step] = []
+    behind = 0
     while any(waiting):
-        session = random.choice([number for number, steps in enumerate(waiting) if steps])
+        session = random.choice([number for number, left in enumerate(waiting) if left])
         count = random.choice((1, 1, 1, 2, 4))
         script += waiting[session][:count]
         del waiting[session][:count]
         if random.random() < 0.22:
             script.append(_turn(random))
-        if len(script) >= every:
+        if len(script) - behind >= every:
             script.append(Compare())
-            every += len(script)
+            behind = len(script)
     return [*script, *(Control(session, "COMMIT") for session in range(SESSIONS)), Compare()]
 
 

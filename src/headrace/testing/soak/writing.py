@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 
 from headrace.model import TableName
@@ -16,11 +16,18 @@ _FILL = 14
 
 
 class Writer:
-    """Makes up statements; the same random numbers make the same ones."""
+    """Makes up statements; the same random numbers make the same ones.
 
-    def __init__(self, random: Random, database: Database) -> None:
+    Args:
+        random: the numbers.
+        database: whose tables are written.
+        read: those that somebody reads, which are written more often.
+    """
+
+    def __init__(self, random: Random, database: Database, read: Collection[TableName]) -> None:
         self._random = random
         self._database = database
+        self._read = [table for table in database.tables if table.name in read]
         self._fresh = 0
         self._kinds: dict[Callable[[Table], str], float] = {
             self.insert: 10,
@@ -41,7 +48,8 @@ class Writer:
 
     def statement(self) -> str:
         """One statement on one table."""
-        table = self._random.choice(self._database.tables)
+        some = self._read if self._random.random() < 0.85 else self._database.tables
+        table = self._random.choice(some)
         [kind] = self._random.choices(list(self._kinds), list(self._kinds.values()))
         return kind(table)
 
