@@ -24,9 +24,10 @@ _WITH_OPERATORS_OF_THEIR_OWN = "SUNDTGIVZ"
 def cast_type(column: Column) -> str:
     """The type, as SQL, that a text is cast to before it is compared with `column`.
 
-    Without the modifier for PostgreSQL's own types: `'abcdef'::varchar(3)` would silently cut the value.
+    Without the modifier for PostgreSQL's own types: `'abcdef'::varchar(3)` would silently cut the value. Of a
+    domain its base: a reference that nobody checks may hold what the domain refuses, and leads nowhere.
     """
-    if column.type_schema == "pg_catalog":
+    if column.type_schema == "pg_catalog" or column.base_type in _BUILT_IN:
         return f"pg_catalog.{identifier(column.base_type)}"
     return column.type
 
