@@ -205,8 +205,8 @@ def _pointing(random: Random, table: Table, target: Table, name: str, *, not_nul
 
 def _holding(random: Random, kind: str) -> str:
     """The kind of a column that holds a key of this kind: sometimes another one that compares with it."""
-    others = {"int": "big", "big": "numeric", "text": "varchar", "varchar": "text"}
-    return others.get(kind, kind) if random.random() < 0.1 else kind
+    others = {"int": "big", "big": "numeric", "text": "varchar", "varchar": "text", "code": "text"}
+    return others.get(kind, kind) if random.random() < 0.15 else kind
 
 
 def _junction(random: Random, name: TableName, ends: tuple[Table, Table]) -> Table:

@@ -64,8 +64,14 @@ class Kind:
 
 
 _MOOD = '"Moods".mood'
-ENUM = f"CREATE TYPE {_MOOD} AS ENUM ('sad', 'ok', 'happy', 'Zen')"
-"""What one of the kinds needs; its labels are not in the order of the alphabet."""
+_CODE = '"Moods".code'
+NEEDED = (
+    'CREATE SCHEMA "Moods"',
+    f"CREATE TYPE {_MOOD} AS ENUM ('sad', 'ok', 'happy', 'Zen')",
+    f"CREATE DOMAIN {_CODE} AS text CHECK (value ~ '^[A-Z]')",
+    'CREATE EXTENSION citext SCHEMA "Moods"',
+)
+"""What the kinds need; the labels are not in the order of the alphabet."""
 
 _NUMBERS = tuple(range(1, 10))
 
@@ -127,6 +133,7 @@ KINDS: dict[str, Kind] = {
     "citext": Kind(
         '"Moods".citext', ("keyword", "text"), ("Ann", "bob", "Cid", "dOt"), "('c' || i)::\"Moods\".citext"
     ),
+    "code": Kind(_CODE, ("keyword", "identifier"), ("AA", "B:b", "Z%", "Ca"), f"('K' || i)::{_CODE}"),
     "bool": Kind("boolean", ("boolean",), ("true", "false"), operands=(True, False)),
     "date": Kind(
         "date",
@@ -160,7 +167,7 @@ KINDS: dict[str, Kind] = {
 LONG = "(SELECT string_agg(md5({seed} || i::text), '') FROM generate_series(1, 120) i)"
 """An SQL expression: a text that does not become small enough by compression."""
 
-KEYS = ("int", "int", "int", "text", "uuid", "big", "varchar", "citext", "date", "numeric")
+KEYS = ("int", "int", "int", "int", "text", "uuid", "big", "varchar", "citext", "date", "numeric", "code")
 """The kinds of single keys, the usual ones more often."""
 
 PARTS = ("int", "text", "mood", "date", "int")

@@ -22,7 +22,7 @@ from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.soak.cases import Case
 from headrace.testing.soak.declaring import text_of
 from headrace.testing.soak.following import Follower
-from headrace.testing.soak.kinds import ENUM
+from headrace.testing.soak.kinds import NEEDED
 from headrace.testing.soak.preparing import Prepared, prepare
 from headrace.testing.soak.scripts import (
     Apply,
@@ -69,7 +69,7 @@ def make_template(server: EmbeddedPostgres) -> None:
     """Once for each server: what the databases of all cases have."""
     url = server.create_database(_TEMPLATE)
     with connect(url) as connection:
-        for sql in ('CREATE SCHEMA "Moods"', ENUM, 'CREATE EXTENSION citext SCHEMA "Moods"'):
+        for sql in NEEDED:
             execute(connection, sql)
 
 

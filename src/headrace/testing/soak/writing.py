@@ -12,7 +12,6 @@ from headrace.testing.soak.inventing import Column, Database, Reference, Table
 from headrace.testing.soak.kinds import LONG
 
 _BULK = 400
-_FILL = 14
 
 
 class Writer:
@@ -55,7 +54,8 @@ class Writer:
 
     def fill(self) -> list[str]:
         """Single rows for every table, so that writers find something."""
-        tables = [table for table in self._database.tables for _ in range(_FILL)]
+        rows = self._random.choice((6, 14, 14, 40))
+        tables = [table for table in self._database.tables for _ in range(rows)]
         half = len(tables) // 2
         self._random.shuffle(tables)
         return [
