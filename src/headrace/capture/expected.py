@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.capture.names import RootNames
 from headrace.capture.rows import Absence
+from headrace.catalog.known import uncarried_key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation
@@ -67,6 +68,8 @@ class ExpectedNames(RootNames):
                 f"Run: ALTER TABLE {quoted(named.table)} REPLICA IDENTITY FULL. Then start again with a new "
                 "checkpoint, or without preImages and unchangedToast=old.",
             )
+        if expected is not None:
+            _check_key(relation, named.table, expected.key)
         return named
 
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
@@ -74,6 +77,14 @@ class ExpectedNames(RootNames):
         before = bisect.bisect_right(self._absences, lsn, key=lambda one: one[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
+
+
+def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> None:
+    """Deleted rows have the key; where the log has nothing of them, there are none."""
+    carried = [one.name for one in relation.columns if one.key]
+    missing = [name for name in sorted(key) if name not in carried]
+    if carried and missing:
+        raise uncarried_key(table, missing[0], carried)
 
 
 def _difference(relation: Relation, expected: ExpectedTable) -> str | None:

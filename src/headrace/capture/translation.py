@@ -110,6 +110,14 @@ class _Relations:
         elif number == _FOREIGN:
             self.number_of[oid] = _FOREIGN
 
+    def state(self) -> tuple[dict[int, int], dict[int, HeadraceError]]:
+        """What holds now, for `restore`."""
+        return dict(self.number_of), dict(self.refused)
+
+    def restore(self, state: tuple[dict[int, int], dict[int, HeadraceError]]) -> None:
+        """As if nothing had been described since."""
+        self.number_of, self.refused = state
+
     def forget(self) -> None:
         self.known.clear()
         self.numbered.clear()
@@ -189,7 +197,7 @@ class Translation:
 
         Raises:
             HeadraceError: PROTOCOL for broken bytes or an impossible order; what `names` raises of a table
-                whose rows come.
+                whose rows come. Then nothing of the batch is taken: a shorter one can be.
         """
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
@@ -199,7 +207,12 @@ class Translation:
             relations.forget()
         found = find_transactions(batch, letters, self._transaction)
         known = self._is_known(found)
-        chosen = _choose(batch, letters, found, known, relations)
+        state = relations.state()
+        try:
+            chosen = _choose(batch, letters, found, known, relations)
+        except HeadraceError:
+            relations.restore(state)
+            raise
         chosen, described = _used(chosen, relations.known)
         rows = _rows(batch, letters, found, chosen, described)
         before, kept = self.position.lsn, self._kept(found, chosen)

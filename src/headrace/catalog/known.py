@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.read import read_catalog
@@ -136,11 +136,15 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
 
     Raises:
         HeadraceError: USAGE where a given column does not exist; REPLICA_IDENTITY where the log does not
-            carry the given key of a deleted row.
+            carry the key of a deleted row.
     """
     named = given.get(table.name, given.get(None))
     if named is None:
-        return table.primary_key or (table.identity_columns if table.replica_identity == "index" else ())
+        key = table.primary_key
+        uncarried = [name for name in key if name not in table.identity_columns]
+        if uncarried and table.replica_identity == "index":
+            raise uncarried_key(table.name, uncarried[0], table.identity_columns)
+        return key or (table.identity_columns if table.replica_identity == "index" else ())
     columns = [column.name for column in table.columns]
     for name in named:
         if name not in columns:
@@ -155,6 +159,16 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             f"Run: {_remedy(table, named)}",
         )
     return named
+
+
+def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> HeadraceError:
+    """The error for a key that deleted rows would not have: `column` is of it, and the log has `carried`."""
+    return HeadraceError(
+        Kind.REPLICA_IDENTITY,
+        f"the log does not carry {column} of deleted rows of {table}, and {column} is of the key",
+        f"Run: ALTER TABLE {quoted(table)} REPLICA IDENTITY FULL, or DEFAULT for its primary key. Or name what "
+        f"the log carries by the option tableKeys: {', '.join(carried)}.",
+    )
 
 
 def _remedy(table: Table, key: tuple[str, ...]) -> str:

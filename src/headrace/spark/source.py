@@ -40,7 +40,7 @@ from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.spark.beginning import applied, beginning, check_order
+from headrace.spark.beginning import applied, beginning, beginning_of, check_order, with_beginning
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
@@ -191,7 +191,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked = True
         if end == begin or stream.origin is None:
             return start
-        return end.to_json() | stream.origin.to_json() | self._named()
+        began = with_beginning(start, self._initial)
+        return end.to_json() | stream.origin.to_json() | self._named() | began
 
     def _losing(self, work: Callable[[], _Result]) -> _Result:
         """What `work` gives; where changes were lost meanwhile, once more behind them, if that is allowed."""
@@ -308,7 +309,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Progress.from_json(start), Progress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or Progress(), last)
-        behind = Offset.from_json(end)
+        behind, start = Offset.from_json(end), beginning_of(start, end)
         begin = self._behind(start, behind.lsn)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
