@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.catalog.comparison import is_foreign, operator
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import read_row_types
@@ -47,12 +48,14 @@ class KnownTable:
         key_types: their types in SQL.
         columns: what the values are of each column that the publication sends.
         left_out: the others.
+        key_operators: what compares columns of the key, in SQL, where that is not `=`; not in the JSON.
     """
 
     key: tuple[str, ...]
     key_types: tuple[str, ...]
     columns: Mapping[str, ValueType]
     left_out: frozenset[str] = frozenset()
+    key_operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """As JSON."""
@@ -127,8 +130,15 @@ def read_known(
             sent = lists.get(name, frozenset(one.name for one in table.columns if not one.generated))
             columns = {one: kind for one, kind in types[name].columns.items() if one in sent}
             key_types = tuple(sql[one] for one in key)
-            found[name] = KnownTable(key, key_types, columns, frozenset(sql) - frozenset(columns))
+            left_out = frozenset(sql) - frozenset(columns)
+            found[name] = KnownTable(key, key_types, columns, left_out, key_operators(table, key))
     return found
+
+
+def key_operators(table: Table, key: Iterable[str]) -> dict[str, str]:
+    """What compares those columns of the key whose types are an extension's."""
+    columns = (column for column in map(table.column, key) if column is not None)
+    return {column.name: operator(column, "=") for column in columns if is_foreign(column)}
 
 
 def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:

@@ -7,20 +7,25 @@ For programs that use the source by itself; a deployment of documents plans its 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.asked import Asked, check_asked
-from headrace.postgres.connection import Connection, connect, place
+from headrace.postgres.connection import Connection, connect, execute, place
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.selection import WHOLE, Selections, completed, selection_problem
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
     add_tables,
     addition,
@@ -32,6 +37,7 @@ from headrace.postgres.setup import (
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 from headrace.postgres.steps import SetupPlan, execute_plan
 
+_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks of who alters publications
 _READER_ENDS_WITHIN = 75.0
 _POLL_SECONDS = 0.1
 
@@ -112,11 +118,12 @@ def prepare_slot(
         server = inspect_server(connection, url)
         for problem in server_problems(server):
             raise problem
-        existing = read_publication(connection, publication)
-        if existing is None and not (create and tables):
-            raise _no_publication(publication, url)
-        before = None if temporary else read_slot(connection, slot)
-        _publish(connection, tables, publication, existing, before, create=create, asked=asked)
+        with _alone_with(connection, publication):
+            existing = read_publication(connection, publication)
+            if existing is None and not (create and tables):
+                raise _no_publication(publication, url)
+            before = None if temporary else read_slot(connection, slot)
+            _publish(connection, tables, publication, existing, before, create=create, asked=asked)
         facts = _unread_slot(connection, slot)
     if facts is not None:
         unfit = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
@@ -164,7 +171,7 @@ def ensure_published(
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
             within five seconds).
     """
-    with connect(url) as connection:
+    with connect(url) as connection, _alone_with(connection, publication):
         existing = read_publication(connection, publication)
         if existing is None:
             return
@@ -174,6 +181,21 @@ def ensure_published(
         _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
         if added:
             _publish(connection, added, publication, existing, facts, create=create, asked=asked)
+
+
+@contextmanager
+def _alone_with(connection: Connection, publication: str) -> Iterator[None]:
+    """Nobody else makes or extends the publication meanwhile, as queries that begin at once would."""
+    lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
+    try:
+        execute(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    try:
+        yield
+    finally:
+        with suppress(psycopg.Error):  # a session that was lost has let go of it
+            execute(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", lock)
 
 
 def _publish(

@@ -272,6 +272,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 done.tables or self._tables() or self._published(),
                 None if self._plan is None else self._plan.shape,
                 self._options,
+                followed=self._tables(),
             )
             return replace(rows.next(0), tables=done.tables).to_json()
         if done.parts == self._rows.count:
