@@ -176,8 +176,8 @@ def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> Head
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"the log does not carry {column} of deleted rows of {table}, and {column} is of the key",
-        f"Run: ALTER TABLE {quoted(table)} REPLICA IDENTITY FULL, or DEFAULT for its primary key. Or name what "
-        f"the log carries by the option tableKeys: {', '.join(carried)}.",
+        f"Run: ALTER TABLE {quoted(table)} REPLICA IDENTITY FULL, or DEFAULT for its primary key. Or name "
+        f"what the log carries by the option tableKeys: {', '.join(carried)}.",
     )
 
 
