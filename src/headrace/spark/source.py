@@ -45,7 +45,7 @@ from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
 from headrace.spark.farewell import left_behind, say
-from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
+from headrace.spark.followed import added, asked, origin_of, reading, tables_of, with_tables, without
 from headrace.spark.forms import Described, Describing, plan_changes
 from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
@@ -203,6 +203,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
         self._close_stream()
         self._forget_rows()
+        self._let_go()
         self._resumed, self._moved = False, None
         return work()
 
@@ -261,6 +262,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read_on(self, start: Lsn, done: Progress) -> dict[str, Any]:
         """What stands in the offset behind the next rows that are read; nothing where all are."""
+        followed = self._tables()
+        tables = tuple(table for table in done.tables if not followed or table in followed)
+        if done.tables and not tables:
+            return {}
         if self._rows is None:
             self._rows = rows = InitialRows(
                 self._options.connection,
@@ -269,10 +274,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._exported,
             )
             rows.plan(
-                done.tables or self._tables() or self._published(),
+                tables or followed or self._published(),
                 None if self._plan is None else self._plan.shape,
                 self._options,
-                followed=self._tables(),
+                followed=followed,
             )
             return replace(rows.next(0), tables=done.tables).to_json()
         if done.parts == self._rows.count:
@@ -289,6 +294,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rows.close()
         self._rows = None
         if self._exported is not None and not self._exported.temporary:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the slot that was made here and that nobody streams, if there is one."""
+        if self._exported is not None:
             self._exported.close()
             self._exported = None
 
@@ -323,8 +333,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream = self._opened(begin, origin, behind.lsn)
             batches, absences = stream.changes(begin, behind), stream.absences
         followed = tables_of(end)
-        if followed is not None and set(followed) != set(self._tables()):
-            batches = only(batches, followed)
+        new = () if followed is None else set(self._tables()) - set(followed)
+        if new:
+            batches = without(batches, new)
         told = self._described(batches)
         partitions = [
             ChangePartition(self._with_progress(part, behind), told, absences)
@@ -362,9 +373,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._close_stream()
         self._forget_rows()
         self._describing.close()
-        if self._exported is not None:
-            self._exported.close()
-            self._exported = None
+        self._let_go()
         if self._used and not self._options.temporary_slot and not self._options.progress:
             ended = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
             say(left_behind(self._options.slot_name), unheard=ended)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.capture.reread import Reread, lookups
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import connect, execute
@@ -241,3 +242,71 @@ def test_a_file_of_first_rows_may_have_those_of_tables_that_are_read_already(
     one.restart(tables="item, tag, more")
     one.settle()
     assert [(row["table"], row["op"]) for row in one.rows[2:]] == [("more", "r")]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("publish = 'insert'", "does not publish update, delete, truncate"),
+        ("publish_via_partition_root = true", "a truncated partition would not be seen"),
+    ],
+)
+def test_a_publication_that_leaves_changes_out_is_refused(
+    query: Callable[..., Query], options: str, said: str
+) -> None:
+    one = query(**_START)
+    one.sql(f"CREATE PUBLICATION {one.slot} FOR TABLE item WITH ({options})")
+    with pytest.raises(HeadraceError, match=said) as caught:
+        one.step()
+    assert caught.value.kind is Kind.PUBLICATION
+    one.sql(f"ALTER PUBLICATION {one.slot} SET (publish = 'insert, update, delete, truncate')")
+    one.sql(f"ALTER PUBLICATION {one.slot} SET (publish_via_partition_root = false)")
+    one.restart()
+    one.step()
+    one.sql(f"ALTER PUBLICATION {one.slot} SET ({options})")
+    one.restart()
+    with pytest.raises(HeadraceError, match=said):
+        one.step()
+
+
+def test_a_truncated_partition_is_in_a_batch_that_is_repeated_with_more_tables(
+    query: Callable[..., Query],
+) -> None:
+    one = query(tables="measure", envelope="changes", newTables="follow", **_START)
+    one.sql(
+        "CREATE TABLE measure (at int PRIMARY KEY) PARTITION BY RANGE (at)",
+        "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE late PARTITION OF measure DEFAULT",
+    )
+    one.step()
+    one.sql("TRUNCATE early")
+    [emptied] = one.take(1)
+    one.restart(tables="measure, item")
+    assert one.batch(*one.offsets[-2:]) == [emptied]
+    assert emptied["source"]["partition_of"] == "measure"
+
+
+def test_a_table_is_left_out_again_while_its_first_rows_are_read(query: Callable[..., Query]) -> None:
+    one = query(envelope="changes", newTables="snapshot", **_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')", "CREATE TABLE tag (id int PRIMARY KEY)")
+    one.take(1)
+    one.restart(tables="item, tag")
+    one.step()
+    assert "snapshot" in one.offsets[-1]
+    one.sql("DROP TABLE tag", "INSERT INTO item VALUES (2, 'b')")
+    one.restart(tables="item")
+    assert [dict(row["after"])["id"] for row in one.take(1)] == ["2"]
+
+
+def test_a_lookup_waits_for_a_server_that_is_lost(database: str) -> None:
+    table = TableName("public", "item")
+    with connect(database) as connection, lookups(database) as look_by:
+        execute(connection, _ITEM)
+        execute(connection, "INSERT INTO item VALUES (1, 'a')")
+        look = look_by(Reread(table, {"id": "integer"}))
+        assert look([("1",)], ("name",)) == {0: ("a",)}
+        ended = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = "
+        mine = "current_database() AND pid <> pg_backend_pid()"
+        assert execute(connection, ended + mine) == [(1,)]
+        assert look([("1",)], ("name",)) == {0: ("a",)}
