@@ -211,5 +211,5 @@ def _check_alike(shape: RowShape, row_type: RowType) -> None:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the column {name} of {shape.table} was altered since the query was planned",
-                "Start the query again.",
+                "Load the table again, and start the query.",
             )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.capture.reread import Reread, lookups
 from headrace.errors import HeadraceError, Kind
@@ -310,3 +311,23 @@ def test_a_lookup_waits_for_a_server_that_is_lost(database: str) -> None:
         mine = "current_database() AND pid <> pg_backend_pid()"
         assert execute(connection, ended + mine) == [(1,)]
         assert look([("1",)], ("name",)) == {0: ("a",)}
+
+
+@pytest.mark.long
+def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    """The server makes a slot behind every open transaction, also when nobody waits for it any more."""
+    slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    with connect(database) as connection, connect(database, autocommit=False) as open_for_long:
+        execute(connection, _ITEM)
+        reader = spark.readStream.format("postgres_cdc").option("url", database)
+        reader = reader.option("slotName", "spark_edges").option("publicationName", "edges")
+        writer = reader.load("item").writeStream.format("noop")
+        execute(open_for_long, "INSERT INTO item VALUES (1, 'a')")
+        query = writer.option("checkpointLocation", tmp_path.as_uri()).start()
+        Query.until_true(lambda: execute(connection, slots) == [(1,)])
+        query.stop()
+        Query.until_true(lambda: execute(connection, slots) == [(0,)])
+        open_for_long.rollback()
+        assert execute(connection, slots) == [(0,)]
