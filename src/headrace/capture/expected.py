@@ -56,8 +56,8 @@ class ExpectedNames(RootNames):
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the table {named.table} was altered: {difference}",
-                "Load the table again, and start the query: it takes the columns that the table has then. Its "
-                "checkpoint stays good; its sink may have to be altered too.",
+                "Load the table again, and start the query: it takes the columns that the table has then. "
+                "Its checkpoint stays good; its sink may have to be altered too.",
             )
         if expected is not None and expected.may_change:
             self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
