@@ -25,6 +25,7 @@ class ExpectedTable:
         old_rows: whether the log must hold whole old rows.
         key: the columns that must be as they were, also where others need not be.
         may_change: whether other columns may come, go, and have another type.
+        chosen: whether `columns` were named: a new one is not asked for.
     """
 
     columns: Mapping[str, tuple[int, int]]
@@ -32,6 +33,7 @@ class ExpectedTable:
     old_rows: bool = False
     key: frozenset[str] = frozenset()
     may_change: bool = False
+    chosen: bool = False
 
 
 class ExpectedNames(RootNames):
@@ -98,7 +100,7 @@ def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
             return f"the log has no column {name}, it has {', '.join(found)}"
         if found[name] != kind:
             return f"the column {name} has another type in the log"
-    if expected.may_change:
+    if expected.may_change or expected.chosen:
         return None
     new = [name for name in found if name not in expected.columns and name not in expected.left_out]
     return f"it has a new column {new[0]}" if new else None

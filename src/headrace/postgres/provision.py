@@ -39,7 +39,16 @@ from headrace.postgres.steps import SetupPlan, execute_plan
 
 _PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks of who alters publications
 _READER_ENDS_WITHIN = 75.0
+_WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
+_WRITERS = """
+SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
+FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN unnest($1::text[], $2::text[]) AS wanted (schema, name)
+     ON wanted.schema = n.nspname AND wanted.name = c.relname
+WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +178,7 @@ def ensure_published(
 
     Raises:
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
-            within five seconds).
+            within five seconds, or who writes to an added table does not end within a minute).
     """
     with connect(url) as connection, _alone_with(connection, publication):
         existing = read_publication(connection, publication)
@@ -181,6 +190,37 @@ def ensure_published(
         _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
         if added:
             _publish(connection, added, publication, existing, facts, create=create, asked=asked)
+            _await_writers(connection, added)
+
+
+def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
+    """Wait until every transaction that writes to `tables` now has ended.
+
+    Somebody else may have published a table a moment ago, without a lock that waits for them: what they wrote
+    before is in no log for us, and in no snapshot before their end (decision 2).
+    """
+    names = {*tables, *(facts.table for facts in read_identities(connection, tables))}
+    parameters = ([one.schema for one in names], [one.name for one in names])
+    deadline = time.monotonic() + _WRITERS_END_WITHIN
+    writing = _writers(connection, parameters)
+    while writing:
+        if time.monotonic() > deadline:
+            raise HeadraceError(
+                Kind.DATABASE,
+                f"transactions that may be older than the publication of {', '.join(map(str, tables))} are "
+                f"still open: {', '.join(sorted(set(writing.values())))}",
+                "End them (pg_stat_activity), and start again.",
+            )
+        time.sleep(_POLL_SECONDS)
+        now = _writers(connection, parameters)
+        writing = {one: who for one, who in writing.items() if one in now}
+
+
+def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
+    try:
+        return dict(execute(connection, _WRITERS, parameters))
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
 
 
 @contextmanager

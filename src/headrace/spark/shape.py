@@ -122,6 +122,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
         old_rows=_wants_old_rows(options),
         key=frozenset(key),
         may_change=options.on_schema_change != "fail",
+        chosen=bool(options.columns),
     )
     sql = {column.name: column.type for column in table.columns}
     types_of_key = {name: sql[name] for name in key}

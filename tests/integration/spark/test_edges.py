@@ -331,3 +331,35 @@ def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
         Query.until_true(lambda: execute(connection, slots) == [(0,)])
         open_for_long.rollback()
         assert execute(connection, slots) == [(0,)]
+
+
+def test_a_new_table_that_somebody_has_published_while_it_was_written_to(query: Callable[..., Query]) -> None:
+    """Of such a transaction the log has only what came behind that, and no snapshot has it before its end."""
+    one = query(envelope="changes", newTables="snapshot", **_START)
+    one.step()
+    one.sql("CREATE TABLE tag (id int PRIMARY KEY)")
+    with connect(one.url, autocommit=False) as writing:
+        execute(writing, "INSERT INTO tag VALUES (1)")
+        one.sql(f"ALTER PUBLICATION {one.slot} ADD TABLE tag")
+        one.restart(tables="item, tag")
+
+        def end() -> None:
+            execute(writing, "INSERT INTO tag VALUES (2)")
+            writing.commit()
+
+        ending = threading.Timer(1, end)
+        ending.start()
+        one.settle()
+        ending.join()
+    one.sql("INSERT INTO item VALUES (3, 'c')")
+    one.until(lambda: any(row["table"] == "item" for row in one.rows))
+    assert {dict(row["after"])["id"] for row in one.rows} == {"1", "2", "3"}
+
+
+def test_a_new_column_is_none_of_those_that_were_chosen(query: Callable[..., Query]) -> None:
+    """With whole old rows the log has every column, whatever is asked for."""
+    one = query(columns="id", **_START)
+    one.sql("ALTER TABLE item REPLICA IDENTITY FULL")
+    one.step()
+    one.sql("ALTER TABLE item ADD more text DEFAULT 'd'", "INSERT INTO item VALUES (1, 'a')")
+    assert kinds(one.take(1)) == [("insert", 1)]
