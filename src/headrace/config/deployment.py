@@ -188,6 +188,8 @@ class IndexEntry(_Model):
     enabled: bool = True
     on_error: OnError | None = None
     """None: the deployment's."""
+    transform: Annotated[str, Field(min_length=1)] | None = None
+    """`module:function`, what changes its documents; see `headrace.assembly.transform`."""
 
     @field_validator("name")
     @classmethod
@@ -227,6 +229,8 @@ class Deployment(_Model):
     """By name; where the file names none, one called `stdout` that prints."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
+    large_change: Annotated[int, Field(ge=1)] = 50_000
+    """Documents of one index that a change may touch before they are written beside the changes behind it."""
     prefix: str = ""
     """Stands before every name that Headrace creates in a cluster; with its separator."""
     server: Server = Server()
