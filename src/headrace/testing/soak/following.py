@@ -151,8 +151,7 @@ class Follower:
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are parked, of all by default."""
-        for one in list(self._parked.waiting)[:most]:
-            self._worker.work_off(one)
+        self._worker.work_off(list(self._parked.waiting)[:most])
 
     def drain(self) -> None:
         """Apply everything that is committed now.
