@@ -14,11 +14,11 @@ import pytest
 
 from conftest import installation
 from headrace.model import TableName
-from headrace.testing.soak.cases import Case, make_case
+from headrace.testing.soak.cases import make_case
 from headrace.testing.soak.ground import Ground, ground
 from headrace.testing.soak.preparing import Prepared
 
-FEW = range(100, 110)
+FEW = range(100, 109)
 MANY = range(200, 240)
 
 
@@ -63,21 +63,13 @@ def without_routes(prepared: Prepared, table: TableName) -> Prepared:
     return replace(prepared, work=replace(prepared.work, plan=replace(plan, resolution=resolution)))
 
 
-def in_turn(seed: int) -> Case:
-    return replace(make_case(seed), side_by_side=False)
-
-
-def test_a_route_that_is_missing_is_seen(here: Ground) -> None:
-    """Some documents go stale, and the comparison says so."""
-    case = in_turn(102)
-    assert any(forgetting(here, table.name).run(case).wrong for table in case.database.tables)
-
-
-def test_a_failing_case_is_shortened(here: Ground) -> None:
-    """What is left still fails, and is less."""
-    case = in_turn(102)
-    forgetful = [forgetting(here, table.name) for table in case.database.tables]
-    spoiled = next(one for one in forgetful if one.run(case).wrong)
-    short = spoiled.shortened(case, spoiled.run(case).wrong, 8)
-    assert len(short.script) < len(case.script)
+def test_a_route_that_is_missing_is_seen_and_the_case_shortened(here: Ground) -> None:
+    """Some documents go stale, the comparison says so, and what is left of the case still fails."""
+    case = replace(make_case(102, transactions=6), side_by_side=False)
+    forgetful = (forgetting(here, table.name) for table in case.database.tables)
+    found = ((one, one.run(case).wrong) for one in forgetful)
+    spoiled, wrong = next((one, wrong) for one, wrong in found if wrong)
+    short = spoiled.shortened(case, wrong, 6)
+    assert len(short.text()) < len(case.text())
     assert spoiled.run(short).wrong
+    assert not here.run(short).wrong

@@ -29,6 +29,8 @@ from headrace.testing.soak.working import Died, MemoryParked, MemoryWorker
 
 _MOMENT = 0.02
 _DRAINED_WITHIN = 60.0
+# What open transactions wrote may be flushed up to the middle of a record, which no reader gets for seconds.
+_FLUSHED = "SELECT pg_logical_emit_message(true, 'soak', '')"
 _WRITTEN = "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"
 
 
@@ -160,6 +162,7 @@ class Follower:
             AssertionError: it does not come.
             HeadraceError: as `take`.
         """
+        execute(self._connection, _FLUSHED)
         [(target,)] = execute(self._connection, _WRITTEN)
         deadline = time.monotonic() + _DRAINED_WITHIN
         while not self._stream.is_empty(self._position, target):
