@@ -19,7 +19,7 @@ from headrace.testing.soak.ground import Ground, ground
 from headrace.testing.soak.preparing import Prepared
 
 FEW = range(100, 109)
-MANY = range(200, 240)
+MANY = range(200, 230)
 
 
 @pytest.fixture(scope="module")
