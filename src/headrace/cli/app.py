@@ -183,6 +183,30 @@ def slots(
         raise typer.Exit(1)
 
 
+@app.command(short_help="Wait until a commit is in the documents.")
+def wait(
+    lsn: Annotated[
+        str | None,
+        typer.Option(envvar="HEADRACE_LSN", help="the place in the log, like 16/B374D848 (default: its end)"),
+    ] = None,
+    searchable: Annotated[
+        bool,
+        typer.Option("--searchable", envvar="HEADRACE_SEARCHABLE", help="refresh the indexes afterwards"),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.0, envvar="HEADRACE_TIMEOUT", help="how long at most (seconds)")
+    ] = 60.0,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Return once everything that is committed is in the documents; fails where it is not in time."""
+    _log(log_level)
+    from headrace.cli.waiting import wait_applied  # noqa: PLC0415 - loads the database driver
+
+    wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout)
+
+
 @app.command(short_help="Write a first deployment from a table.")
 def init(
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],

@@ -154,6 +154,19 @@ def open_project(
     return Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink)
 
 
+def open_place(config: Path, environ: Mapping[str, str], slot: str | None) -> tuple[Here, str, str]:
+    """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE for a `slot` that cannot be a name.
+    """
+    _check_names(slot, None)
+    deployment = load_deployment(config, environ)
+    name, sink = _only_sink(deployment, config)
+    own = slot or deployment.source.slot
+    return Here.of(resolve(deployment), name, sink, own), own, deployment.prefix
+
+
 def _check_names(slot: str | None, publication: str | None) -> None:
     if slot is not None:
         check_slot_name(slot)

@@ -7,6 +7,7 @@ from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
+from headrace.sinks.opensearch.wish import Wish
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "MetaIndex",
     "OpenSearchWriter",
     "PipelineState",
+    "Wish",
     "WriterOptions",
     "mapping",
 ]

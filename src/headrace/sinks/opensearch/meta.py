@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state import Counters, PipelineState
+from headrace.sinks.opensearch.wish import wish_document
 
 _BODY = {
     "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
@@ -88,8 +89,9 @@ class MetaIndex:
         return state
 
     def delete(self) -> None:
-        """Forget the pipeline."""
-        self._client.call("DELETE", path(*self._document), allow=(404,))
+        """Forget the pipeline, and what was asked of it."""
+        for document in (self._document, wish_document(self.index, self._slot)):
+            self._client.call("DELETE", path(*document), allow=(404,))
         self._seen, self._state = None, None
 
     def _put(self, state: PipelineState) -> None:
