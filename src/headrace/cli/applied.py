@@ -79,8 +79,7 @@ class Applied:
         if state is None:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,
-                f"the cluster knows nothing of the slot {self._slot!r}: the index {self._meta.index} says "
-                "nothing of it",
+                f"the cluster knows nothing of the slot {self._slot!r} (in its index {self._meta.index})",
                 "Correct --slot or the file's slot and prefix, or start `headrace run`: it seeds first.",
             )
         return state
