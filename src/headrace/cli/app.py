@@ -183,6 +183,36 @@ def slots(
         raise typer.Exit(1)
 
 
+@app.command(short_help="Compare an index with the database.")
+def verify(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    repair: Annotated[
+        bool, typer.Option("--repair", envvar="HEADRACE_REPAIR", help="build anew what is wrong")
+    ] = False,
+    sample: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=100.0, envvar="HEADRACE_SAMPLE", help="compare only so many percent of the documents"
+        ),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(envvar="HEADRACE_SEED", help="which of them (default: others each time)")
+    ] = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Compare an index with the database, beside the running stream; fails where it is not right."""
+    _log(log_level)
+    from headrace.cli.verification.command import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
+
+    options = VerifyOptions(repair, sample, seed)
+    as_json = output is Format.JSON
+    if not verify_index(config, os.environ, slot, index, options=options, as_json=as_json):
+        raise typer.Exit(1)
+
+
 @app.command(short_help="Wait until a commit is in the documents.")
 def wait(
     lsn: Annotated[

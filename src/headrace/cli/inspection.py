@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import Finding, complete, findings
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.cli.project import Here, Problems, Project, completed
 from headrace.errors import HeadraceError
@@ -55,6 +55,12 @@ class Inspection:
         """The columns that the documents of these indexes read, of all indexes where none is named."""
         specs = self.project.specs
         return used_columns([specs[name] for name in names or specs], self.catalog)
+
+    def hashes(self) -> dict[str, str]:
+        """What the documents and the mapping of each index are determined by now (decision 13)."""
+        specs = self.project.specs
+        types = {name: determining(self.fingerprint, self.usage(name)) for name in specs}
+        return self.project.hashes(specs, types)
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
