@@ -1,6 +1,6 @@
 """How far are the documents? Asked from any machine that reaches the server and the cluster.
 
-The answer is the applied position in the meta index: whatever was committed before it is durable in the
+The answer is what the meta index says: whatever was committed before the applied position is durable in the
 documents. In a quiet time it follows the server's log only now and then, so whoever waits asks for it.
 """
 
@@ -18,7 +18,7 @@ from headrace.model import Lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Wish
+from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
 from headrace.sinks.opensearch.client import path
 
 _PATIENCE_SECONDS = 0.1
@@ -41,6 +41,7 @@ class Applied:
         self.client = Client(here.sink)
         self._meta = MetaIndex(self.client, slot, prefix)
         self._wish = Wish(self.client, slot, prefix)
+        self._parked = Parked(self.client, slot, prefix)
         self._next_wish = 0.0
         self._connection: Connection | None = None
 
@@ -111,7 +112,7 @@ class Applied:
             late = time.monotonic() - began
             try:
                 state = self.state()
-                if is_applied(state, lsn):
+                if self.covers(state, lsn):
                     return state
                 if late >= seconds:
                     return None
@@ -122,6 +123,18 @@ class Applied:
                     raise
             time.sleep(max(0.0, min(pause, seconds - late)))
             pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def covers(self, state: PipelineState, lsn: Lsn) -> bool:
+        """Whether everything before `lsn` is in the documents of every index.
+
+        What the state says is ahead is so once no document is parked: all of them were before it said so.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
+            return False
+        return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
 
     def urge(self, lsn: Lsn) -> None:
         """Ask the pipeline to note `lsn`, or what the server has reached of it; not too often.
@@ -156,9 +169,3 @@ class Applied:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def is_applied(state: PipelineState, lsn: Lsn) -> bool:
-    """Whether everything before `lsn` is in the documents of every index."""
-    seeded = all(one.seeded_at is not None for one in state.indexes.values())
-    return state.phase == "following" and seeded and state.applied >= lsn

@@ -70,6 +70,8 @@ def why_behind(state: PipelineState, slot: SlotFacts | None, awaited: Lsn) -> tu
     """Why something is not applied yet, as far as can be seen from outside, and what helps."""
     if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
         return "the indexes are being seeded", "Wait for /readyz of the run."
+    if state.reached >= awaited:
+        return "documents of a change that touches very many are still to be written", "Wait longer."
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:

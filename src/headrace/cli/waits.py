@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.cli.applied import Applied, is_applied
+from headrace.cli.applied import Applied
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
 from headrace.status.waiting import Progress
@@ -103,7 +103,7 @@ class RunWaits:
             self._note(new, lsn=end)
         state = applied.state()
         self._note(waiting, applied=state.applied, trouble=None)
-        there = [one for one in waiting if is_applied(state, one.progress.lsn or 0)]
+        there = [one for one in waiting if applied.covers(state, one.progress.lsn or 0)]
         if any(one.searchable for one in there):
             applied.refresh(state)
         with self._changed:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -119,7 +119,7 @@ class ReadSession:
 
     def stream(
         self, sql: str, parameters: Sequence[object] = (), *, size: int = 500
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Generator[tuple[Any, ...]]:
         """The rows of a statement, `size` at a time; memory holds no more than that.
 
         Raises:

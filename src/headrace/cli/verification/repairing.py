@@ -1,7 +1,7 @@
 """How is a wrong document made right beside a running stream?
 
-It is assembled anew and written at the position that was applied before it was read (decision 11): the
-stream's later versions win over it, and it wins over nothing newer.
+It is assembled anew and written at the position that the stream had reached before it was read (decision 11):
+the stream's later versions win over it, and it wins over nothing newer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Repair:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
         """
-        version = self._applied.state().applied
+        version = self._applied.state().reached
         self._database.await_replay(version)
         documents = self._database.look(ids).documents
         operations = [DocumentOperation(self._index, one, version, documents.get(one)) for one in ids]

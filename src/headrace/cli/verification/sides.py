@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from headrace.assembly import Assembler
 from headrace.assembly.digests import Presence
 from headrace.catalog import Catalog
-from headrace.cli.applied import Applied, is_applied
+from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Look
 from headrace.cli.waiting import why_behind
 from headrace.model import Lsn
@@ -77,14 +77,14 @@ class Pipeline:
     def reached(self, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is applied; waits as long as the pipeline gets on."""
         last, since = -1, time.monotonic()
-        while not is_applied(state := self._applied.state(), lsn):
+        while not self._applied.covers(state := self._applied.state(), lsn):
             if self.why is not None:
                 return False
             if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
                 return True
             state, slot = self._applied.state(), self._applied.slot()
-            if state.applied > last:
-                last, since = state.applied, time.monotonic()
+            if state.reached > last:
+                last, since = state.reached, time.monotonic()
             if slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
                 self.why, _ = why_behind(state, slot, lsn)
         return True
