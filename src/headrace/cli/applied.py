@@ -136,6 +136,15 @@ class Applied:
             return False
         return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
 
+    def progress(self) -> tuple[Lsn, int]:
+        """What changes as long as the pipeline gets on.
+
+        Raises:
+            HeadraceError: as `state`.
+        """
+        state = self.state()
+        return state.reached, 0 if state.ahead is None else self._parked.count()
+
     def urge(self, lsn: Lsn) -> None:
         """Ask the pipeline to note `lsn`, or what the server has reached of it; not too often.
 

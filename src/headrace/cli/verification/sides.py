@@ -76,15 +76,15 @@ class Pipeline:
 
     def reached(self, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is applied; waits as long as the pipeline gets on."""
-        last, since = -1, time.monotonic()
+        last, since = self._applied.progress(), time.monotonic()
         while not self._applied.covers(state := self._applied.state(), lsn):
             if self.why is not None:
                 return False
             if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
                 return True
-            state, slot = self._applied.state(), self._applied.slot()
-            if state.reached > last:
-                last, since = state.reached, time.monotonic()
+            now, slot = self._applied.progress(), self._applied.slot()
+            if now != last:
+                last, since = now, time.monotonic()
             if slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
                 self.why, _ = why_behind(state, slot, lsn)
         return True
