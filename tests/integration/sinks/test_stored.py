@@ -16,7 +16,7 @@ _INDEX = "stored"
 _BODIES = {
     "plain": '{"a":1}',
     "odd id ü:%/\n": '{"a":"é\\u00e9\\ud83d\\"\\\\","b":"😀"}',
-    "spaces": ' { "a" :\t[ 1 , 2.50 , 1e400 ] , "" : null } ',
+    "spaces": '{ "a" :\t[ 1 , 2.50 , 1e400 ] , "" : null }',
     "digits": f'{{"a":{"9" * 900},"b":0.{"1" * 900}}}',
     "nested": '{"docs":[{"_id":"x","_source":{"found":true}}],"_source":{"_id":7},"found":false}',
     "empty": "{}",
