@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.assembly.assembler import Assembler
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import digests_statement, presence_statement
@@ -46,11 +47,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A document in short: `size` in bytes, `digest` as `digest_of` has it."""
+    """A document in short: `size` in bytes, `digest` as `digest_of` has it.
+
+    None for a row whose document the index's transform does not keep.
+    """
 
     id: str
     size: int
-    digest: bytes
+    digest: bytes | None
 
 
 def digest_of(document: bytes) -> bytes:
@@ -61,7 +65,8 @@ def digest_of(document: bytes) -> bytes:
 class DigestRanges:
     """The digests of all documents of one index, or of a sample, a range of keys at a time.
 
-    Used from one thread.
+    Used from one thread. PostgreSQL makes the digests; where a transform changes the documents they are sent,
+    because only what it makes of them can be compared.
     """
 
     def __init__(
@@ -76,19 +81,37 @@ class DigestRanges:
             for behind in (False, True)
         )
         self._last: tuple[str, ...] | None = None
+        self._width = len(plan.key)
+        self._assembler = None if spec.transform is None else Assembler(session, spec, catalog)
+
+    @property
+    def transformed(self) -> bool:
+        """Whether a function of the user's is called."""
+        return self._assembler is not None
 
     def next(self, most: int) -> list[Digest]:
         """The next `most` documents behind the last range; none at the end.
 
         Raises:
-            HeadraceError: CONNECTION or DATABASE, from the session.
+            HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
         """
         chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
         statement = self._first if self._last is None else self._later
         rows = self._session.query(statement, (most, *chosen, *(self._last or ())))
         if rows:
             self._last = rows[-1][3:]
-        return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
+        found = [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
+        return found if self._assembler is None else self._transformed(self._assembler, found)
+
+    def _transformed(self, assembler: Assembler, found: list[Digest]) -> list[Digest]:
+        """The same documents, as they are now, behind the transform."""
+        keys = [key_of_id(one.id, self._width) for one in found]
+        made = {
+            one.id: Digest(one.id, len(one.body), digest_of(one.body))
+            for one in assembler.assemble(keys, 0)
+            if one.body is not None
+        }
+        return [made.get(one.id, Digest(one.id, 0, None)) for one in found]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from headrace.assembly import Assembler
@@ -80,6 +82,23 @@ def test_every_document_once_whatever_orders_its_key(rows: Rows, table: str) -> 
         body = made[one.id]
         assert body is not None
         assert (one.size, one.digest) == (len(body), digest_of(body))
+
+
+def drop_some_and_add_length(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A transform."""
+    ids = batch.column("id").to_pylist()
+    kept = [None if id_ in "ab" else f'{{"length":{len(id_)}}}' for id_ in ids]
+    return pa.RecordBatch.from_arrays([pa.array(ids), pa.array(kept, pa.string())], names=["id", "document"])
+
+
+def test_what_a_transform_makes_of_the_documents_counts(rows: Rows) -> None:
+    """Also that it does not keep some."""
+    transform = f"{__name__}:drop_some_and_add_length"
+    rows.specs["names"] = dataclasses.replace(rows.specs["names"], transform=transform)
+    found = {one.id: one.digest for one in rows.ranges("names", 3)}
+    assert len(found) == 7
+    assert found["b"] is None
+    assert found["AB"] == digest_of(b'{"length":2}')
 
 
 def test_the_database_draws_the_same_lots(rows: Rows) -> None:

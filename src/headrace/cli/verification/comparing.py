@@ -52,15 +52,12 @@ class Comparison:
         Raises:
             HeadraceError: what either side does not bear.
         """
-        with ThreadPoolExecutor(1, "headrace digests") as reading:
-            coming = reading.submit(ranges.next, _RANGE)
-            while found := coming.result():
-                coming = reading.submit(ranges.next, _RANGE)
-                for portion in _portions(found):
-                    self._compare(portion)
-                self._report.documents += len(found)
-                advance(self._report.documents)
-            self._settle()
+        for found in _read_ahead(ranges):
+            for portion in _portions(found):
+                self._compare(portion)
+            self._report.documents += sum(one.digest is not None for one in found)
+            advance(self._report.documents)
+        self._settle()
 
     def extras(self, presence: Presence, found: Iterable[str], advance: Callable[[int], None]) -> None:
         """Look for every id of the index in the database.
@@ -84,7 +81,11 @@ class Comparison:
         there = self._index.read([one.id for one in portion])
         for one in portion:
             held = there.get(one.id)
-            if held is None or (self._settling.contents and digest_of(held.source) != one.digest):
+            if held is None or one.digest is None:
+                same = held is None and one.digest is None
+            else:
+                same = not self._settling.contents or digest_of(held.source) == one.digest
+            if not same:
                 self._suspect(one.id, one.size)
 
     def _suspect(self, id_: str, size: int) -> None:
@@ -136,6 +137,18 @@ def compare(
     with terminal.progress(f"{report.alias}: ids", total) as advance:
         comparison.extras(presence, ids(client, report.generation), advance)
     report.seconds = time.monotonic() - began
+
+
+def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
+    """All ranges; the next one is read while one is compared, where no function of the user's is called."""
+    if ranges.transformed:
+        yield from iter(lambda: ranges.next(_RANGE), [])
+        return
+    with ThreadPoolExecutor(1, "headrace digests") as reading:
+        coming = reading.submit(ranges.next, _RANGE)
+        while found := coming.result():
+            coming = reading.submit(ranges.next, _RANGE)
+            yield found
 
 
 def _portions(found: list[Digest]) -> Iterator[list[Digest]]:
