@@ -162,7 +162,7 @@ class Applied:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
         """
         for one in state.indexes.values():
-            self.client.call("POST", path(one.generation, "_refresh"))
+            self.client.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
 
     def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:
         """Ask the server; whatever goes wrong, the next question gets a new connection."""

@@ -181,7 +181,7 @@ def tell(report: Report) -> None:
             f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
             "nothing behind the applied position is in the index"
         )
-    if report.repairing:
+    if report.repairing and report.wrong:
         _tell_repair(report)
     _conclude(report)
 
@@ -197,7 +197,8 @@ def _tell_drift(verdict: Verdict, drift: Drift) -> None:
 
 
 def _tell_repair(report: Report) -> None:
-    _line(f"repaired     {report.repaired:,}: built anew, and right now")
+    if report.repaired:
+        _line(f"repaired     {report.repaired:,}: built anew, and right now")
     if report.left_count:
         _line(f"not repaired {report.left_count:,}")
         for id_, why in report.left.items():
@@ -209,7 +210,8 @@ def _tell_repair(report: Report) -> None:
 def _conclude(report: Report) -> None:
     ahead = sum(one.ahead for one in report.drift.values())
     if report.right:
-        terminal.done(f"{report.alias} is what the database says")
+        part = "" if report.sample is None else ", as far as the sample shows"
+        terminal.done(f"{report.alias} is what the database says{part}")
         return
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
