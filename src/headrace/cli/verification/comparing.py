@@ -13,7 +13,7 @@ from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, digest_of
 from headrace.cli import terminal
-from headrace.cli.verification.repairing import Repair, why_not
+from headrace.cli.verification.repairing import Repair, is_fenced, why_not
 from headrace.cli.verification.report import Report
 from headrace.cli.verification.settling import Settling, Verdict
 from headrace.cli.verification.sides import IndexDocuments
@@ -108,10 +108,11 @@ class Comparison:
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
         refused = repair.rebuild(wrong)
         for one in self._settling.settle(wrong):
-            if one.verdict is Verdict.RIGHT:
+            if one.verdict in (Verdict.RIGHT, Verdict.CHANGING):  # the stream writes it again and again
                 self._report.repaired += 1
             else:
-                self._report.not_repaired(one.id, why_not(one, refused.get(one.id)))
+                why = refused.get(one.id)
+                self._report.not_repaired(one.id, why_not(one, why), fenced=why is None and is_fenced(one))
 
 
 def compare(

@@ -18,7 +18,6 @@ _WHY = {
     Verdict.MISSING: "fenced: the index remembers a delete with a newer version",
     Verdict.EXTRA: "it is there again",
     Verdict.DIFFERENT: "it differs still",
-    Verdict.CHANGING: "it was written anew each time it was looked at",
     Verdict.UNAPPLIED: "the pipeline stands still",
 }
 
@@ -49,6 +48,11 @@ class Repair:
         documents = self._database.look(ids).documents
         operations = [DocumentOperation(self._index, one, version, documents.get(one)) for one in ids]
         return {one.id: one.reason for one in self._writer.write(operations).rejected}
+
+
+def is_fenced(finding: Finding) -> bool:
+    """Whether what the index holds, a document or a delete, is newer than anything of the log."""
+    return finding.ahead or finding.verdict is Verdict.MISSING
 
 
 def why_not(finding: Finding, refused: str | None) -> str:

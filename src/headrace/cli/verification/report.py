@@ -55,6 +55,7 @@ class Report:
         why_undecided: why it stands still.
         repaired: that were built anew and are right now.
         left: that were built anew and are not right; id → why, the first of them.
+        fenced: that no write of ours replaces.
     """
 
     index: str
@@ -76,6 +77,7 @@ class Report:
     repaired: int = 0
     left: dict[str, str] = field(default_factory=dict)
     left_count: int = 0
+    fenced: int = 0
     seconds: float = 0.0
 
     @property
@@ -104,9 +106,10 @@ class Report:
         else:
             self.undecided += 1
 
-    def not_repaired(self, id_: str, why: str) -> None:
+    def not_repaired(self, id_: str, why: str, *, fenced: bool) -> None:
         """Count a document that is not right after it was built anew."""
         self.left_count += 1
+        self.fenced += fenced
         if len(self.left) < SHOWN:
             self.left[id_] = why
 
@@ -208,7 +211,7 @@ def _tell_repair(report: Report) -> None:
 
 
 def _conclude(report: Report) -> None:
-    ahead = sum(one.ahead for one in report.drift.values())
+    fenced = report.fenced or sum(one.ahead for one in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
         terminal.done(f"{report.alias} is what the database says{part}")
@@ -218,7 +221,7 @@ def _conclude(report: Report) -> None:
         terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
     if report.wrong and not report.repairing:
         terminal.say(f"`headrace verify {report.index} --repair` builds them anew")
-    if ahead or report.left_count:
+    if fenced:
         terminal.say(
             "What is fenced needs a new generation: stop `headrace run`, delete the search index "
             f"{report.generation}, and start it again: it seeds {report.index} anew"
