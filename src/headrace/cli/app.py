@@ -111,7 +111,7 @@ def check(
     found = check_deployment(
         config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
     )
-    raise typer.Exit(max((error.exit_code for error in found), default=0))
+    raise typer.Exit(found)
 
 
 @app.command(short_help="Prepare the database; shows the SQL, asks.")

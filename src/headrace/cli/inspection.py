@@ -10,6 +10,7 @@ from headrace.catalog.binding import Finding, complete, findings
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.cli.project import Here, Problems, Project, completed
+from headrace.cli.trying import look_closer, try_reading
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.connection import Connection
@@ -31,7 +32,7 @@ class Inspection:
 
     Attributes:
         project: with the primary keys that its files left to the catalog.
-        findings: about the schema files.
+        findings: about the schema files, and what this role may not read.
         problems: about the server and the slot.
         setup: what is to be altered; with its refusals.
         coverage: what the log carries of each table; empty where the schema files are not right.
@@ -106,8 +107,13 @@ def inspect(
     server = inspect_server(connection, here.database)
     with ReadSession(here.database) as session:
         catalog, fingerprint = _look(session, project)
-    found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
-    project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
+        found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
+        project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
+        specs = list(project.specs.values())
+        found += look_closer(session, specs, catalog)
+        fitting = not any(one.level == "error" for one in found)
+        if fitting and reading:
+            found += try_reading(session, specs, catalog, used_columns(specs, catalog))
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
@@ -119,7 +125,7 @@ def inspect(
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
     covered: tuple[TableCoverage, ...] = ()
-    if not any(one.level == "error" for one in found):
+    if fitting:
         needs = required_columns(project.specs.values(), catalog)
         required = {name: needs[name].columns if name in needs else () for name in project.tables()}
         identities = read_identities(connection, required)

@@ -132,6 +132,20 @@ def open_project(
     Raises:
         HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that cannot be a name.
     """
+    project, errors = open_what_loads(config, environ, slot=slot, publication=publication)
+    if project is None or errors:
+        raise Problems(errors)
+    return project
+
+
+def open_what_loads(
+    config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
+) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+    """The project of those schema files that can be read, None without any; and the others' mistakes.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE for a `slot` or `publication` that cannot be a name.
+    """
     _check_names(slot, publication)
     deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
@@ -143,15 +157,21 @@ def open_project(
             errors += found.errors
         except HeadraceError as error:
             errors.append(error)
-    if errors:
-        raise Problems(tuple(errors))
     if not specs:
+        if errors:
+            return None, tuple(errors)
         raise HeadraceError(
             Kind.CONFIG, f"{config}: no index is enabled", "Add an [[index]] with enabled = true."
         )
-    name, sink = _only_sink(deployment, config)
+    try:
+        name, sink = _only_sink(deployment, config)
+    except HeadraceError as error:
+        return None, (*errors, error)
     source = deployment.source
-    return Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink)
+    return (
+        Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink),
+        tuple(errors),
+    )
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

@@ -30,15 +30,27 @@ def done(text: str) -> None:
     err.print(f"[green]✓[/green] {escape(text)}")
 
 
-def warn(text: str) -> None:
+def warn(text: str, excerpt: str = "") -> None:
     """Tell what is not as it should be, but no reason to stop."""
     err.print(f"[yellow]![/yellow] {escape(text)}")
+    _quote(excerpt)
+
+
+def wrong(text: str, excerpt: str = "") -> None:
+    """Tell what is a reason to stop."""
+    err.print(f"[bold red]error[/bold red] {escape(text)}")
+    _quote(excerpt)
+
+
+def _quote(excerpt: str) -> None:
+    if excerpt:
+        err.print(f"[dim]{escape(excerpt)}[/dim]")
 
 
 def fail(error: HeadraceError) -> None:
     """Show an error: its line, or its lines."""
     for line in str(error).splitlines():
-        err.print(f"[bold red]error[/bold red] {escape(line)}")
+        wrong(line)
 
 
 def script(title: str, steps: Sequence[Step]) -> None:

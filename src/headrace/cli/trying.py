@@ -1,0 +1,82 @@
+"""What does the server refuse of an index? Found by trying; nothing is read and nothing altered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace.assembly import plan_document
+from headrace.assembly.plan import DocumentPlan
+from headrace.assembly.trial import document_trial, filter_trials
+from headrace.catalog import Catalog
+from headrace.catalog.access import unreadable
+from headrace.catalog.binding import Finding
+from headrace.catalog.functions import function_findings
+from headrace.catalog.identifiers import id_findings
+from headrace.catalog.usage import Usage
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.session import ReadSession
+from headrace.spec import IndexSpec, LocatedError
+
+_EXPLAIN = "EXPLAIN (COSTS OFF) "
+
+
+def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[Finding]:
+    """What only a query tells: the functions in raw filters, the ids that keys become."""
+    listed = list(specs)
+    ids = [one for spec in listed for one in id_findings(session, spec, catalog)]
+    return [*function_findings(session, listed), *ids]
+
+
+def try_reading(
+    session: ReadSession, specs: Sequence[IndexSpec], catalog: Catalog, usage: Usage
+) -> list[Finding]:
+    """What keeps this role from reading the documents of `specs`, which fit the catalog.
+
+    Raises:
+        HeadraceError: CONNECTION.
+    """
+    refused = unreadable(session, usage, catalog, [spec.table for spec in specs])
+    if refused:
+        return [Finding("error", error, (sql,)) for error, sql in refused]
+    return [one for spec in specs for one in _try_documents(session, spec, catalog)]
+
+
+def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[Finding]:
+    try:
+        plan = plan_document(spec, catalog)
+    except HeadraceError as error:
+        return [Finding("error", error)]
+    found = _try_filters(session, plan)
+    if found:
+        return found
+    sql, parameters = document_trial(plan)
+    refusal = _refusal(session, sql, parameters)
+    if refusal is None:
+        return []
+    cause = f"{spec.place.file}: the documents of {spec.name} cannot be read: {refusal.cause}"
+    return [Finding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
+
+
+def _try_filters(session: ReadSession, plan: DocumentPlan) -> list[Finding]:
+    """All filters in one statement, and where that is refused, each by itself."""
+    trials = list(filter_trials(plan))
+    if not trials or _refusal(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
+        return []
+    found = []
+    for condition, sql in trials:
+        refusal = _refusal(session, sql)
+        if refusal is not None:
+            kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
+            remedy = refusal.remedy or "Correct the filter."
+            found.append(Finding("error", LocatedError(kind, condition.place, refusal.cause, remedy)))
+    return found
+
+
+def _refusal(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
+    try:
+        session.query(_EXPLAIN + sql, parameters)
+    except HeadraceError as error:
+        if error.kind is Kind.CONNECTION:
+            raise
+        return error
+    return None
