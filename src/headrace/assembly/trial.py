@@ -6,48 +6,34 @@ column's type, or a name in a raw filter that does not exist, is refused when a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from headrace.assembly.conditions import row_conditions
-from headrace.assembly.plan import (
-    AggregateValue,
-    Condition,
-    DocumentPlan,
-    Member,
-    ObjectValue,
-    RelatedValue,
-)
+from headrace.assembly.plan import Condition, DocumentPlan
 from headrace.assembly.statement import keys_statement
-from headrace.catalog.table import Table
+from headrace.catalog.table import Catalog
+from headrace.model import TableName
 from headrace.postgres.quoting import table as table_sql
-from headrace.spec.tree import Filter
+from headrace.spec.tree import Filter, IndexSpec
 
 _ALIAS = "t0"
 
 
-def filter_trials(plan: DocumentPlan) -> Iterator[tuple[Filter, str]]:
-    """Each filter with a query that applies it alone; it is to be explained, not run."""
-    deletion = plan.deletion.conditions if plan.deletion is not None else ()
-    own = ((plan.table, one) for one in (*plan.conditions, *deletion))
-    for table, one in (*own, *_related(plan.members)):
-        condition = " AND ".join(row_conditions(table, (one,), _ALIAS))
-        yield one.filter, f"SELECT 1 FROM {table_sql(table.name)} AS {_ALIAS} WHERE {condition}"
+def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
+    """Each filter whose table and column exist, with a query that applies it alone.
+
+    The query is to be explained, not run.
+    """
+    for name, one in spec.conditions():
+        if name not in catalog:
+            continue
+        table = catalog[name]
+        column = None if one.column is None else table.column(one.column)
+        if (column is None) == (one.raw is not None):
+            condition = " AND ".join(row_conditions(table, (Condition(one, column),), _ALIAS))
+            yield name, one, f"SELECT 1 FROM {table_sql(name)} AS {_ALIAS} WHERE {condition}"
 
 
 def document_trial(plan: DocumentPlan) -> tuple[str, list[list[str]]]:
     """The statement that reads documents, to be explained, and its parameters: no key."""
     return keys_statement(plan), [[] for _ in plan.key]
-
-
-def _related(members: Iterable[Member]) -> Iterator[tuple[Table, Condition]]:
-    for member in members:
-        match member.value:
-            case RelatedValue(relation, below):
-                yield from ((relation.table, one) for one in relation.conditions)
-                yield from _related(below)
-            case AggregateValue(_, relation):
-                yield from ((relation.table, one) for one in relation.conditions)
-            case ObjectValue(below):
-                yield from _related(below)
-            case _:
-                pass

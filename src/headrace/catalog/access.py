@@ -26,7 +26,7 @@ SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
 
 def unreadable(
     session: ReadSession, usage: Usage, catalog: Catalog, roots: Iterable[TableName]
-) -> list[tuple[HeadraceError, str]]:
+) -> dict[TableName, tuple[HeadraceError, str]]:
     """Each table that this role may not read as it must, with the SQL that lets it.
 
     Args:
@@ -39,11 +39,11 @@ def unreadable(
         HeadraceError: CONNECTION, DATABASE.
     """
     attempts = [(name, _reading(name, columns)) for name, columns in _columns(usage, catalog, roots).items()]
-    refused: list[tuple[HeadraceError, str]] = []
+    refused: dict[TableName, tuple[HeadraceError, str]] = {}
     for start in range(0, len(attempts), _AT_ONCE):
         some = attempts[start : start + _AT_ONCE]
         if _refusal(session, " UNION ALL ".join(sql for _, sql in some)) is not None:
-            refused += [found for one in some if (found := _judged(session, one)) is not None]
+            refused |= {one[0]: found for one in some if (found := _judged(session, one)) is not None}
     return refused
 
 

@@ -60,7 +60,8 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
     except HeadraceError as error:
         report.add(each(error))
     else:
-        report.problems += [problem(one.level, one.error, one.sql) for one in inspection.findings]
+        found = (problem(one.level, one.error, one.sql) for one in inspection.findings)
+        report.problems += sorted(found, key=_place)
         report.add(inspection.problems)
         report.problems += _about_server(inspection)
         if whole:
@@ -73,6 +74,10 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
         _look_at_sink(project, here, inspection)
     except HeadraceError as error:
         report.add(each(error))
+
+
+def _place(one: Problem) -> tuple[str, int, int]:
+    return one.file or "", one.line or 0, one.column or 0
 
 
 def _look_at_sink(project: Project, here: Here, inspection: Inspection | None) -> None:

@@ -107,13 +107,14 @@ def inspect(
     server = inspect_server(connection, here.database)
     with ReadSession(here.database) as session:
         catalog, fingerprint = _look(session, project)
-        found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
+        by_index = {name: findings(spec, catalog) for name, spec in project.specs.items()}
+        misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
+        found = [one for some in by_index.values() for one in some]
         project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
         specs = list(project.specs.values())
         found += look_closer(session, specs, catalog)
-        fitting = not any(one.level == "error" for one in found)
-        if fitting and reading:
-            found += try_reading(session, specs, catalog, used_columns(specs, catalog))
+        if reading:
+            found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
@@ -125,7 +126,7 @@ def inspect(
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
     covered: tuple[TableCoverage, ...] = ()
-    if fitting:
+    if not misfits:
         needs = required_columns(project.specs.values(), catalog)
         required = {name: needs[name].columns if name in needs else () for name in project.tables()}
         identities = read_identities(connection, required)

@@ -10,6 +10,7 @@ from pathlib import Path
 from headrace.config import ConfigErrors, Deployment, OpenSearchSink, Resolved, load_deployment, resolve
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.model.nearest import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
@@ -172,6 +173,19 @@ def open_what_loads(
         Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink),
         tuple(errors),
     )
+
+
+def find_index(project: Project, name: str) -> IndexSpec:
+    """The index that the deployment calls `name`.
+
+    Raises:
+        HeadraceError: USAGE, where it has none.
+    """
+    if name not in project.specs:
+        raise HeadraceError(
+            Kind.USAGE, f"the deployment has no enabled index {name!r}", meant(name, project.specs)
+        )
+    return project.specs[name]
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from headrace.assembly import plan_document
-from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.trial import document_trial, filter_trials
 from headrace.catalog import Catalog
 from headrace.catalog.access import unreadable
@@ -14,6 +13,7 @@ from headrace.catalog.functions import function_findings
 from headrace.catalog.identifiers import id_findings
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 from headrace.spec import IndexSpec, LocatedError
 
@@ -28,38 +28,48 @@ def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catal
 
 
 def try_reading(
-    session: ReadSession, specs: Sequence[IndexSpec], catalog: Catalog, usage: Usage
+    session: ReadSession,
+    specs: Sequence[IndexSpec],
+    catalog: Catalog,
+    usage: Usage,
+    *,
+    unfit: Collection[str] = (),
 ) -> list[Finding]:
-    """What keeps this role from reading the documents of `specs`, which fit the catalog.
+    """What this role, or the server, refuses of what the documents of `specs` are made of.
+
+    Args:
+        unfit: the indexes that do not fit the catalog; of them only the parts that exist are tried.
 
     Raises:
         HeadraceError: CONNECTION.
     """
     refused = unreadable(session, usage, catalog, [spec.table for spec in specs])
-    if refused:
-        return [Finding("error", error, (sql,)) for error, sql in refused]
-    return [one for spec in specs for one in _try_documents(session, spec, catalog)]
+    found = [Finding("error", error, (sql,)) for error, sql in refused.values()]
+    for spec in specs:
+        wrong = _try_filters(session, spec, catalog, refused)
+        if not (wrong or refused or spec.name in unfit):
+            wrong = _try_documents(session, spec, catalog)
+        found += wrong
+    return found
 
 
 def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[Finding]:
     try:
-        plan = plan_document(spec, catalog)
+        sql, parameters = document_trial(plan_document(spec, catalog))
     except HeadraceError as error:
         return [Finding("error", error)]
-    found = _try_filters(session, plan)
-    if found:
-        return found
-    sql, parameters = document_trial(plan)
     refusal = _refusal(session, sql, parameters)
     if refusal is None:
         return []
-    cause = f"{spec.place.file}: the documents of {spec.name} cannot be read: {refusal.cause}"
+    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.cause}"
     return [Finding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
 
 
-def _try_filters(session: ReadSession, plan: DocumentPlan) -> list[Finding]:
+def _try_filters(
+    session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
+) -> list[Finding]:
     """All filters in one statement, and where that is refused, each by itself."""
-    trials = list(filter_trials(plan))
+    trials = [(one, sql) for table, one, sql in filter_trials(spec, catalog) if table not in without]
     if not trials or _refusal(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
         return []
     found = []

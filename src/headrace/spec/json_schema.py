@@ -7,6 +7,7 @@ accept. What only they see: keys that do not pair up, document keys that stand t
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from headrace.spec import language
@@ -55,6 +56,18 @@ _ONE_OF_TWO: Json = {
 }
 
 
+EDITOR_FILE = "headrace.schema.json"
+"""What the schema is called beside the files that it is for."""
+
+EDITOR_LINE = f"# yaml-language-server: $schema={EDITOR_FILE}"
+"""The comment by which editors find it."""
+
+
+def schema_text() -> str:
+    """The JSON Schema as text, as `docs/headrace.schema.json` holds it."""
+    return json.dumps(schema_of_files(), indent=2, ensure_ascii=False) + "\n"
+
+
 def schema_of_files() -> Json:
     """The JSON Schema (draft 2020-12) of `*.schema.yml`."""
     return {
@@ -69,7 +82,6 @@ def schema_of_files() -> Json:
             "table": {**_NAME, "description": "The root: each of its rows is a document."},
             "schema": _or_null({**_NAME, "description": "The table's schema; left out, public."}),
             "primary_key": _or_null({"$ref": "#/$defs/names", "description": "Left out, the table's own."}),
-            "doc_id": {"type": "null", "description": "Not supported: the id is the row's primary key."},
             "filters": _or_null({"$ref": "#/$defs/filters", "description": "Other rows are no documents."}),
             "soft_delete": _or_null({"$ref": "#/$defs/soft_delete"}),
             "fields": {"$ref": "#/$defs/fields"},
@@ -150,7 +162,7 @@ _VALUES: dict[str, Json] = {
     "options": {"type": "object"},
     "required": {"type": "boolean"},
     "dynamic": {"type": "boolean"},
-    "limit": {"type": "integer", "minimum": 1},
+    "limit": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
     "transforms": {"type": "array", "items": {"enum": ["lowercase", "trim"]}},
     "default": {"$ref": "#/$defs/scalar"},
     "value": {"$ref": "#/$defs/scalar"},
