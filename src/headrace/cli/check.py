@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,7 +17,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import render
 from headrace.sinks.opensearch import Client, MetaIndex
 
-_SINK_SECONDS = 5.0
+_SINK_SECONDS = 1.0
 
 
 def check_deployment(
@@ -45,7 +44,7 @@ def check_deployment(
     except HeadraceError as error:
         report.add(each(error))
     if as_json:
-        terminal.out.print_json(json.dumps(_as_data(report)))
+        terminal.data(_as_data(report))
     else:
         _tell(report, offline=offline)
     return report.exit_code

@@ -22,7 +22,7 @@ from headrace.resolution.paths import find_paths
 from headrace.resolution.render import path_statement
 from headrace.sinks.opensearch import mapping
 from headrace.spec import IndexSpec
-from headrace.spec.json_schema import schema_text
+from headrace.spec.json_schema import schema_of_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Shown:
 
 def print_json_schema() -> None:
     """Print the JSON Schema of schema files."""
-    terminal.out.print(schema_text(), markup=False, end="")
+    terminal.data(schema_of_files())
 
 
 def show_schema(
@@ -82,7 +82,7 @@ def show_schema(
     if not offline:
         shown = _with_catalog(project, shown)
     if as_json:
-        terminal.out.print(json.dumps(asdict(shown), indent=2, ensure_ascii=False), markup=False)
+        terminal.data(asdict(shown))
     else:
         _tell(shown)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -51,6 +52,15 @@ def fail(error: HeadraceError) -> None:
     """Show an error: its line, or its lines."""
     for line in str(error).splitlines():
         wrong(line)
+
+
+def data(value: object) -> None:
+    """Show a value as JSON; coloured for people alone, which takes its time."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if out.is_terminal:
+        out.print_json(text)
+    else:
+        out.file.write(f"{text}\n")
 
 
 def script(title: str, steps: Sequence[Step]) -> None:
