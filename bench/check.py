@@ -140,7 +140,7 @@ def statements_of(postgres: EmbeddedPostgres, url: str, config: Path) -> int:
     check(config)
     lines = postgres.log(50_000_000).splitlines()
     return sum(
-        line.startswith("<headrace ") and (" execute " in line or " statement: " in line) for line in lines
+        line.startswith("<headrace") and (" execute " in line or " statement: " in line) for line in lines
     )
 
 
