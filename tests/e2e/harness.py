@@ -84,7 +84,16 @@ class Headrace(DrivenRun):
         config = write_deployment(folder / name, shop.url, sink_url, self.prefix)
         small_bulks = config.read_text().replace("[sinks.primary]", "[sinks.primary]\nbatch_size = 200")
         config.write_text(small_bulks)
+        self.config = config
+        self.name = name
         super().__init__(config, name, folder)
+
+    def confirmed(self) -> int:
+        """Where its slot stands (bytes)."""
+        return self.shop.id(
+            "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots "
+            f"WHERE slot_name = '{self.name}'"
+        )
 
     def documents(self, index: str) -> Documents:
         """What a reader finds under the alias of an index."""

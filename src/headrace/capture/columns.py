@@ -5,6 +5,7 @@ Names and values of all rows lie behind each other in the maps: each is one `tak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -166,7 +167,8 @@ class _Columns:
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def progress_batch(lsn: int, version: int) -> pa.RecordBatch:
-    """One `progress` row: applied position `lsn`, document version `version` (both bytes)."""
-    row = {"op": Op.PROGRESS.value, "_commit_lsn": lsn, "_commit_seq": version}
+def progress_batch(lsn: int, version: int, told: Mapping[str, str] | None = None) -> pa.RecordBatch:
+    """One `progress` row: applied position `lsn`, document version `version` (bytes), what else is `told`."""
+    after = None if told is None else list(told.items())
+    row = {"op": Op.PROGRESS.value, "after": after, "_commit_lsn": lsn, "_commit_seq": version}
     return pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)

@@ -28,6 +28,7 @@ from headrace.capture.continuity import (
     temporary_gone,
 )
 from headrace.capture.expected import ExpectedNames, ExpectedTable
+from headrace.capture.held import HeldPosition
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.rows import Absence
@@ -87,6 +88,7 @@ class StreamSettings:
         known: how far that log is known to have been.
         same_timeline: also a promoted standby that has everything is refused, because more than what was
             read here depends on the old log.
+        held: a file that says how far the slot may be confirmed, see `HeldPosition`.
         trouble: a file that says what keeps the reader from reading, for other processes of this machine.
         holder: the connection that holds the slot, where that is a temporary one: only this can stream it,
             and the slot ends with it, so it is never given back and no other session reads the backlog.
@@ -113,8 +115,13 @@ class StreamSettings:
     origin: Origin | None = None
     known: Lsn = 0
     same_timeline: bool = False
+    held: Path | None = None
     trouble: Path | None = None
     holder: ReplicationConnection | None = field(default=None, repr=False)
+
+    def confirmable(self, position: Lsn) -> Lsn:
+        """How much of what is known up to `position` the slot may be told of now."""
+        return position if self.held is None else HeldPosition(self.held).limit(position)
 
 
 def give_back_after(seconds: float, depth: int) -> float:
@@ -148,7 +155,7 @@ class LogReader:
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished and settings.holder is None
         self._frames = _Frames()
-        self.confirmed: Lsn = start.lsn
+        self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
         self._received: Lsn = start.lsn

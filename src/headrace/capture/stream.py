@@ -62,8 +62,11 @@ class ChangeStream:
         return self._reader.absences
 
     def confirm(self, offset: Offset) -> None:
-        """Everything up to `offset` is durable: its transactions may be forgotten by both sides."""
-        self._reader.confirmed = max(self._reader.confirmed, offset.lsn)
+        """Everything up to `offset` is durable: its transactions may be forgotten by both sides.
+
+        By the server only up to where they are not held (`StreamSettings.held`).
+        """
+        self._reader.confirmed = max(self._reader.confirmed, self._settings.confirmable(offset.lsn))
         self._reader.released = self._buffer.release(offset)
 
     def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:

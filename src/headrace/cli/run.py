@@ -37,7 +37,8 @@ from headrace.postgres.slot import (
 )
 from headrace.postgres.slot_lock import SlotLock
 from headrace.postgres.steps import execute_plan
-from headrace.sinks.opensearch import Client, IndexState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Counters, IndexState, MetaIndex, Parked, PipelineState
+from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.session import LocalSpark, local_spark
 from headrace.status.board import IndexPhase, StatusBoard
@@ -237,7 +238,7 @@ class Run:
         still = {name: one for name, one in kept.items() if name not in todo}
         for name, one in still.items():
             self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
-        seeding.renew(still, found.emptied, state.applied)
+        seeding.renew(still, found.emptied, state.reached)
         if not todo and not gone and (published, known) == (state.published, state.catalog):
             return state
         seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
@@ -247,7 +248,7 @@ class Run:
         if not todo:
             return state
         self._board.happened(Event.SEEDING)
-        return seeding.fill(spark, self._meta, state, Cursor(state.applied, None))
+        return seeding.fill(spark, self._meta, state, Cursor(state.reached, None))
 
     def _follow(
         self,
@@ -263,11 +264,18 @@ class Run:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            following = Following(self._project.slot, self._project.publication, needs, state.place())
+            following = Following(
+                self._project.slot,
+                self._project.publication,
+                needs,
+                state.place(),
+                held=None if state.ahead is None else state.applied,
+            )
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
             try:
                 watch = catalog.watch()
-                failure = self._watched(query, lock, watch)
+                with WorkingOff(spark.session, work) as beside:
+                    failure = self._watched(query, lock, watch, beside)
             finally:
                 query.stop()
             if failure is None and watch.moved:
@@ -298,7 +306,7 @@ class Run:
                 with attempt:
                     state = self._meta.load()
                     assert state is not None, "it is there while a run lives"
-                    seeding.renew(state.indexes, watch.emptied, state.applied)
+                    seeding.renew(state.indexes, watch.emptied, state.reached)
                     state = dataclasses.replace(state, catalog=watch.baseline.to_text())
                     self._meta.save(state)
         assert state is not None
@@ -323,7 +331,9 @@ class Run:
             terminal.done("live: following the log")
             self._on_live()
 
-    def _watched(self, query: DocumentsQuery, lock: SlotLock, catalog: CatalogWatch) -> HeadraceError | None:
+    def _watched(
+        self, query: DocumentsQuery, lock: SlotLock, catalog: CatalogWatch, beside: WorkingOff
+    ) -> HeadraceError | None:
         """Keep the board up to date while the query runs; why it ended, or None where it is to end
         (`catalog` says whether only to begin again).
 
@@ -338,6 +348,8 @@ class Run:
             while not self._stopping.is_set():
                 if not query.active:
                     return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+                if (failure := beside.failure()) is not None:
+                    return failure
                 if not live and (query.begun() or time.monotonic() - began > _QUIET_SECONDS):
                     live = True
                     self._live()
@@ -368,7 +380,11 @@ class Run:
         self._board.happened(Event.STOPPED)
         try:
             with contextlib.closing(impatient_client(self._here)) as client:
-                state = MetaIndex(client, self._project.slot, self._project.prefix).load()
+                meta = MetaIndex(client, self._project.slot, self._project.prefix)
+                state = meta.load()
+                parked = Parked(client, self._project.slot, self._project.prefix)
+                if state is not None and state.ahead is not None and parked.count() == 0:
+                    state = meta.advance(state.ahead, Counters())
             if state is not None:
                 with connect(self._here.database) as connection:
                     confirm(connection, self._project.slot, state.applied)

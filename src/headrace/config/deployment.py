@@ -227,6 +227,8 @@ class Deployment(_Model):
     """By name; where the file names none, one called `stdout` that prints."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
+    large_change: Annotated[int, Field(ge=1)] = 50_000
+    """Documents of one index that a change may touch before they are written beside the changes behind it."""
     prefix: str = ""
     """Stands before every name that Headrace creates in a cluster; with its separator."""
     server: Server = Server()

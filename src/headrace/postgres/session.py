@@ -6,7 +6,7 @@ A reading session pins every setting that PostgreSQL's output depends on and nev
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -116,7 +116,7 @@ class ReadSession:
 
     def stream(
         self, sql: str, parameters: Sequence[object] = (), *, size: int = 500
-    ) -> Iterator[tuple[Any, ...]]:
+    ) -> Generator[tuple[Any, ...]]:
         """The rows of a statement, `size` at a time; memory holds no more than that.
 
         Raises:

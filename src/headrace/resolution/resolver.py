@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,18 +17,22 @@ from headrace.postgres.session import ReadSession, is_no_value
 from headrace.resolution.plan import ResolutionPlan, Route
 from headrace.resolution.values import has_truncate, lead_values, tables_of, without_truncates
 
+_KEYS_AT_ONCE = 5_000
 
-@dataclass(slots=True)
+
+@dataclass(frozen=True, slots=True)
 class Touched:
-    """The documents of one index that a batch touches.
+    """The documents that a batch touches.
 
     Attributes:
-        keys: the root's key values, each once; some may have no row, some no change.
-        everything: a truncate: every document that exists may have changed, beside `keys`, which may be new.
+        everything: indexes that a truncate empties or thins out: every document that exists may have changed,
+            beside `keys`, which may be new.
+        keys: an index and some root key values, again and again, as the database finds them; some twice, some
+            without a row or without a change. The session is busy until they are exhausted.
     """
 
-    keys: list[Key] = field(default_factory=list)
-    everything: bool = False
+    everything: frozenset[str]
+    keys: Iterator[tuple[str, list[Key]]]
 
 
 class Resolver:
@@ -35,28 +42,27 @@ class Resolver:
         self._session = session
         self._plan = plan
 
-    def resolve(self, changes: pa.Table | pa.RecordBatch) -> dict[str, Touched]:
-        """The touched documents by index; an index that nothing touches is absent.
+    def resolve(self, changes: pa.Table | pa.RecordBatch) -> Touched:
+        """The touched documents. Memory holds the values that lead to them, and 5,000 keys.
 
         At most one query for each route of the plan, two where a label was renamed. Every transaction of
         `changes` must be visible to the session (decision 8).
 
         Raises:
             HeadraceError: REPLICA_IDENTITY, where a change does not carry a column that leads to
-                documents; SCHEMA_CHANGED, where its value is none of the column's type any more; CONNECTION
-                or DATABASE, from the session.
+                documents. From the iterator: SCHEMA_CHANGED, where its value is none of the column's type
+                any more; CONNECTION or DATABASE, from the session.
         """
         table = pa.Table.from_batches([changes]) if isinstance(changes, pa.RecordBatch) else changes
         everything, values = self._collect(table)
-        keys: dict[str, dict[Key, None]] = {index: {} for index in everything}
+        return Touched(frozenset(everything), self._led(values, table))
+
+    def _led(
+        self, values: Mapping[Route, Mapping[Key, None]], changes: pa.Table
+    ) -> Iterator[tuple[str, list[Key]]]:
         for route, lead in values.items():
-            found = self._follow(route, list(lead), table)
-            keys.setdefault(route.index, {}).update(dict.fromkeys(found))
-        return {
-            index: Touched(list(found), index in everything)
-            for index, found in keys.items()
-            if found or index in everything
-        }
+            for keys in self._follow(route, list(lead), changes):
+                yield route.index, keys
 
     def _collect(self, changes: pa.Table) -> tuple[set[str], dict[Route, dict[Key, None]]]:
         """The indexes that a truncate touches, and the values to lead along each route."""
@@ -74,17 +80,19 @@ class Resolver:
                         values[route].update(found)
         return everything, values
 
-    def _follow(self, route: Route, values: list[Key], changes: pa.Table) -> list[Key]:
+    def _follow(self, route: Route, values: list[Key], changes: pa.Table) -> Iterator[list[Key]]:
         """A value that is none, for example a label that was renamed since, may stand in an old change."""
         try:
-            return self._query(route, values)
+            yield from self._query(route, values)
         except HeadraceError as error:
             if not is_no_value(error):
                 raise
+        else:
+            return
         late = changes.filter(pc.greater_equal(changes["_commit_lsn"], route.since))
         _, found = self._collect(late)
         try:
-            return self._query(route, list(found.get(route, ())))
+            yield from self._query(route, list(found.get(route, ())))
         except HeadraceError as error:
             if not is_no_value(error):
                 raise
@@ -95,8 +103,12 @@ class Resolver:
                 "Start again: the documents that it leads to are built anew.",
             ) from error
 
-    def _query(self, route: Route, values: list[Key]) -> list[Key]:
+    def _query(self, route: Route, values: list[Key]) -> Iterator[list[Key]]:
         if route.statement is None or not values:
-            return values
+            yield values
+            return
         columns = [list(column) for column in zip(*values, strict=True)]
-        return [key for key in self._session.query(route.statement, columns) if None not in key]
+        found = self._session.stream(route.statement, columns, size=_KEYS_AT_ONCE)
+        with closing(found):
+            while some := list(islice(found, _KEYS_AT_ONCE)):
+                yield [key for key in some if None not in key]

@@ -42,7 +42,7 @@ def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -
             f"{format_lsn(confirmed)} to {format_lsn(current)}",
             "Choose a place between them, or earliest, latest or snapshot.",
         )
-    if wanted > confirmed:
+    if wanted > confirmed and options.continues is None:
         _LOG.warning(
             "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
             options.slot_name,

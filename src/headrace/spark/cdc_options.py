@@ -95,11 +95,15 @@ class CdcOptions(DatabaseOptions):
         description="where so much log waits it is read through SQL, which is faster; 0: never",
     )
     progress: bool = Field(default=False, description="internal: add a row with the batch's position")
+    shares: int = Field(1, gt=0, description="internal: how many tasks share the documents of a large batch")
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
     )
     continues: dict[str, str | int] | None = Field(
         None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
+    )
+    held_file: Path | None = Field(
+        None, description="internal: the file that says how far the slot may be confirmed"
     )
     trouble_file: Path | None = Field(
         None, description="internal: the file that says what keeps the source from reading"

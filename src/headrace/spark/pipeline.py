@@ -16,11 +16,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.capture.held import HeldPosition
 from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
+from headrace.model import Lsn
 from headrace.spark import register
 from headrace.spark.failures import headrace_error
-from headrace.spark.plan import Work
+from headrace.spark.plan import HELD_OPTION, Work
 from headrace.spark.sink import DocumentsSink
 
 _POLL_SECONDS = 0.2
@@ -35,6 +37,13 @@ class Following:
     needs: Needs
     continues: Mapping[str, str | int]
     """System, timeline and database that the documents come from, and the position that they have."""
+    held: Lsn | None = None
+    """Where documents are parked: the slot is confirmed no further, and read on from the position above."""
+
+    @property
+    def start(self) -> str:
+        """Where the source begins: where the slot stands, or behind what is parked."""
+        return "earliest" if self.held is None else str(self.continues["lsn"])
 
 
 class DocumentsQuery:
@@ -48,17 +57,21 @@ class DocumentsQuery:
         register(spark)
         spark.dataSource.register(DocumentsSink)
         self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
+        held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
+        held.set(following.held)
         changes = (
             spark.readStream.format("postgres_cdc")
             .option("url", work.connections.database)
             .option("slotName", following.slot)
             .option("publicationName", following.publication)
             .option("createSlot", "false")
-            .option("startingOffsets", "earliest")
+            .option("startingOffsets", following.start)
             .option("progress", "true")
+            .option("shares", str(spark.sparkContext.defaultParallelism))
             .option("maxBytesPerTrigger", "32m")
             .option("documentNeeds", to_text(following.needs))
             .option("continues", json.dumps(dict(following.continues)))
+            .option("heldFile", str(held.path))
             .option("troubleFile", str(self.trouble))
             .load()
         )
@@ -66,6 +79,7 @@ class DocumentsQuery:
         self._query: StreamingQuery = (
             changes.writeStream.format("headrace_documents")
             .options(**work.to_options())
+            .option(HELD_OPTION, str(held.path))
             .option("checkpointLocation", checkpoint.as_uri())
             .queryName("headrace")
             .start()

@@ -18,6 +18,7 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
+HELD_OPTION = "held_file"
 SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
 
 
@@ -30,6 +31,8 @@ class DocumentsPlan:
         targets: index → what a bulk request addresses.
         slot: whose position is kept; with `prefix` it says where.
         skip_rejected: indexes that go on without a document that the sink refuses.
+        large_change: documents of one index that a change may touch before they are worked off beside
+            later changes.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -40,6 +43,7 @@ class DocumentsPlan:
     slot: str
     prefix: str
     skip_rejected: frozenset[str]
+    large_change: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,7 @@
-"""How are whole indexes filled? A Spark batch job: one task for each range of root rows.
+"""How are many documents written at once? A Spark batch job: one task for each piece of the work.
 
-The job reads from a source of its own, `headrace_seed`, whose partitions are the ranges; reading one writes
-its documents and yields what was written.
+The job reads from a source of its own, `headrace_documents_job`, whose partitions are the pieces; reading
+one writes its documents and yields what was written. Seeding is one such job: a piece for each range of rows.
 """
 
 from __future__ import annotations
@@ -24,17 +24,28 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn
+from headrace.sinks.contract import WriteResult
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
-from headrace.spark.worker import Worker
+from headrace.spark.worker import Worker, worker_of
 
 _POLL_SECONDS = 0.2
-_RANGES_OPTION = "ranges"
+_PIECES_OPTION = "pieces"
 _RESULT = pa.schema([("index", pa.string()), ("upserts", pa.int64()), ("bytes", pa.int64())])
 
 
+class Piece(InputPartition):
+    """What one task writes: documents of `index`."""
+
+    index: str
+
+    def run(self, worker: Worker) -> WriteResult:
+        """Write them; durable when it returns."""
+        raise NotImplementedError
+
+
 @dataclass
-class SeedRange(InputPartition):
+class SeedRange(Piece):
     """A range of one index's root rows, and as of when it is read.
 
     Attributes:
@@ -47,44 +58,44 @@ class SeedRange(InputPartition):
     version: Lsn
     snapshot: str | None
 
+    def run(self, worker: Worker) -> WriteResult:
+        """Write the documents of the range."""
+        return worker.seed(self.index, self.rows, self.version, self.snapshot)
 
-class SeedSource(DataSource):
-    """`spark.read.format("headrace_seed")`; its options are made by `seed`."""
+
+class PiecesSource(DataSource):
+    """`spark.read.format("headrace_documents_job")`; its options are made by `run_pieces`."""
 
     @classmethod
     def name(cls) -> str:
         """The format's name."""
-        return "headrace_seed"
+        return "headrace_documents_job"
 
     def schema(self) -> str:
-        """One row for each range."""
+        """One row for each piece."""
         return "`index` string, upserts bigint, bytes bigint"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """The reader, with options only."""
-        return SeedReader(dict(self.options))
+        return PiecesReader(dict(self.options))
 
 
-class SeedReader(DataSourceReader):
-    """Plans one task for each range; pickled to the workers."""
+class PiecesReader(DataSourceReader):
+    """Plans one task for each piece; pickled to the workers."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges."""
-        packed = base64.b64decode(self._options[_RANGES_OPTION])
+        """The pieces."""
+        packed = base64.b64decode(self._options[_PIECES_OPTION])
         return list(pickle.loads(packed))  # noqa: S301 - our own driver wrote it
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write the documents of one range."""
-        if not isinstance(partition, SeedRange):
-            raise HeadraceError(Kind.INTERNAL, f"not a range to seed: {partition!r}")
-        worker = Worker(Work.from_options(self._options))
-        try:
-            result = worker.seed(partition.index, partition.rows, partition.version, partition.snapshot)
-        finally:
-            worker.close()
+        """Write the documents of one piece."""
+        if not isinstance(partition, Piece):
+            raise HeadraceError(Kind.INTERNAL, f"not a piece of work: {partition!r}")
+        result = partition.run(worker_of(self._options))
         row = {"index": partition.index, "upserts": result.upserted, "bytes": result.bytes}
         yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
@@ -103,18 +114,30 @@ def seed(
     Raises:
         HeadraceError: what stopped a task, or SPARK.
     """
-    if not ranges:
-        return {}
-    packed = base64.b64encode(pickle.dumps(list(ranges))).decode("ascii")
-    options = {**work.to_options(), _RANGES_OPTION: packed}
     group = f"headrace-seed-{uuid.uuid4().hex}"
-    counts: Counter[str] = Counter()
     with _Progress(spark, group, on_progress):
-        try:
-            for row in _written(spark, options, group):
-                counts[row["index"]] += row["upserts"]
-        except PySparkException as error:
-            raise headrace_error(error) from error
+        return run_pieces(spark, work, ranges, group)
+
+
+def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: str) -> dict[str, int]:
+    """Write the documents of all `pieces`; returns how many by index.
+
+    Args:
+        group: of the job, for whoever cancels it.
+
+    Raises:
+        HeadraceError: what stopped a task, or SPARK.
+    """
+    if not pieces:
+        return {}
+    packed = base64.b64encode(pickle.dumps(list(pieces))).decode("ascii")
+    options = {**work.to_options(), _PIECES_OPTION: packed}
+    counts: Counter[str] = Counter()
+    try:
+        for row in _written(spark, options, group):
+            counts[row["index"]] += row["upserts"]
+    except PySparkException as error:
+        raise headrace_error(error) from error
     return dict(counts)
 
 
@@ -127,11 +150,11 @@ def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> lis
     context = spark.sparkContext
 
     def collect() -> list[Row]:
-        spark.dataSource.register(SeedSource)
-        context.setJobGroup(group, "seed", interruptOnCancel=True)
-        return spark.read.format(SeedSource.name()).options(**options).load().collect()
+        spark.dataSource.register(PiecesSource)
+        context.setJobGroup(group, "documents", interruptOnCancel=True)
+        return spark.read.format(PiecesSource.name()).options(**options).load().collect()
 
-    with ThreadPoolExecutor(1, "headrace seed") as thread:
+    with ThreadPoolExecutor(1, "headrace job") as thread:
         rows = thread.submit(collect)
         try:
             return rows.result()

@@ -8,19 +8,19 @@ has noted the batch as done.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.capture.held import HeldPosition
 from headrace.errors import patiently
-from headrace.model import CHANGES_SCHEMA, Lsn
+from headrace.model import CHANGES_SCHEMA
 from headrace.model.failpoints import reach
-from headrace.sinks.contract import WriteResult
-from headrace.sinks.opensearch import Client, Counters, MetaIndex
-from headrace.spark.plan import Work
-from headrace.spark.worker import Worker
+from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
+from headrace.spark.plan import HELD_OPTION, Work
+from headrace.spark.worker import Applied, worker_of
 
 
 class DocumentsSink(DataSource):
@@ -36,15 +36,6 @@ class DocumentsSink(DataSource):
         return DocumentsWriter(dict(self.options))
 
 
-@dataclass
-class Applied(WriterCommitMessage):
-    """What one task did."""
-
-    position: Lsn
-    changes: int
-    result: WriteResult
-
-
 class DocumentsWriter(DataSourceStreamArrowWriter):
     """Pickled to the workers; holds only options."""
 
@@ -54,8 +45,7 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Apply the changes of one partition."""
         changes = pa.Table.from_batches(list(iterator), schema=CHANGES_SCHEMA)
-        position, result = _worker(self._options).apply(changes)
-        return Applied(position, changes.num_rows - 1, result)
+        return worker_of(self._options).apply(changes)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803
         """Everything of the batch is durable: note the position that it reached."""
@@ -68,9 +58,10 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
             deletes=sum(message.result.deleted for message in done),
             batches=1,
         )
+        state = _states(self._options)
         for attempt in patiently():
             with attempt:
-                _meta(self._options).advance(max(message.position for message in done), counters)
+                state.note(done, counters)
         if counters.changes:
             reach("applied")
 
@@ -78,30 +69,44 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
         """Nothing to undo: what was written is right, and will be written again."""
 
 
-_Options = tuple[tuple[str, str], ...]
+class _State:
+    """The pipeline's state, read once in this process; a foreign writer in between is an error.
 
-_WORKERS: dict[_Options, Worker] = {}
-_METAS: dict[_Options, MetaIndex] = {}
+    Where documents are parked the position stays, and the source is told by a file to confirm no more.
+    """
 
-
-def _worker(options: dict[str, str]) -> Worker:
-    """This process's worker for the query; another query's worker is closed."""
-    key = tuple(sorted(options.items()))
-    if key not in _WORKERS:
-        for old in _WORKERS.values():
-            old.close()
-        _WORKERS.clear()
-        _WORKERS[key] = Worker(Work.from_options(options))
-    return _WORKERS[key]
-
-
-def _meta(options: dict[str, str]) -> MetaIndex:
-    """The pipeline's state, read once in this process; a foreign writer in between is an error."""
-    key = tuple(sorted(options.items()))
-    if key not in _METAS:
+    def __init__(self, options: dict[str, str]) -> None:
         work = Work.from_options(options)
-        meta = MetaIndex(Client(work.connections.sink), work.plan.slot, work.plan.prefix)
-        meta.load()
-        _METAS.clear()
-        _METAS[key] = meta
-    return _METAS[key]
+        client, plan = Client(work.connections.sink), work.plan
+        self._meta = MetaIndex(client, plan.slot, plan.prefix)
+        self._parked = Parked(client, plan.slot, plan.prefix)
+        self._held = HeldPosition(Path(options[HELD_OPTION]))
+        found = self._meta.load()
+        self._parking = found is not None and found.ahead is not None
+
+    def note(self, done: list[Applied], counters: Counters) -> None:
+        """Everything of a batch is durable or parked.
+
+        Raises:
+            HeadraceError: CONTINUITY; SINK_UNREACHABLE and SINK_BUSY, after which it may be done again.
+        """
+        parks = any(message.parked for message in done)
+        if parks:
+            self._parking = True
+        elif self._parking:
+            self._parking = self._parked.count() > 0
+        reached = max(message.position for message in done)
+        state = self._meta.advance(reached, counters, parked=self._parking)
+        self._held.set(state.applied if self._parking else None)
+
+
+_STATES: dict[tuple[tuple[str, str], ...], _State] = {}
+
+
+def _states(options: dict[str, str]) -> _State:
+    key = tuple(sorted(options.items()))
+    if key not in _STATES:
+        state = _State(options)
+        _STATES.clear()
+        _STATES[key] = state
+    return _STATES[key]

@@ -29,7 +29,6 @@ from pyspark.sql.types import StructType
 
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.capture.columns import progress_batch
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.rows import Absence
 from headrace.errors import HeadraceError
@@ -52,6 +51,7 @@ from headrace.spark.loss import LOSSES, gone_on, later
 from headrace.spark.options import read_options
 from headrace.spark.parts import ChangePartition, read_part, split
 from headrace.spark.shape import RowsPlan, plan_rows
+from headrace.spark.share import shared
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
@@ -324,10 +324,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if followed is not None and set(followed) != set(self._tables()):
             batches = only(batches, followed)
         told = self._described(batches)
-        partitions = [
-            ChangePartition(self._with_progress(part, behind), told, absences)
-            for part in split(batches, self._options.rows_per_partition)
-        ]
+        partitions = [ChangePartition(part, told, absences) for part in self._split(batches, behind)]
         if batches:
             reach("planned")
         return partitions
@@ -347,8 +344,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What the tasks have to be told of the tables; None where they know it, or need not."""
         return None if self._plan is not None or self._options.progress else self._describing.of(batches)
 
-    def _with_progress(self, part: list[pa.RecordBatch], end: Offset) -> list[pa.RecordBatch]:
-        return [*part, progress_batch(end.lsn, end.version)] if self._options.progress else part
+    def _split(self, batches: list[pa.RecordBatch], end: Offset) -> list[list[pa.RecordBatch]]:
+        """What each task gets: a part of the rows, or all of them and its share of the documents."""
+        if self._options.progress:
+            return shared(batches, end.lsn, end.version, self._options.shares)
+        return split(batches, self._options.rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The record batches of one partition."""
@@ -400,6 +400,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     origin=origin,
                     known=known,
                     same_timeline=continues is not None,
+                    held=options.held_file,
                     trouble=options.trouble_file,
                     holder=None if holder is None else holder.connection,
                 ),

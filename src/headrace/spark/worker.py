@@ -6,27 +6,42 @@ Connections are opened once in a worker process and kept for its later tasks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
-from headrace.model import CtidRange, Key, Lsn, Op, key_of_id
+from headrace.model import CtidRange, Key, Lsn, key_of_id
 from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.contract import WriteResult
-from headrace.sinks.opensearch import Client, OpenSearchWriter
+from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode
-from headrace.spark.plan import Work
+from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
+from headrace.spark.share import Task
+from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted
 
-_KEYS_AT_ONCE = 1000
 
-Portion = Mapping[str, Sequence[Key]]
-"""Keys by index, as many as one write takes."""
+@dataclass
+class Applied(WriterCommitMessage):
+    """What one task did.
+
+    Attributes:
+        position: what is applied once every task of the batch is done (bytes).
+        changes: of the batch; 0 where another task counts them.
+        parked: documents that are still to be written.
+    """
+
+    position: Lsn
+    changes: int
+    result: WriteResult = field(default_factory=WriteResult)
+    parked: int = 0
 
 
 class Worker:
@@ -38,6 +53,7 @@ class Worker:
         self._assemblers: dict[str, Assembler] = {}
         self._client = Client(work.connections.sink)
         self._writer = OpenSearchWriter(self._client, work.plan.targets, work.plan.writer)
+        self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
         """Close every connection."""
@@ -45,29 +61,25 @@ class Worker:
         self._writer.close()
         self._client.close()
 
-    def apply(self, changes: pa.Table) -> tuple[Lsn, WriteResult]:
-        """Bring every document that `changes` touch up to date.
+    def apply(self, changes: pa.Table) -> Applied:
+        """Bring every document that `changes` touch up to date, or park it.
 
         Args:
             changes: in `CHANGES_SCHEMA`, with the batch's progress row.
 
-        Returns:
-            The position that is applied once all tasks of the batch have done this, and what was written.
-
         Raises:
             HeadraceError: what no patience cures.
         """
-        is_progress = pc.equal(changes.column("op"), Op.PROGRESS.value)
-        [progress] = changes.filter(is_progress).select(["_commit_lsn", "_commit_seq"]).to_pylist()[-1:]
-        position, version = progress["_commit_lsn"], progress["_commit_seq"]
-        rows = changes.filter(pc.invert(is_progress))
-        result = WriteResult()
-        if rows.num_rows:
-            for portion in self._touched(rows, version):
-                result += self._write(portion, version)
+        task = Task.of(changes)
+        done = Applied(task.position, task.rows.num_rows if task.share.number == 0 else 0)
+        if task.rows.num_rows:
+            wanted = self._wanted(task)
+            for one in wanted.portions():
+                done.result += self._write(one, task.version)
+            done.parked = wanted.parked
         else:
             self._warm_up()
-        return position, result
+        return done
 
     def _warm_up(self) -> None:
         """In a quiet moment, open what the next change would have to wait for."""
@@ -96,25 +108,50 @@ class Worker:
         for attempt in patiently():
             with attempt, self._reading() as session:
                 session.await_replay(version)
-        wanted = [(index, key) for key in self._keys_in(index)]
         result = WriteResult()
-        for at in range(0, len(wanted), _KEYS_AT_ONCE):
-            result += self._write(_portion(wanted[at : at + _KEYS_AT_ONCE]), version)
+        keys = self._keys_in(index)
+        while some := list(islice(keys, KEYS_AT_ONCE)):
+            result += self._write({index: some}, version)
         return result
 
-    def _touched(self, rows: pa.Table, version: Lsn) -> list[Portion]:
-        """The keys to assemble, in portions of one write each; a whole index is enumerated from the sink."""
+    def work_off(self, identity: str) -> WriteResult:
+        """Write the documents of a parked chunk; nothing where it is done, or its generation has gone."""
+        for attempt in patiently():
+            with attempt:
+                chunk = self._parked.chunk(identity)
+        if chunk is None:
+            return WriteResult()
+        result = WriteResult()
+        if self._work.plan.targets.get(chunk.index) == chunk.target:
+            for attempt in patiently():
+                with attempt, self._reading() as session:
+                    session.await_replay(chunk.version)
+            result = self._write({chunk.index: chunk.keys}, chunk.version)
+        for attempt in patiently():
+            with attempt:
+                self._parked.done(chunk)
+        reach("parked")
+        return result
+
+    def _wanted(self, task: Task) -> Wanted:
+        """The keys to assemble; a whole index is enumerated from the sink."""
+        plan = self._work.plan
+
+        def park(index: str, keys: Sequence[Key]) -> None:
+            self._parked.park(index, plan.targets[index], task.version, keys)
+
         for attempt in patiently():
             with attempt, self._reading() as session:
-                session.await_replay(version)
-                touched = Resolver(session, self._work.plan.resolution).resolve(rows)
-        wanted: list[tuple[str, Key]] = []
-        for index, what in touched.items():
-            keys: Iterable[Key] = what.keys
-            if what.everything:
-                keys = {*what.keys, *self._keys_in(index)}
-            wanted += [(index, key) for key in keys]
-        return [_portion(wanted[at : at + _KEYS_AT_ONCE]) for at in range(0, len(wanted), _KEYS_AT_ONCE)]
+                session.await_replay(task.version)
+                wanted = Wanted(task.share, plan.large_change, task.rows.num_rows, park)
+                touched = Resolver(session, plan.resolution).resolve(task.rows)
+                for index, keys in touched.keys:
+                    wanted.add(index, keys)
+                for index in touched.everything:
+                    every = self._keys_in(index)
+                    while some := list(islice(every, KEYS_AT_ONCE)):
+                        wanted.add(index, some)
+        return wanted
 
     def _keys_in(self, index: str) -> Iterator[Key]:
         """The keys of every document that the index holds: a delete-by-query would fence nothing."""
@@ -177,8 +214,16 @@ class Worker:
         return self._assemblers[index]
 
 
-def _portion(wanted: Sequence[tuple[str, Key]]) -> Portion:
-    portion: dict[str, list[Key]] = {}
-    for index, key in wanted:
-        portion.setdefault(index, []).append(key)
-    return portion
+_Options = tuple[str, str]
+_WORKERS: dict[_Options, Worker] = {}
+
+
+def worker_of(options: Mapping[str, str]) -> Worker:
+    """This process's worker for the work that `Work.to_options` described; another work's is closed."""
+    key = options[PLAN_OPTION], options[SECRET_OPTION]
+    if key not in _WORKERS:
+        for old in _WORKERS.values():
+            old.close()
+        _WORKERS.clear()
+        _WORKERS[key] = Worker(Work.from_options(options))
+    return _WORKERS[key]

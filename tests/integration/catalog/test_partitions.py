@@ -24,6 +24,7 @@ from headrace.postgres.slot import create_slot, drop_slot, read_slot
 from headrace.postgres.steps import execute_plan, render
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.spec import load_schema
+from reference.touched import gathered
 
 EVENTS, USERS = TableName("public", "events"), TableName("public", "users")
 LATER = TableName("public", "later")
@@ -166,13 +167,13 @@ def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp
                 if touched == set():
                     continue
                 changes, start = following(stream, start)
-                found = resolver.resolve(changes)["users"]
+                found = gathered(resolver.resolve(changes))["users"]
                 assert found.everything == (touched is None), statement
                 assert touched is None or {int(str(key)) for (key,) in found.keys} >= touched, statement
             assert set_up(connection, required, slot) == [LATER], "a new leaf inherits no identity"
             execute(connection, "UPDATE events SET who = 6 WHERE id = 3")
             changes, start = following(stream, start)
-            found = resolver.resolve(changes)["users"]
+            found = gathered(resolver.resolve(changes))["users"]
             assert {int(str(key)) for (key,) in found.keys} == {5, 6}
         finally:
             stream.close()

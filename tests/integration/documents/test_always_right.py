@@ -19,6 +19,7 @@ from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.spec.tree import IndexSpec
 from integration.documents import people
+from reference.touched import gathered
 
 FILL = (
     """INSERT INTO person VALUES (1, 'Ada', NULL, 2, NULL), (2, 'Bob', 1, NULL, NULL), (3, 'Cid', 2, 2, NULL),
@@ -101,7 +102,7 @@ class World:
         }
 
     def apply(self, changes: list[dict[str, object]]) -> None:
-        for index, touched in self.resolver.resolve(table_of(changes)).items():
+        for index, touched in gathered(self.resolver.resolve(table_of(changes))).items():
             keys = touched.keys
             if touched.everything:  # what a sink can enumerate is what it holds: no new document
                 width = self.widths[index]

@@ -14,6 +14,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
 from headrace.spec import load_schema
+from reference.touched import gathered
 
 DDL = """
 CREATE TYPE kind AS ENUM ('a', 'b');
@@ -59,7 +60,7 @@ def test_an_old_label_is_harmless_before_the_documents_and_no_failure_for_ever_b
         resolver = Resolver(session, plan)
 
         def touched(*changes: dict[str, object]) -> list[tuple[str | None, ...]]:
-            found = resolver.resolve(pa.Table.from_pylist(list(changes), schema=CHANGES_SCHEMA))
+            found = gathered(resolver.resolve(pa.Table.from_pylist(list(changes), schema=CHANGES_SCHEMA)))
             return found["teams"].keys if found else []
 
         assert touched(change("c", 90), change("b", 110)) == [("1",), ("2",)]

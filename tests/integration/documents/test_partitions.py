@@ -30,6 +30,7 @@ from headrace.postgres.slot import drop_slot
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.spec import load_schema
 from integration.capture.following import EVERYTHING, eventually
+from reference.touched import gathered
 
 SLOT = "document_partitions"
 DDL = """
@@ -141,7 +142,7 @@ class Followed:
         self.store["owners"].pop("99", None)
 
     def apply(self, changes: pa.Table) -> None:
-        for index, touched in self.resolver.resolve(changes).items():
+        for index, touched in gathered(self.resolver.resolve(changes)).items():
             self.assemble(index, [*touched.keys, *(self.keys(index) if touched.everything else [])])
 
     def keys(self, index: str) -> list[tuple[str | None, ...]]:

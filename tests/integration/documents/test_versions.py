@@ -124,6 +124,7 @@ class World:
             slot="none",
             prefix="",
             skip_rejected=frozenset(),
+            large_change=50_000,
         )
         self.late = Worker(Work(plan, Connections(url, Endpoint((proxy.url(node),)))))
         self.prompt = Worker(Work(plan, Connections(url, Endpoint((node,)))))
@@ -158,7 +159,7 @@ class World:
                 self.prompt.apply(batch(second, end, versions(end)))
             finally:
                 self.proxy.resume()
-            return late.result(30)[1]
+            return late.result(30).result
 
     def held(self) -> dict[str, object]:
         refresh(self.client, self.generation.index)

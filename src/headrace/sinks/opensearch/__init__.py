@@ -6,10 +6,12 @@ from headrace.sinks.opensearch.generations import Generation, Generations
 from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.parked import Chunk, Parked
 from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
+    "Chunk",
     "Client",
     "Counters",
     "Endpoint",
@@ -19,6 +21,7 @@ __all__ = [
     "IndexState",
     "MetaIndex",
     "OpenSearchWriter",
+    "Parked",
     "PipelineState",
     "WriterOptions",
     "mapping",

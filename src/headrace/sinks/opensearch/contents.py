@@ -36,9 +36,10 @@ def document(client: Client, index: str, identity: str, routing: str | None = No
     return found["_source"] if found.get("found") else None
 
 
-def count(client: Client, index: str) -> int:
-    """How many documents a search finds."""
-    return int(_whole(client.read(path(index, "_count")), index)["count"])
+def count(client: Client, index: str, query: dict[str, Any] | None = None) -> int:
+    """How many documents a search finds: all, or those of `query`."""
+    body = None if query is None else {"query": query}
+    return int(_whole(client.read(path(index, "_count"), body), index)["count"])
 
 
 def refresh(client: Client, index: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.parked import Parked
 from headrace.sinks.opensearch.state import Counters, PipelineState
 
 _BODY = {
@@ -45,6 +46,7 @@ class MetaIndex:
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
+        self._prefix = prefix
         self.index = f"{prefix}headrace_meta"
         self._document = (self.index, "_doc", slot)
         self._slot = slot
@@ -76,19 +78,20 @@ class MetaIndex:
         self._put(state)
         self._unsure = False
 
-    def advance(self, applied: Lsn, counters: Counters) -> PipelineState:
-        """Note, in one request, that all changes up to `applied` are durable; never moves back.
+    def advance(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> PipelineState:
+        """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
 
         Raises:
             HeadraceError: as `save`.
         """
         assert self._state is not None, "load or save first"
-        state = self._state.advanced(applied, counters)
+        state = self._state.advanced(reached, counters, parked=parked)
         self.save(state)
         return state
 
     def delete(self) -> None:
-        """Forget the pipeline."""
+        """Forget the pipeline, and what it has parked."""
+        Parked(self._client, self._slot, self._prefix).forget()
         self._client.call("DELETE", path(*self._document), allow=(404,))
         self._seen, self._state = None, None
 

@@ -54,7 +54,9 @@ class PipelineState:
     Attributes:
         system_identifier: of the PostgreSQL cluster, as it prints it.
         consistent_point: where the slot began.
-        applied: every change up to here is durable in the documents.
+        applied: every change up to here is durable in the documents; the slot is confirmed no further.
+        ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
+            on from here; else None.
         indexes: by logical name.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
@@ -76,10 +78,23 @@ class PipelineState:
     identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     catalog: str = ""
     counters: Counters = Counters()
+    ahead: Lsn | None = None
 
-    def advanced(self, applied: Lsn, counters: Counters) -> Self:
-        """The state after a batch. After a restart batches repeat, so `applied` may lie behind: kept."""
-        return replace(self, applied=max(self.applied, applied), counters=self.counters + counters)
+    @property
+    def reached(self) -> Lsn:
+        """Up to where changes need not be read again."""
+        return self.applied if self.ahead is None else self.ahead
+
+    def advanced(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> Self:
+        """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
+
+        Args:
+            parked: some documents are not durable yet; then `applied` stays.
+        """
+        reached, counted = max(self.reached, reached), self.counters + counters
+        if parked:
+            return replace(self, ahead=reached, counters=counted)
+        return replace(self, applied=reached, ahead=None, counters=counted)
 
     def place(self) -> dict[str, str | int]:
         """Whose log the documents come from, and up to where they have it."""
@@ -87,7 +102,7 @@ class PipelineState:
             "system": self.system_identifier,
             "timeline": self.timeline,
             "database": self.database_oid,
-            "lsn": format_lsn(self.applied),
+            "lsn": format_lsn(self.reached),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -101,6 +116,7 @@ class PipelineState:
             "phase": self.phase,
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
+            "ahead": None if self.ahead is None else format_lsn(self.ahead),
             "indexes": {name: _index_to_json(one) for name, one in self.indexes.items()},
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -124,6 +140,7 @@ class PipelineState:
             phase=found["phase"],
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
+            ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
             indexes={name: _index_from_json(one) for name, one in found["indexes"].items()},
             published=found.get("published", {}),
             identities_before=found["identities_before"],

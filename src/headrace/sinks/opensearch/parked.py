@@ -1,0 +1,127 @@
+"""Which documents are still to be written for changes that count as read?
+
+A change that touches very many documents would keep every later one waiting. The keys of its documents are
+parked: written to the hidden index `{prefix}headrace_parked` in chunks, each taken away once its documents
+are durable. Until none is left the slot stays before that change.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model import Key, Lsn
+from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.contents import count as counted
+from headrace.sinks.opensearch.contents import refresh
+
+_BODY = {
+    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
+    "mappings": {
+        "dynamic": False,
+        "properties": {
+            "slot": {"type": "keyword"},
+            "target": {"type": "keyword"},
+            "version": {"type": "long"},
+            "keys": {"type": "object", "enabled": False},
+        },
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some documents of one generation.
+
+    Attributes:
+        id: of the chunk.
+        index: the logical index.
+        target: the generation's write alias, as it was when they were parked.
+        version: a position that whoever assembles them now sees (decision 11), in bytes.
+        keys: of the root rows; empty where only the chunk was asked for.
+    """
+
+    id: str
+    index: str
+    target: str
+    version: Lsn
+    keys: tuple[Key, ...] = ()
+
+
+class Parked:
+    """The parked documents of one pipeline."""
+
+    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+        self._client = client
+        self._slot = slot
+        self.index = f"{prefix}headrace_parked"
+
+    def park(self, index: str, target: str, version: Lsn, keys: Sequence[Key]) -> None:
+        """Keep `keys` in one chunk; durable when it returns. What is parked twice is written twice.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: it may be parked or not.
+        """
+        body = {
+            "slot": self._slot,
+            "index": index,
+            "target": target,
+            "version": version,
+            "keys": {"of": [list(key) for key in keys]},
+        }
+        self._create()
+        self._client.call("PUT", path(self.index, "_doc", uuid.uuid4().hex), body)
+
+    def count(self) -> int:
+        """How many chunks there are; 0 says that all documents of changes that are read are durable."""
+        if not self._exists():
+            return 0
+        refresh(self._client, self.index)
+        return counted(self._client, self.index, self._own())
+
+    def chunks(self, most: int) -> list[Chunk]:
+        """The oldest chunks, without their keys."""
+        if not self._exists():
+            return []
+        refresh(self._client, self.index)
+        asked = {
+            "size": most,
+            "query": self._own(),
+            "sort": [{"version": "asc"}],
+            "_source": ["index", "target", "version"],
+        }
+        found = self._client.read(path(self.index, "_search"), asked).json()
+        return [_chunk(hit["_id"], hit["_source"]) for hit in found["hits"]["hits"]]
+
+    def chunk(self, identity: str) -> Chunk | None:
+        """One chunk with its keys; None where it is done."""
+        answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
+        found = answer.json()
+        return _chunk(identity, found["_source"]) if found.get("found") else None
+
+    def done(self, chunk: Chunk) -> None:
+        """The documents of `chunk` are durable, or nobody wants them any more."""
+        self._client.call("DELETE", path(self.index, "_doc", chunk.id), allow=(404,))
+
+    def forget(self) -> None:
+        """Take all chunks of the pipeline away."""
+        while found := self.chunks(1_000):
+            for chunk in found:
+                self.done(chunk)
+
+    def _own(self) -> dict[str, Any]:
+        return {"term": {"slot": self._slot}}
+
+    def _create(self) -> None:
+        if not self._exists():
+            self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: somebody just has
+
+    def _exists(self) -> bool:
+        return self._client.read(path(self.index), allow=(404,)).ok
+
+
+def _chunk(identity: str, found: dict[str, Any]) -> Chunk:
+    keys = found.get("keys", {"of": ()})["of"]
+    return Chunk(identity, found["index"], found["target"], found["version"], tuple(map(tuple, keys)))

@@ -1,0 +1,100 @@
+"""Who writes the documents that were parked? Spark batch jobs beside the stream, some chunks in each.
+
+A job leaves one place free for the stream's own tasks, and holds no more than a tenth of what is left: a kill
+repeats so much at most.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Self
+
+from pyspark.sql import SparkSession
+
+from headrace.errors import HeadraceError, Retry
+from headrace.sinks.contract import WriteResult
+from headrace.sinks.opensearch import Chunk, Client, Parked
+from headrace.spark.plan import Work
+from headrace.spark.seeding import Piece, run_pieces
+from headrace.spark.worker import Worker
+
+_CHUNKS_OF_A_TASK = 10
+_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 0.2
+_GROUP = "headrace-parked"
+
+
+@dataclass
+class ParkedPart(Piece):
+    """Some chunks, one after the other; each is taken away when it is done."""
+
+    index: str
+    chunks: tuple[str, ...]
+
+    def run(self, worker: Worker) -> WriteResult:
+        """Write the documents of all of them."""
+        return sum((worker.work_off(one) for one in self.chunks), WriteResult())
+
+
+class WorkingOff:
+    """A thread that lets jobs write what is parked, for as long as this is entered.
+
+    Attributes:
+        left: how many chunks were left when it looked last.
+    """
+
+    def __init__(self, spark: SparkSession, work: Work) -> None:
+        self._spark = spark
+        self._work = work
+        self.left = 0
+        self._failure: HeadraceError | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work_off, name="headrace parked", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        while self._thread.is_alive():  # again and again: its job may not have begun yet
+            self._spark.sparkContext.cancelJobGroup(_GROUP)
+            self._thread.join(_POLL_SECONDS)
+
+    def failure(self) -> HeadraceError | None:
+        """Why it has ended; None while it works."""
+        return self._failure
+
+    def _work_off(self) -> None:
+        plan = self._work.plan
+        most = max(1, self._spark.sparkContext.defaultParallelism - 1)
+        with closing(Client(self._work.connections.sink)) as client:
+            parked = Parked(client, plan.slot, plan.prefix)
+            while not self._ending.wait(_LOOK_SECONDS):
+                try:
+                    while not self._ending.is_set() and self._some_of(parked, most):
+                        pass
+                except HeadraceError as error:
+                    if not self._ending.is_set() and error.retry is not Retry.BACK_OFF:
+                        self._failure = error
+                        return
+
+    def _some_of(self, parked: Parked, most: int) -> bool:
+        """One job; whether there was anything to do."""
+        self.left = parked.count()
+        if not self.left:
+            return False
+        chunks = parked.chunks(max(1, min(most * _CHUNKS_OF_A_TASK, self.left // 10)))
+        run_pieces(self._spark, self._work, _parts(chunks, most), _GROUP)
+        return True
+
+
+def _parts(chunks: Sequence[Chunk], most: int) -> list[ParkedPart]:
+    """As many tasks as there may be, each with about as many chunks."""
+    return [
+        ParkedPart(chunks[first].index, tuple(one.id for one in chunks[first::most]))
+        for first in range(min(most, len(chunks)))
+    ]

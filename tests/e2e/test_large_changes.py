@@ -1,0 +1,64 @@
+"""What does a change that touches very many documents do to the changes behind it, and to a kill?"""
+
+from __future__ import annotations
+
+import pytest
+import urllib3
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.testing.processes import until
+
+_STANDS_AT = 5
+"""The chunk, one document each here, behind which the pipeline stands still."""
+
+_MOST_IN_HAND = 3
+"""Chunks that jobs had begun when everything was killed."""
+
+
+@pytest.mark.long
+def test_a_renamed_tag_of_many_products_holds_nothing_up_and_is_gone_on_with(deploy: Deploy) -> None:
+    with deploy() as pipeline:
+        shop = pipeline.shop
+        text = pipeline.config.read_text()
+        pipeline.config.write_text(f"large_change = 10\n{text}")
+        pipeline.start(failpoint=f"parked:{_STANDS_AT}")
+        pipeline.wait_ready()
+        pipeline.converges()
+
+        tag = shop.id("SELECT tag_id FROM product_tags GROUP BY 1 ORDER BY count(*) DESC LIMIT 1")
+        before = shop.id("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        touched = shop.change(f"UPDATE tags SET name = name || ' renamed' WHERE id = {tag}")
+        assert touched.keys() == {"products"}
+        products = touched["products"]
+        assert len(products) > 2 * _STANDS_AT + _MOST_IN_HAND
+        pipeline.wait_failpoint()
+        late = shop.change("UPDATE users SET name = name || ' late' WHERE id = 1")["users"]
+        assert until(lambda: not _stale(pipeline, "users", late), 30), "a large change holds others up"
+        stale = _stale(pipeline, "products", products)
+        assert len(stale) >= len(products) - _STANDS_AT - _MOST_IN_HAND
+        assert pipeline.confirmed() <= before, "the slot has passed documents that are not written"
+
+        pipeline.kill()
+        written = _writes(pipeline, "products")
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.converges()
+        again = _writes(pipeline, "products") - written
+        assert again <= len(stale) + _MOST_IN_HAND, "what was done before the kill is done again"
+        shop.run("UPDATE users SET name = name || ' last' WHERE id = 2")
+        pipeline.converges()
+        assert until(lambda: pipeline.confirmed() > before, 30), "the slot is held for ever"
+        pipeline.terminate()
+
+
+def _stale(pipeline: Headrace, index: str, ids: set[str]) -> set[str]:
+    expected, found = pipeline.shop.expected()[index], pipeline.documents(index)
+    return {one for one in ids if expected.get(one) != found.get(one)}
+
+
+def _writes(pipeline: Headrace, index: str) -> int:
+    """How many writes the index has taken, by its own numbering of them."""
+    target = f"{pipeline.sink_url}/{pipeline.prefix}{index}/_stats"
+    [shard] = urllib3.request("GET", f"{target}?level=shards").json()["indices"].popitem()[1]["shards"]["0"]
+    return int(shard["seq_no"]["max_seq_no"])

@@ -1,0 +1,186 @@
+"""What becomes of documents that are too many to be written with their batch?"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.catalog import read_catalog
+from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generations,
+    IndexOptions,
+    Parked,
+    WriterOptions,
+    mapping,
+)
+from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.share import shared
+from headrace.spark.worker import Applied, Worker
+from headrace.spec import load_schema
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+PEOPLE, LIMIT = 60, 20
+TABLES = (
+    "CREATE TABLE country (id bigint PRIMARY KEY, name text NOT NULL)",
+    "CREATE TABLE person (id bigint PRIMARY KEY, country_id bigint NOT NULL)",
+    "INSERT INTO country VALUES (1, 'Holland'), (2, 'Elsewhere')",
+    f"INSERT INTO person SELECT n, 1 + n / {PEOPLE} FROM generate_series(1, {PEOPLE + 2}) AS n",
+)
+SCHEMA = """
+version: 1
+table: person
+primary_key: id
+fields:
+  - belongs_to: country
+    table: country
+    primary_key: id
+    column: country_id
+    fields: [{ keyword: name }]
+"""
+RENAMED = {"schema": "public", "table": "country", "op": "u", "after": [("id", "1"), ("name", "Nederland")]}
+EMPTIED = {"schema": "public", "table": "country", "op": "t"}
+
+
+class World:
+    """A database, its documents, and a worker that parks early."""
+
+    def __init__(self, url: str, node: str, folder: Path) -> None:
+        self.writer = psycopg.connect(url, autocommit=True)
+        self.client = Client(Endpoint((node,)))
+        (folder / "people.yml").write_text(SCHEMA)
+        spec = load_schema(folder / "people.yml", "people")
+        self.generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
+        self.generation = self.generations.create("people", "ab", mapping(spec, IndexOptions()))
+        with ReadSession(url) as session:
+            catalog = read_catalog(session, spec.tables())
+        self.plan = DocumentsPlan(
+            specs={"people": spec},
+            catalog=catalog,
+            resolution=plan_resolution([spec], catalog),
+            targets={"people": self.generation.target},
+            writer=WriterOptions(),
+            slot=f"s{uuid.uuid4().hex[:8]}",
+            prefix="test_parked_",
+            skip_rejected=frozenset(),
+            large_change=LIMIT,
+        )
+        self.connections = Connections(url, Endpoint((node,)))
+        self.parked = Parked(self.client, self.plan.slot, self.plan.prefix)
+        self.worker = self.workers(self.plan)
+        self.worker.seed("people", CtidRange(0, None), self.position(), None)
+
+    def workers(self, plan: DocumentsPlan) -> Worker:
+        return Worker(Work(plan, self.connections))
+
+    def close(self) -> None:
+        self.parked.forget()
+        self.worker.close()
+        self.generations.drop(self.generation)
+        self.client.close()
+        self.writer.close()
+
+    def position(self) -> Lsn:
+        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+        return parse_lsn(text)
+
+    def apply(self, sql: bytes, change: dict[str, object], shares: int = 1) -> list[Applied]:
+        """Commit, and let the tasks of a batch with that change do their work."""
+        self.writer.execute(sql)
+        end = self.position()
+        rows = [{"_commit_lsn": end, "_commit_seq": number, **change} for number in range(1000)]
+        batch = pa.RecordBatch.from_pylist(rows if shares > 1 else rows[:1], schema=CHANGES_SCHEMA)
+        parts = shared([batch], end, end, shares)
+        return [self.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
+
+    def held(self) -> dict[str, str | None]:
+        refresh(self.client, self.generation.index)
+        found = documents(self.client, self.generation.index)
+        return {one: (body["country"] or {}).get("name") for one, body in found}
+
+    def expected(self) -> dict[str, str | None]:
+        """A naive evaluation over plain rows."""
+        names = dict(self.writer.execute("SELECT * FROM country").fetchall())
+        people = self.writer.execute("SELECT * FROM person").fetchall()
+        return {str(one): names.get(country) for one, country in people}
+
+    def work_off(self) -> int:
+        chunks = self.parked.chunks(1_000)
+        return sum(self.worker.work_off(one.id).upserted for one in chunks)
+
+
+@pytest.fixture
+def world(
+    make_database: Callable[..., str], opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> Iterator[World]:
+    one = World(make_database(TABLES), opensearch.url, tmp_path)
+    yield one
+    one.close()
+
+
+def test_a_change_of_many_documents_is_parked_and_worked_off(world: World) -> None:
+    assert world.held() == world.expected()
+    before, count = world.held(), PEOPLE - 1
+    [done] = world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
+    assert (done.parked, done.result.upserted) == (count, 0)
+    assert world.held() == before
+    assert world.parked.count() == count, "a chunk holds one fiftieth of the limit, and one at least"
+    assert Parked(world.client, "another", world.plan.prefix).count() == 0
+    assert world.work_off() == count
+    assert (world.parked.count(), world.held()) == (0, world.expected())
+
+
+def test_few_documents_are_not_parked(world: World) -> None:
+    change = {**RENAMED, "after": [("id", "2"), ("name", "Nowhere")]}
+    [done] = world.apply(b"UPDATE country SET name = 'Nowhere' WHERE id = 2", change)
+    assert (done.parked, done.result.upserted, world.parked.count()) == (0, 3, 0)
+    assert world.held() == world.expected()
+
+
+def test_a_truncate_of_a_child_parks_every_document_that_exists(world: World) -> None:
+    [done] = world.apply(b"TRUNCATE country", EMPTIED)
+    assert done.parked == PEOPLE + 2
+    assert world.work_off() == PEOPLE + 2
+    assert world.held() == world.expected()
+
+
+def test_the_tasks_of_a_large_batch_write_each_document_once(world: World) -> None:
+    tasks = world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED, shares=3)
+    written = [one.result.upserted for one in tasks]
+    assert sum(written) == PEOPLE - 1
+    assert all(written)
+    assert [one.changes for one in tasks] == [1_000, 0, 0]
+    assert world.held() == world.expected()
+
+
+def test_a_chunk_that_is_late_replaces_nothing_newer(world: World) -> None:
+    world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
+    moved = {"schema": "public", "table": "person", "op": "d", "before": [("id", "7")]}
+    world.apply(b"DELETE FROM person WHERE id = 7", moved)
+    assert world.work_off() == PEOPLE - 2
+    assert world.held() == world.expected()
+
+
+def test_chunks_of_a_generation_that_has_gone_are_let_go(world: World) -> None:
+    before = world.held()
+    world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
+    other = world.generations.create("people", "cd", {"settings": {"index": {}}, "mappings": {}})
+    worker = world.workers(replace(world.plan, targets={"people": other.target}))
+    try:
+        for chunk in world.parked.chunks(1_000):
+            assert worker.work_off(chunk.id).upserted == 0
+    finally:
+        worker.close()
+        world.generations.drop(other)
+    assert (world.parked.count(), world.held()) == (0, before)
