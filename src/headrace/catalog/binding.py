@@ -142,12 +142,8 @@ class _Binder:
             )
         if field.transforms and not fitting.is_text(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
-        if field.required and not column.not_null and field.default is None and field.column not in key:
-            self._warning(
-                field.place,
-                f"{table.name}.{column.name} may be NULL, and the field is required",
-                "Remove `required: true`, or make the column NOT NULL.",
-            )
+        if field.required and field.default is None and field.column not in key:
+            self._never_null(table, (field.column,), field.place)
         if field.default is not None and not fitting.takes(field.opensearch, field.default):
             self._error(
                 field.place,
@@ -155,7 +151,21 @@ class _Binder:
                 "Write a value of the field's type.",
             )
 
+    def _never_null(self, table: Table, names: Iterable[str], place: Place) -> None:
+        """A required field has a value wherever its columns have one."""
+        columns = [column for name in names if (column := table.column(name)) is not None]
+        loose = [column.name for column in columns if not column.not_null]
+        if loose:
+            self._warning(
+                place,
+                f"{table.name}.{loose[0]} may be NULL, and the field is required",
+                "Remove `required: true`, or make the column NOT NULL.",
+            )
+
     def _geo(self, table: Table, field: GeoField) -> None:
+        if field.required:
+            names = (field.lat, field.lon, field.column)
+            self._never_null(table, [name for name in names if name is not None], field.place)
         for name in (field.lat, field.lon):
             column = self._column(table, name, field.place) if name is not None else None
             if column is not None and column.category != "N":
@@ -166,6 +176,8 @@ class _Binder:
 
     def _map(self, table: Table, field: MapField) -> None:
         column = self._column(table, field.column, field.place)
+        if field.required:
+            self._never_null(table, (field.column,), field.place)
         if column is not None and not fitting.reads("json", column):
             self._misfit(table, column, field.place, "is a map, which is json", [])
 
@@ -179,6 +191,9 @@ class _Binder:
         if field.kind == "belongs_to":
             self._pairs(parent, field.column, table, field.primary_key, field.place)
             self._indexed(parent, field.column, field.place, f"each change of {table.name}")
+            if field.required:
+                self._never_null(parent, field.column, field.place)
+                self._kept(parent, field, table)
         self._children(parent, key, table, field)
         self._filters(table, field.filters)
         for term in field.order_by:
@@ -186,6 +201,17 @@ class _Binder:
             if column is not None and not fitting.ordered(column):
                 self._misfit(table, column, field.place, "has no order", [])
         self._fields(table, field.primary_key, field.fields)
+
+    def _kept(self, parent: Table, field: JoinField, table: Table) -> None:
+        """A required row is there where a foreign key keeps it."""
+        if not any(
+            one.target == table.name and set(one.columns) == set(field.column) for one in parent.foreign_keys
+        ):
+            self._warning(
+                field.place,
+                f"no foreign key keeps the row of {table.name} that the field requires",
+                "Remove `required: true`, or add the foreign key.",
+            )
 
     def _children(
         self, parent: Table, key: tuple[str, ...], table: Table, field: JoinField | AggregateField

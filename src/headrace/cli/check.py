@@ -63,8 +63,8 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
         report.problems += sorted(found, key=_place)
         report.add(inspection.problems)
         report.problems += _about_server(inspection)
-        if whole:
-            report.add(inspection.setup.refused)
+        report.add(inspection.setup.refused)
+        if whole and not any(one.level == "error" for one in inspection.findings):
             report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
             report.steps += inspection.setup.steps
             report.proposed += inspection.setup.proposed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
@@ -34,8 +34,8 @@ class Inspection:
         project: with the primary keys that its files left to the catalog.
         findings: about the schema files, and what this role may not read.
         problems: about the server and the slot.
-        setup: what is to be altered; with its refusals.
-        coverage: what the log carries of each table; empty where the schema files are not right.
+        setup: what is to be altered; with its refusals. Only of the indexes that fit the catalog.
+        coverage: what the log carries of each table, as `setup`.
         fingerprint: of the same moment as the catalog.
     """
 
@@ -109,7 +109,7 @@ def inspect(
         catalog, fingerprint = _look(session, project)
         by_index = {name: findings(spec, catalog) for name, spec in project.specs.items()}
         misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
-        found = [one for some in by_index.values() for one in some]
+        found = _once(one for some in by_index.values() for one in some)
         project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
         specs = list(project.specs.values())
         found += look_closer(session, specs, catalog)
@@ -126,9 +126,11 @@ def inspect(
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
     covered: tuple[TableCoverage, ...] = ()
-    if not misfits:
-        needs = required_columns(project.specs.values(), catalog)
-        required = {name: needs[name].columns if name in needs else () for name in project.tables()}
+    fitting = [spec for name, spec in project.specs.items() if name not in misfits]
+    if fitting:
+        needs = required_columns(fitting, catalog)
+        tables = frozenset(table for spec in fitting for table in spec.tables())
+        required = {name: needs[name].columns if name in needs else () for name in tables}
         identities = read_identities(connection, required)
         managed = project.deployment.source.manage_publication
         setup = plan_setup(
@@ -163,6 +165,14 @@ def inspect(
         covered,
         fingerprint,
     )
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding, but of those that the same SQL mends only the first."""
+    found: dict[object, Finding] = {}
+    for one in findings:
+        found.setdefault(one.sql or str(one.error), one)
+    return list(found.values())
 
 
 def _look(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:

@@ -215,6 +215,28 @@ def test_what_no_plain_type_reads_is_told_how_to_write(
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("text: name", "users.name may be NULL, and the field is required"),
+        ("text: name, default: x", ""),
+        ("long: id", ""),
+        ("geo: g, lat: level, lon: id", "users.level may be NULL"),
+        (
+            "belongs_to: id, table: parent, primary_key: id, fields: []",
+            "no foreign key keeps the row of parent",
+        ),
+    ],
+)
+def test_a_required_field_must_have_what_the_database_allows_to_be_missing(
+    tmp_path: Path, session: ReadSession, field: str, said: str
+) -> None:
+    told = found(tmp_path, session, f"{HEAD}  - {{{field}, required: true}}\n")
+    warned = [str(one.error) for one in told if one.level == "warning"]
+    assert len(warned) == bool(said)
+    assert all(said in one for one in warned)
+
+
 @pytest.mark.parametrize("moment", ["now", " Today ", "yesterday 10:00"])
 def test_a_moment_is_no_value_of_a_filter(tmp_path: Path, session: ReadSession, moment: str) -> None:
     """Decision 10: nothing in the log says that today has become yesterday."""
