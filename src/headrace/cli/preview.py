@@ -53,7 +53,7 @@ def preview(
     project = open_project(config, environ)
     spec = find_index(project, index)
     began = time.perf_counter()
-    with ReadSession(project.resolve().database) as session:
+    with ReadSession(project.database()) as session:
         plan = bound_plan(session, spec)
         prepared = time.perf_counter()
         session.query(_ONE_MOMENT)

@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.config import ConfigErrors, Deployment, OpenSearchSink, Resolved, load_deployment, resolve
+from headrace.config import (
+    ConfigErrors,
+    Deployment,
+    OpenSearchSink,
+    Resolved,
+    load_deployment,
+    resolve,
+    resolve_database,
+)
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -67,6 +75,15 @@ class Project:
             ConfigErrors: CONFIG, a variable that is not set.
         """
         return Here.of(resolve(self.deployment), self.sink_name, self.sink, self.slot)
+
+    def database(self) -> str:
+        """The database's address in this environment, for work that needs no cluster.
+
+        Raises:
+            ConfigErrors: CONFIG, a variable that is not set.
+        """
+        url = resolve_database(self.deployment).reveal()
+        return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
 
     def index_options(self) -> IndexOptions:
         """How generations are set up."""

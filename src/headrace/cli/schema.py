@@ -100,7 +100,7 @@ def _offline(project: Project, spec: IndexSpec) -> Shown:
 
 def _with_catalog(project: Project, shown: Shown) -> Shown:
     declared = project.specs[shown.index]
-    with ReadSession(project.resolve().database) as session:
+    with ReadSession(project.database()) as session:
         catalog = read_catalog(session, declared.tables())
     errors = tuple(one.error for one in findings(declared, catalog) if one.level == "error")
     if errors:

@@ -131,6 +131,9 @@ def test_a_raw_filter_that_may_not_be_is_told_without_a_database(people: Deploym
 
 
 def test_documents_are_shown_without_slot_publication_and_cluster(pairs: Deployment) -> None:
+    """Not even the cluster's address is asked for."""
+    file = pairs.folder / "headrace.toml"
+    file.write_text(file.read_text().replace(f'url = "{pairs.sink}"', 'url = { env = "NOT_SET" }'))
     told = typed(pairs, "preview", pairs.name, "--id", "x%3Ay:1", "--timing")
     assert told.code == 0
     assert told.out == '{\n  "a": "x:y",\n  "note": 12345678901234567890.10,\n  "seven": 7\n}\n'
