@@ -6,7 +6,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import urllib3
 
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.statement import range_parameters, range_statement
+from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import Catalog
 from headrace.cli.inspection import inspect
 from headrace.cli.project import Project, open_project
@@ -32,6 +32,7 @@ CONNECTIONS = 2
 
 BULK_BYTES = 5_000_000
 RANGE_BYTES = 8 << 20
+KEYS = 1_000
 VERSION = 1
 _PREFIX = "bare_"
 _HEADER, _FIELD = 19, 6
@@ -80,9 +81,16 @@ class BarePath:
 
     def fill(self, most_ranges: int | None = None) -> Pass:
         """Copy, then bulk, then delete; with `most_ranges` of each index only the first of its ranges."""
-        made = {name: self._create(name) for name in self._project.specs}
+        return self._pass(self._project.specs, lambda made: self._ranges(made, most_ranges))
+
+    def write(self, keys: Mapping[str, Sequence[int]]) -> Pass:
+        """The same for the documents of some keys of some indexes."""
+        return self._pass(keys, lambda made: self._chunks(made, keys[made.name]))
+
+    def _pass(self, names: Iterable[str], rows: Callable[[Generation], Iterator[str]]) -> Pass:
+        made = {name: self._create(name) for name in names}
         try:
-            statements = [one for name in made for one in self._statements(made[name], most_ranges)]
+            statements = [_lines(generation, one) for generation in made.values() for one in rows(generation)]
             bodies: list[bytes] = []
             begin = perf_counter()
             documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
@@ -98,20 +106,31 @@ class BarePath:
         spec, options = self._project.specs[name], self._project.index_options()
         return self._generations.create(name, "0", mapping(spec, options))
 
-    def _statements(self, generation: Generation, most: int | None) -> Iterator[str]:
-        """For each range, a statement of one column: both lines of a bulk request, ready to send."""
+    def _ranges(self, generation: Generation, most: int | None) -> Iterator[str]:
+        """For each range of root rows, what reads its documents."""
         spec = self._project.specs[generation.name]
         with ReadSession(self._database) as session:
             ranges = plan_ranges(session, self._catalog[spec.table], RANGE_BYTES)
         plan = plan_document(spec, self._catalog)
-        fence = {"version": VERSION, "version_type": "external_gte"}
-        action = json.dumps({"index": {"_index": generation.target, **fence, "_id": ""}})
-        before, after = action[:-4], action[-2:] + "\n"
-        start, middle, end = (literal(text) for text in (before, after, "\n"))
         for part in ranges[:most]:
-            rows = _with_literals(range_statement(plan, part), part)
-            line = f"{start} || to_json(id)::text || {middle} || body || {end}"
-            yield f"SELECT {line} FROM ({rows}) AS document (id, body)"
+            yield _with_literals(range_statement(plan, part), part)
+
+    def _chunks(self, generation: Generation, keys: Sequence[int]) -> Iterator[str]:
+        """For each thousand of keys, what reads their documents."""
+        plan = plan_document(self._project.specs[generation.name], self._catalog)
+        for first in range(0, len(keys), KEYS):
+            some = ",".join(str(key) for key in keys[first : first + KEYS])
+            yield keys_statement(plan).replace("$1::text[]", f"{literal('{' + some + '}')}::text[]")
+
+
+def _lines(generation: Generation, rows: str) -> str:
+    """A statement of one column: both lines of a bulk request for each document, ready to send."""
+    fence = {"version": VERSION, "version_type": "external_gte"}
+    action = json.dumps({"index": {"_index": generation.target, **fence, "_id": ""}})
+    before, after = action[:-4], action[-2:] + "\n"
+    start, middle, end = (literal(text) for text in (before, after, "\n"))
+    line = f"{start} || to_json(id)::text || {middle} || body || {end}"
+    return f"SELECT {line} FROM ({rows}) AS document (id, body) WHERE body IS NOT NULL"
 
 
 def _with_literals(statement: str, part: CtidRange) -> str:

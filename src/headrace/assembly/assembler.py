@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
+from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
@@ -22,13 +23,15 @@ class Assembler:
     """Reads the documents of one index through one session; used from one thread.
 
     Raises:
-        HeadraceError: SCHEMA, where the spec asks for what cannot be rendered (see `plan_document`).
+        HeadraceError: SCHEMA, where the spec asks for what cannot be rendered (see `plan_document`). What the
+            iterators raise besides: TRANSFORM, where the user's own function fails.
     """
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
         self._plan = plan_document(spec, catalog)
         self._by_keys = keys_statement(self._plan)
+        self._transform = spec.transform
         self._chunk = _FIRST_KEYS
 
     def assemble(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
@@ -48,12 +51,9 @@ class Assembler:
         while start < len(keys):
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
-            size = 0
-            for id_, body in self._session.query(self._by_keys, self._columns(chunk)):
-                operation = self._operation(id_, body, version)
-                size += len(operation.body or b"")
-                yield operation
-            self._adapt(size, len(chunk))
+            found = self._session.query(self._by_keys, self._columns(chunk))
+            self._adapt(sum(len(body or "") for _, body in found), len(chunk))
+            yield from self._operations(found, version)
 
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
         """Upserts of all live documents whose root row lies in `part`, as a stream.
@@ -64,11 +64,17 @@ class Assembler:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
         statement = range_statement(self._plan, part)
-        for id_, body in self._session.stream(statement, range_parameters(part)):
-            yield self._operation(id_, body, version)
+        yield from self._operations(self._session.stream(statement, range_parameters(part)), version)
 
-    def _operation(self, id_: str, body: str | None, version: Lsn) -> DocumentOperation:
-        return DocumentOperation(self._plan.index, id_, version, None if body is None else body.encode())
+    def _operations(
+        self, rows: Iterable[tuple[str, str | None]], version: Lsn
+    ) -> Iterable[DocumentOperation]:
+        index = self._plan.index
+        found = (
+            DocumentOperation(index, id_, version, None if body is None else body.encode())
+            for id_, body in rows
+        )
+        return found if self._transform is None else transformed_operations(self._transform, found)
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
         width = len(self._plan.key)

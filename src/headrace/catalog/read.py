@@ -68,7 +68,8 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
        a.not_null, a.attgenerated <> '',
        CASE WHEN chain.prefix = '' AND base.typname IN ('varchar', 'bpchar')
-            THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END
+            THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
+       (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd'
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace

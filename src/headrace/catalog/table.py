@@ -18,6 +18,8 @@ class Column:
         type_schema: the schema of the declared type.
         category: pg_type.typcategory of the base type (`N`, `S`, `E`, `A`, …).
         generated: whether the column is generated (absent from the log before PostgreSQL 18).
+        base_schema: the schema of the base type, where its operators and aggregates are.
+        domain: whether the declared type is a domain.
         length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
     """
 
@@ -29,6 +31,13 @@ class Column:
     not_null: bool
     generated: bool
     length: int = 0
+    base_schema: str = ""
+    domain: bool = False
+
+    @property
+    def home(self) -> str:
+        """The schema in which the type's own operators and functions are found."""
+        return self.base_schema or self.type_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,25 +53,39 @@ def _of_index(spec: IndexSpec, words: set[str]) -> Iterator[_Found]:
     yield from _of_fields(spec.table, spec.fields, words)
 
 
-def _of_fields(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_Found]:
+def own_columns(fields: Iterable[Field]) -> Iterator[str]:
+    """The columns of a row that its own fields read, and those by which it points at other rows."""
     for field in fields:
         match field:
             case ColumnField() | MapField():
-                yield table, (field.column,)
+                yield field.column
             case GeoField():
-                yield table, [name for name in (field.lat, field.lon, field.column) if name is not None]
+                yield from (name for name in (field.lat, field.lon, field.column) if name is not None)
             case ObjectField():
-                yield from _of_fields(table, field.fields, words)
+                yield from own_columns(field.fields)
             case JoinField():
-                yield table, field.column
-                yield from _related(field, words)
-                yield field.table, [term.column for term in field.order_by]
-                yield from _of_fields(field.table, field.fields, words)
-            case AggregateField():
-                yield from _related(field, words)
-                yield field.table, () if field.column is None else (field.column,)
+                yield from field.column
             case _:
                 pass
+
+
+def _of_fields(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_Found]:
+    yield table, own_columns(fields)
+    for field in _relations(fields):
+        yield from _related(field, words)
+        if isinstance(field, JoinField):
+            yield field.table, [term.column for term in field.order_by]
+            yield from _of_fields(field.table, field.fields, words)
+        else:
+            yield field.table, () if field.column is None else (field.column,)
+
+
+def _relations(fields: Iterable[Field]) -> Iterator[JoinField | AggregateField]:
+    for field in fields:
+        if isinstance(field, ObjectField):
+            yield from _relations(field.fields)
+        elif isinstance(field, JoinField | AggregateField):
+            yield field
 
 
 def _related(field: JoinField | AggregateField, words: set[str]) -> Iterator[_Found]:

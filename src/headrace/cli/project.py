@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.assembly.transform import load_transform, transform_digest
 from headrace.config import (
     ConfigErrors,
     Deployment,
@@ -117,7 +118,10 @@ class Project:
             "auto_subfields": self.sink.auto_subfields,
             "pipeline": self.sink.pipeline,
         }
-        return {name: spec_hash(spec, extra | {"types": types[name]}) for name, spec in specs.items()}
+        return {
+            name: spec_hash(spec, extra | {"types": types[name]} | _code(spec))
+            for name, spec in specs.items()
+        }
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -170,7 +174,10 @@ def open_what_loads(
     errors: list[HeadraceError] = []
     for entry in deployment.enabled:
         try:
-            specs[entry.name] = load_schema(entry.schema_path, entry.name)
+            spec = load_schema(entry.schema_path, entry.name)
+            if entry.transform is not None:
+                load_transform(entry.transform)
+            specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
         except SchemaErrors as found:
             errors += found.errors
         except HeadraceError as error:
@@ -229,3 +236,8 @@ def _only_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSin
 def completed(project: Project, specs: Mapping[str, IndexSpec]) -> Project:
     """The project with specs that the catalog has completed."""
     return dataclasses.replace(project, specs=specs)
+
+
+def _code(spec: IndexSpec) -> dict[str, object]:
+    """The code that determines its documents, where it is not our own."""
+    return {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}

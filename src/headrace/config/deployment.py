@@ -188,6 +188,8 @@ class IndexEntry(_Model):
     enabled: bool = True
     on_error: OnError | None = None
     """None: the deployment's."""
+    transform: Annotated[str, Field(min_length=1)] | None = None
+    """`module:function`, what changes its documents; see `headrace.assembly.transform`."""
 
     @field_validator("name")
     @classmethod

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from headrace.catalog.table import Catalog, Column
+from headrace.catalog.usage import own_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.spec.tree import (
     AggregateField,
     Field,
+    Filter,
     IndexSpec,
     JoinField,
     ObjectField,
@@ -50,6 +53,8 @@ class Path:
         table: whose changes start here.
         lead: the changed row's columns whose old and new values count.
         hops: from the changed row's parent to the root; the last one leads to the root's key.
+        reads: the changed row's columns that the document depends on at this place, `lead` among them; None
+            where that is not known, because a condition is the user's own SQL.
     """
 
     index: str
@@ -57,6 +62,7 @@ class Path:
     table: TableName
     lead: tuple[Column, ...]
     hops: tuple[Hop, ...] = ()
+    reads: frozenset[str] | None = None
 
 
 def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
@@ -67,7 +73,11 @@ def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
             keys that do not fit together.
     """
     key = _columns(catalog, spec.table, spec.primary_key, spec.place)
-    root = Path(spec.name, "", spec.table, key)
+    deletion = spec.soft_delete
+    filters = spec.filters if deletion is None else (*spec.filters, *deletion.when)
+    marker = () if deletion is None else (deletion.column,)
+    read = _reads(filters, spec.primary_key, marker, own_columns(spec.fields))
+    root = Path(spec.name, "", spec.table, key, reads=read)
     yield root
     yield from _below(spec.fields, root, key, catalog)
 
@@ -82,7 +92,7 @@ def _below(
             case JoinField(kind="belongs_to"):
                 key = _columns(catalog, one.table, one.primary_key, one.place)
                 holders = _columns(catalog, parent.table, one.column, one.place)
-                child = _child(parent, one, key, holders)
+                child = _child(parent, one, key, holders, reads=_reads_of(one, one.primary_key))
                 yield child
                 yield from _below(one.fields, child, key, catalog)
             case JoinField():
@@ -108,12 +118,16 @@ def _related(
     """The junction's path, if there is one, and then the related table's."""
     if one.through is None:
         holders = _columns(catalog, one.table, one.foreign_key, one.place)
-        yield _child(parent, one, holders, parent_key)
+        names = [*one.foreign_key, *(column.name for column in key)]
+        yield _child(parent, one, holders, parent_key, reads=_reads_of(one, names))
         return
-    left, right = _junction_columns(catalog, one.through, one.place)
-    between = _child(parent, one, (left,), parent_key, table=one.through.table)
+    through = one.through
+    left, right = _junction_columns(catalog, through, one.place)
+    reads = frozenset({through.left_key, through.right_key})
+    between = _child(parent, one, (left,), parent_key, table=through.table, reads=reads)
     yield between
-    yield _child(between, one, key, (right,), field=between.field)
+    reads_of_it = _reads_of(one, [column.name for column in key])
+    yield _child(between, one, key, (right,), field=between.field, reads=reads_of_it)
 
 
 def _child(
@@ -122,6 +136,7 @@ def _child(
     lead: tuple[Column, ...],
     match: tuple[Column, ...],
     *,
+    reads: frozenset[str] | None,
     table: TableName | None = None,
     field: str | None = None,
 ) -> Path:
@@ -137,7 +152,21 @@ def _child(
         table=table or one.table,
         lead=lead,
         hops=(Hop(parent.table, match, parent.lead), *parent.hops),
+        reads=reads,
     )
+
+
+def _reads_of(one: JoinField | AggregateField, links: Iterable[str]) -> frozenset[str] | None:
+    """What a document reads of a related row: the columns that link it, and what is shown or counted."""
+    if isinstance(one, AggregateField):
+        return _reads(one.filters, links, () if one.column is None else (one.column,))
+    return _reads(one.filters, links, (term.column for term in one.order_by), own_columns(one.fields))
+
+
+def _reads(filters: Iterable[Filter], *names: Iterable[str]) -> frozenset[str] | None:
+    columns = [one.column for one in filters]
+    known = [column for column in columns if column is not None]
+    return None if len(known) < len(columns) else frozenset(chain(known, *names))
 
 
 def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple[Column, Column]:

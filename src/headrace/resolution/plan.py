@@ -18,6 +18,8 @@ class Route:
 
     Attributes:
         statement: leads them to the root's keys; None where they are the root's key.
+        reads: the columns that the documents depend on at this place; an update whose old row is known, and
+            which changes none of them, leads nowhere. None: every update counts.
         since: a change whose commit record begins before this place (bytes) may lack a column, because its
             table had another shape then; the index's documents were read after it.
     """
@@ -25,6 +27,7 @@ class Route:
     index: str
     columns: tuple[str, ...]
     statement: str | None
+    reads: frozenset[str] | None = None
     since: Lsn = 0
 
 
@@ -61,7 +64,8 @@ def plan_resolution(
     """
     routes: dict[TableName, dict[Route, None]] = {}
     for path in _all_paths(specs, catalog):
-        route = Route(path.index, _names(path), path_statement(path), (since or {}).get(path.index, 0))
+        begin = (since or {}).get(path.index, 0)
+        route = Route(path.index, _names(path), path_statement(path), path.reads, begin)
         for name in _arriving_as(path.table, catalog):
             routes.setdefault(name, {})[route] = None
     return ResolutionPlan({name: tuple(found) for name, found in routes.items()})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -12,10 +12,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key
+from headrace.model import Key, Lsn
 from headrace.postgres.session import ReadSession, is_no_value
 from headrace.resolution.plan import ResolutionPlan, Route
-from headrace.resolution.values import has_truncate, lead_values, tables_of, without_truncates
+from headrace.resolution.values import (
+    has_truncate,
+    lead_values,
+    rows_that_differ,
+    tables_of,
+    without_truncates,
+)
 
 _KEYS_AT_ONCE = 5_000
 
@@ -73,11 +79,10 @@ class Resolver:
             if routes and has_truncate(rows):
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
-            for columns, since in dict.fromkeys((route.columns, route.since) for route in routes):
-                found = dict.fromkeys(lead_values(rows, table, columns, since))
-                for route in routes:
-                    if (route.columns, route.since) == (columns, since):
-                        values[route].update(found)
+            for (columns, since, reads), alike in _grouped(routes).items():
+                found = dict.fromkeys(lead_values(rows_that_differ(rows, reads), table, columns, since))
+                for route in alike:
+                    values[route].update(found)
         return everything, values
 
     def _follow(self, route: Route, values: list[Key], changes: pa.Table) -> Iterator[list[Key]]:
@@ -112,3 +117,14 @@ class Resolver:
         with closing(found):
             while some := list(islice(found, _KEYS_AT_ONCE)):
                 yield [key for key in some if None not in key]
+
+
+_Asked = tuple[tuple[str, ...], Lsn, frozenset[str] | None]
+
+
+def _grouped(routes: Iterable[Route]) -> dict[_Asked, list[Route]]:
+    """The routes that ask the same of the changed rows."""
+    found: dict[_Asked, list[Route]] = defaultdict(list)
+    for route in routes:
+        found[route.columns, route.since, route.reads].append(route)
+    return found

@@ -38,6 +38,28 @@ def without_truncates(rows: pa.Table) -> pa.Table:
     return rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))
 
 
+def rows_that_differ(rows: pa.Table, columns: frozenset[str] | None) -> pa.Table:
+    """The rows without those updates whose old row is known to hold the same in all of `columns`.
+
+    An old row that is not whole says nothing of the columns that it lacks; None: nothing is left out.
+    """
+    if columns is None or not _may_hold(rows["before"], len(columns)):
+        return rows
+    same = np.asarray(pc.equal(rows["op"], Op.UPDATE.value))
+    for column in columns:
+        before, had = _lookup(rows["before"], column)
+        after, has = _lookup(rows["after"], column)
+        equal = pc.fill_null(pc.equal(before, after), False)  # noqa: FBT003 - Arrow's name for it is as long
+        nulls = pc.and_(pc.is_null(before), pc.is_null(after))
+        same = same & had & has & np.asarray(pc.or_(equal, nulls))
+    return rows.filter(pa.array(~same))
+
+
+def _may_hold(side: pa.ChunkedArray, count: int) -> bool:
+    """Whether some row carries at least `count` columns on that side."""
+    return any(bool((np.diff(np.asarray(maps.offsets)) >= count).any()) for maps in side.chunks)
+
+
 def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...], since: Lsn = 0) -> list[Key]:
     """The distinct values of `columns` in the rows' old and new sides, those with a null left out.
 

@@ -218,7 +218,10 @@ class SoftDelete:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """One index: its root table and what its documents hold. `name` comes from the deployment file."""
+    """One index: its root table and what its documents hold.
+
+    `name` and `transform` (`module:function`, what changes its documents) come from the deployment file.
+    """
 
     name: str
     table: TableName
@@ -227,6 +230,7 @@ class IndexSpec:
     place: Place
     filters: tuple[Filter, ...] = ()
     soft_delete: SoftDelete | None = None
+    transform: str | None = None
     hash: str = field(default="", compare=False)
 
     def tables(self) -> frozenset[TableName]:

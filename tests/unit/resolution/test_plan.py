@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -6,7 +7,18 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.resolution import plan_resolution, required_columns
 from headrace.resolution.plan import Route
-from headrace.spec.tree import AggregateField, Field, IndexSpec, JoinField, Through
+from headrace.spec.tree import (
+    AggregateField,
+    ColumnField,
+    Field,
+    Filter,
+    IndexSpec,
+    JoinField,
+    ObjectField,
+    Order,
+    SoftDelete,
+    Through,
+)
 from unit.assembly.shop import PLACE, SHOP, catalog, name, table
 
 
@@ -15,7 +27,15 @@ def index(*fields: Field, table: str = "users", key: tuple[str, ...] = ("id",)) 
 
 
 def routes(spec: IndexSpec, table_name: str) -> tuple[Route, ...]:
-    return plan_resolution([spec], SHOP).routes[name(table_name)]
+    """Where they lead; `reads` are looked at by `read`."""
+    return tuple(
+        replace(route, reads=None) for route in plan_resolution([spec], SHOP).routes[name(table_name)]
+    )
+
+
+def read(spec: IndexSpec, table_name: str) -> list[set[str] | None]:
+    found = plan_resolution([spec], SHOP).routes[name(table_name)]
+    return [None if route.reads is None else set(route.reads) for route in found]
 
 
 PRODUCT = JoinField("product", "belongs_to", name("products"), ("sku",), (), PLACE, column=("product_sku",))
@@ -134,3 +154,24 @@ def test_an_unknown_column_names_its_place() -> None:
     with pytest.raises(HeadraceError, match=r":3:5: table orders has no column nope") as caught:
         plan_resolution([index(wrong)], SHOP)
     assert caught.value.kind is Kind.SCHEMA
+
+
+def test_each_place_knows_the_columns_that_it_reads() -> None:
+    shown = ColumnField("sum", "decimal", "total", required=False, opensearch="double", place=PLACE)
+    inside = ObjectField("money", (shown,), PLACE)
+    paid = Filter("eq", "status", ("paid",), None, PLACE)
+    by_date = Order("placed_at", descending=True)
+    orders = replace(ORDERS, fields=(inside, ITEMS), filters=(paid,), order_by=(by_date,))
+    assert read(index(orders), "orders") == [{"id", "user_id", "total", "status", "placed_at"}]
+    assert read(index(orders), "items") == [{"order_id", "pos", "product_sku"}]
+    assert read(index(BOSS), "users") == [{"id", "boss_id"}, {"id"}]
+    assert read(index(TAGS), "user_tags") == [{"user_id", "tag_name"}]
+    assert read(index(TAGS), "tags") == [{"name"}]
+    marked = replace(index(), soft_delete=SoftDelete("gone", (paid,), PLACE))
+    assert read(marked, "users") == [{"id", "gone", "status"}]
+    total = AggregateField(
+        "total", "sum", name("orders"), PLACE, column="total", value_type="decimal", foreign_key=("user_id",)
+    )
+    assert read(index(total), "orders") == [{"id", "user_id", "total"}]
+    raw = Filter("raw", None, (), "total > 1", PLACE)
+    assert read(index(replace(ORDERS, filters=(raw,))), "orders") == [None]

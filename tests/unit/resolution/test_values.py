@@ -3,7 +3,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
-from headrace.resolution.values import has_truncate, lead_values, tables_of
+from headrace.resolution.values import has_truncate, lead_values, rows_that_differ, tables_of
 
 TABLE = TableName("public", "t")
 Side = dict[str, str | None] | None
@@ -89,3 +89,31 @@ def test_a_change_of_a_shape_that_the_table_had_before_is_left_out() -> None:
     assert lead_values(rows, TABLE, ("a",), since=2) == [("2",)]
     with pytest.raises(HeadraceError):
         lead_values(rows, TABLE, ("a",), since=1)
+
+
+WHOLE = {"a": "1", "b": None, "c": "x"}
+DIFFERING = {
+    "an update of another column": (("u", WHOLE, {**WHOLE, "c": "y"}), False),
+    "an update of nothing": (("u", WHOLE, WHOLE), False),
+    "another value": (("u", WHOLE, {**WHOLE, "a": "2"}), True),
+    "a null that became a value": (("u", WHOLE, {**WHOLE, "b": "2"}), True),
+    "a value that became null": (("u", WHOLE, {**WHOLE, "a": None}), True),
+    "an old row that holds its key only": (("u", {"c": "x"}, WHOLE), True),
+    "an old row without one of them": (("u", {"a": "1", "c": "x"}, {**WHOLE, "c": "y"}), True),
+    "no old row": (("u", None, WHOLE), True),
+    "a new row without one of them": (("u", WHOLE, {"a": "1", "c": "y"}), True),
+    "an insert": (("c", None, WHOLE), True),
+    "a delete": (("d", WHOLE, None), True),
+}
+
+
+@pytest.mark.parametrize("case", DIFFERING)
+def test_an_update_counts_unless_it_is_known_to_change_nothing_that_is_read(case: str) -> None:
+    row, differs = DIFFERING[case]
+    beside = ("u", WHOLE, {**WHOLE, "a": "3"})
+    found = rows_that_differ(changes(beside, row, beside), frozenset({"a", "b"}))
+    assert found.num_rows == 2 + differs
+    assert rows_that_differ(changes(row), None).num_rows == 1
+    assert (
+        rows_that_differ(changes(beside, row, beside).slice(1, 1), frozenset({"a", "b"})).num_rows == differs
+    )

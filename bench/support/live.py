@@ -1,0 +1,83 @@
+"""How long does a running Headrace take until what was committed is durable in the documents?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from time import perf_counter
+
+import urllib3
+
+from headrace.model import Lsn, parse_lsn
+from headrace.postgres.connection import connect, execute
+from support.deployment import NAME, PREFIX, Deployment
+
+FLUSSO = {"single": 767, "items": 790, "users": 2_150}
+"""Changes a second of flusso 0.15.1 with this shop; not measured in the same run."""
+
+_LOOK_SECONDS = 0.01
+_WITHIN = 600.0
+
+
+def written(deployment: Deployment) -> Lsn:
+    """Where the log ends now (bytes)."""
+    with connect(deployment.database) as connection:
+        [(position,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+    return int(position)
+
+
+def until_applied(deployment: Deployment, end: Lsn) -> float:
+    """The time (s, `perf_counter`) when every document of the changes before `end` was durable.
+
+    A change behind `end` is made, so that what is applied passes it at once.
+    """
+    with connect(deployment.database) as connection:
+        execute(
+            connection,
+            "UPDATE public.profiles SET bio = bio WHERE id = (SELECT min(id) FROM public.profiles)",
+        )
+    return _until(deployment, lambda: _applied(deployment) >= end)
+
+
+def until_worked_off(deployment: Deployment) -> float:
+    """The time (s, `perf_counter`) when nothing was parked any more."""
+    index = f"{deployment.sink}/{PREFIX}headrace_parked"
+    _until(deployment, lambda: _count(index) > 0)
+    return _until(deployment, lambda: _count(index) == 0)
+
+
+def _until(deployment: Deployment, condition: Callable[[], bool]) -> float:
+    deadline = perf_counter() + _WITHIN
+    while not condition():
+        deployment.run.assert_lives()
+        assert perf_counter() < deadline, deployment.run.said()
+        time.sleep(_LOOK_SECONDS)
+    return perf_counter()
+
+
+def _applied(deployment: Deployment) -> Lsn:
+    target = f"{deployment.sink}/{PREFIX}headrace_meta/_doc/{NAME}?_source=applied"
+    return parse_lsn(_pool.request("GET", target).json()["_source"]["applied"])
+
+
+def _count(index: str) -> int:
+    _pool.request("POST", f"{index}/_refresh")
+    return int(_pool.request("GET", f"{index}/_count").json().get("count", 0))
+
+
+_pool = urllib3.PoolManager()
+
+
+def each_alone(ids: Iterable[int], statement: str) -> str:
+    """SQL that runs `statement`, which names the row `i`, once for each id, each in its own transaction."""
+    listed = ",".join(str(one) for one in ids)
+    return (
+        f"DO $$ DECLARE i bigint; BEGIN FOREACH i IN ARRAY '{{{listed}}}'::bigint[] "
+        f"LOOP {statement}; COMMIT; END LOOP; END $$"
+    )
+
+
+def ids_of(deployment: Deployment, sql: str) -> list[int]:
+    """The first column."""
+    with connect(deployment.database) as connection:
+        return [row[0] for row in execute(connection, sql)]
