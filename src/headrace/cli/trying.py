@@ -11,6 +11,7 @@ from headrace.catalog.access import unreadable
 from headrace.catalog.binding import Finding
 from headrace.catalog.functions import function_findings
 from headrace.catalog.identifiers import id_findings
+from headrace.catalog.labels import label_findings
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -21,10 +22,10 @@ _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
 
 def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[Finding]:
-    """What only a query tells: the functions in raw filters, the ids that keys become."""
+    """What only a query tells: the functions in raw filters, the labels of enums, the ids of documents."""
     listed = list(specs)
     ids = [one for spec in listed for one in id_findings(session, spec, catalog)]
-    return [*function_findings(session, listed), *ids]
+    return [*function_findings(session, listed), *label_findings(session, listed, catalog), *ids]
 
 
 def try_reading(

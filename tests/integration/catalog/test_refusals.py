@@ -16,6 +16,7 @@ from headrace.catalog.access import unreadable
 from headrace.catalog.binding import Finding
 from headrace.catalog.functions import function_findings
 from headrace.catalog.identifiers import id_findings
+from headrace.catalog.labels import label_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model import TableName
@@ -323,6 +324,26 @@ def test_functions_in_raw_filters_are_looked_up(
         assert all(said in str(one.error) for one in told)
         accepted = load(tmp_path, text.replace("{raw:", "{unsafe: true, raw:"))
         assert function_findings(session, [accepted]) == []
+
+
+@pytest.mark.parametrize(
+    ("variants", "said"),
+    [
+        ("[sad, ok]", []),
+        ("[ok, sad]", []),
+        ("[sda, ok]", ["no label 'sda'", "leave out 'sad'"]),
+        ("[ok]", ["leave out 'sad'"]),
+    ],
+)
+def test_variants_are_held_against_the_enums_labels(
+    tmp_path: Path, session: ReadSession, variants: str, said: list[str]
+) -> None:
+    field = f"{{enum: m, variants: {variants}}}"
+    spec = load(tmp_path, f"version: 1\ntable: by_mood\nfields: [{{object: o, fields: [{field}]}}]")
+    told = label_findings(session, [spec], read_catalog(session, spec.tables()))
+    assert [one.level for one in told] == ["warning"] * len(said)
+    assert all(part in str(one.error) for part, one in zip(said, told, strict=True))
+    assert "Did you mean 'sad'?" in str(told[0].error) if len(said) > 1 else True
 
 
 ROLE = "refused_reader"
