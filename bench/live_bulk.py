@@ -32,8 +32,8 @@ ROWS = {
 TOUCHED = {
     "items": {
         "orders": "SELECT DISTINCT order_id FROM public.order_items WHERE id = ANY ('{{{}}}')",
-        "users": "SELECT DISTINCT o.user_id FROM public.order_items i JOIN public.orders o ON o.id = i.order_id "
-        "WHERE i.id = ANY ('{{{}}}')",
+        "users": "SELECT DISTINCT o.user_id FROM public.order_items i "
+        "JOIN public.orders o ON o.id = i.order_id WHERE i.id = ANY ('{{{}}}')",
     },
     "users": {"users": "SELECT id FROM public.users WHERE id = ANY ('{{{}}}')"},
 }
@@ -71,7 +71,8 @@ def main() -> None:
             held.append((f"live_bulk.{case}_bare", alone / took, BARE_BAR))
         deployment.run.terminate()
     report.table((f"{count:,} rows in a transaction", "seconds", "changes/s"), rows)
-    sys.exit(not all([report.result(*one) for one in held]))
+    results = [report.result(*one) for one in held]
+    sys.exit(not all(results))
 
 
 def _identify(deployment: Deployment) -> None:

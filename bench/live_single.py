@@ -72,7 +72,7 @@ def documents(deployment: Deployment, ids: list[int]) -> dict[str, int]:
     sql = f"""
         SELECT count(DISTINCT o.id), count(DISTINCT o.user_id) FROM public.order_items i
         JOIN public.orders o ON o.id = i.order_id WHERE i.id = ANY ('{{{listed}}}')
-    """  # noqa: S608 - numbers
+    """
     with connect(deployment.database) as connection:
         [(orders, users)] = execute(connection, sql)
     return {"orders": int(orders), "users": int(users)}

@@ -141,7 +141,7 @@ class ChangeBuffer:
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; the first `error` goes to whoever asks."""
+        """Nothing more will come; the first `error` goes to whoever asks for more than has come."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
@@ -160,7 +160,7 @@ class ChangeBuffer:
         """As `cut`, but waits at most `timeout` seconds for a batch that can end.
 
         Raises:
-            Exception: what the reading thread ended with.
+            Exception: what the reading thread ended with, once all that came before has been handed out.
         """
         with self._changed:
             found: Offset | None = None
@@ -171,20 +171,25 @@ class ChangeBuffer:
                 return self._error is not None or found is not None
 
             self._wait_for(look, timeout)
-            if self._error is not None:
+            if found is None and self._error is not None:
                 raise self._error
             return found
 
     def wait_until(self, offset: Offset, timeout: float) -> bool:
-        """Whether everything up to `offset` has arrived, after at most `timeout` seconds."""
+        """Whether everything up to `offset` has arrived, after at most `timeout` seconds.
+
+        Raises:
+            Exception: what the reading thread ended with before it came so far.
+        """
         with self._changed:
             self._wanted = offset
             self._changed.notify_all()
             try:
-                arrived = self._wait_for(lambda: self._error is not None or self._arrived(offset), timeout)
+                self._wait_for(lambda: self._error is not None or self._arrived(offset), timeout)
             finally:
                 self._wanted = None
-            if self._error is not None:
+            arrived = self._arrived(offset)
+            if not arrived and self._error is not None:
                 raise self._error
             return arrived
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headrace.capture.names import RootNames
 from headrace.capture.rows import Absence
+from headrace.catalog.known import uncarried_key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation
@@ -24,6 +25,7 @@ class ExpectedTable:
         old_rows: whether the log must hold whole old rows.
         key: the columns that must be as they were, also where others need not be.
         may_change: whether other columns may come, go, and have another type.
+        chosen: whether `columns` were named: a new one is not asked for.
     """
 
     columns: Mapping[str, tuple[int, int]]
@@ -31,6 +33,7 @@ class ExpectedTable:
     old_rows: bool = False
     key: frozenset[str] = frozenset()
     may_change: bool = False
+    chosen: bool = False
 
 
 class ExpectedNames(RootNames):
@@ -55,8 +58,8 @@ class ExpectedNames(RootNames):
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the table {named.table} was altered: {difference}",
-                "Start the query again: it takes the columns that the table has then. Its checkpoint stays "
-                "good; its sink may have to be altered too.",
+                "Load the table again, and start the query: it takes the columns that the table has then. "
+                "Its checkpoint stays good; its sink may have to be altered too.",
             )
         if expected is not None and expected.may_change:
             self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
@@ -67,6 +70,8 @@ class ExpectedNames(RootNames):
                 f"Run: ALTER TABLE {quoted(named.table)} REPLICA IDENTITY FULL. Then start again with a new "
                 "checkpoint, or without preImages and unchangedToast=old.",
             )
+        if expected is not None:
+            _check_key(relation, named.table, expected.key)
         return named
 
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
@@ -74,6 +79,14 @@ class ExpectedNames(RootNames):
         before = bisect.bisect_right(self._absences, lsn, key=lambda one: one[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
+
+
+def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> None:
+    """Deleted rows have the key; where the log has nothing of them, there are none."""
+    carried = [one.name for one in relation.columns if one.key]
+    missing = [name for name in sorted(key) if name not in carried]
+    if carried and missing:
+        raise uncarried_key(table, missing[0], carried)
 
 
 def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
@@ -87,7 +100,7 @@ def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
             return f"the log has no column {name}, it has {', '.join(found)}"
         if found[name] != kind:
             return f"the column {name} has another type in the log"
-    if expected.may_change:
+    if expected.may_change or expected.chosen:
         return None
     new = [name for name in found if name not in expected.columns and name not in expected.left_out]
     return f"it has a new column {new[0]}" if new else None

@@ -6,7 +6,7 @@ partition's rows go on under the name of the table that was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.needs import ColumnNeed, Needs
-from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_place
+from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_leaves, read_place
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation, RelationColumn
@@ -44,9 +44,12 @@ class Names:
         """
         return relation
 
-    def truncated(self, oid: int) -> TableName | None:  # noqa: ARG002
-        """The table that a TRUNCATE of a described one is said of; None: that of its rows."""
-        return None
+    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
+        """Of which of these tables, described and truncated together, it is said under another name.
+
+        That is, another one than that of its rows.
+        """
+        return {}
 
     def close(self) -> None:
         """Close what was opened; it is opened again when needed."""
@@ -55,7 +58,7 @@ class Names:
 class RootNames(Names):
     """A partition's rows under the name of its root, for programs that see changes.
 
-    A TRUNCATE of a leaf empties no other, so it keeps the leaf's name.
+    A TRUNCATE of a leaf empties no other, so it keeps the leaf's name, unless it empties all of them.
 
     Args:
         url: the database.
@@ -83,13 +86,28 @@ class RootNames(Names):
                 Kind.CONNECTION,
                 f"the transaction {xid} is in the log and not visible, as of a standby that lags",
             )
-        self._own[relation.oid] = relation.table
         root = self._roots.root_of(relation.oid, relation.table)
+        if not self._topmost:  # documents are built anew when their tables are called otherwise
+            self._check_name(self._own.get(relation.oid), relation.table, root)
+        self._own[relation.oid] = relation.table
         return relation if root == relation.table else replace(relation, table=root)
 
-    def truncated(self, oid: int) -> TableName | None:
-        """The leaf's own name."""
-        return self._own.get(oid)
+    def _check_name(self, before: TableName | None, now: TableName, root: TableName) -> None:
+        """A table that was followed by its name has no other: its changes would be left out in silence."""
+        if before in self._wanted and before != now and root not in self._wanted:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the table {before} is called {now} now, and {now} is not followed",
+                "Give the table its name again; or start again with the new one in the option tables.",
+            )
+
+    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:
+        """The leaf's own name, where rows of others are still there."""
+        own = {oid: self._own[oid] for oid in oids if oid in self._own}
+        roots = {oid: self._roots.root_of(oid, name) for oid, name in own.items()}
+        parts = {root for oid, root in roots.items() if root != own[oid]}
+        emptied = {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
+        return {oid: name for oid, name in own.items() if roots[oid] not in emptied}
 
     def close(self) -> None:
         """Close the session."""
@@ -135,9 +153,9 @@ class DocumentNames(RootNames):
         columns = zip(named.columns, hidden, strict=True)
         return replace(named, columns=tuple(_hidden(one) if hide else one for one, hide in columns))
 
-    def truncated(self, oid: int) -> TableName | None:  # noqa: ARG002
-        """That of its rows."""
-        return None
+    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
+        """None but those of their rows."""
+        return {}
 
     def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
         columns = {column.name: column for column in relation.columns}

@@ -16,8 +16,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
+from headrace.capture.changes import ChangeRows, Ends
 from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import (
     LogPositions,
@@ -33,6 +36,7 @@ from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.rows import Absence
 from headrace.capture.spool import Room, SpoolFullError
+from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.capture.trouble import TroubleNote
 from headrace.capture.unfinished import UnfinishedTransactions
@@ -399,7 +403,34 @@ class LogReader:
         return True
 
     def _translate(self, batch: MessageBatch, *, apart: bool = False) -> None:
-        rows, ends = self._translation.take(batch, apart=apart)
+        """Hand changes over; before an error that ends the reading, those of the transactions before it.
+
+        Whoever goes on from there reads a table that was altered with other columns than those need.
+        """
+        try:
+            rows, ends = self._translation.take(batch, apart=apart)
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER and not apart:
+                self._translate_some(batch)
+            raise
+        self._put(rows, ends)
+
+    def _translate_some(self, batch: MessageBatch) -> None:
+        """As many transactions as can be: the first half, then of the rest."""
+        while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
+            upto = int(commits[(len(commits) - 1) // 2]) + 1
+            first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
+            try:
+                rows, ends = self._translation.take(first)
+            except HeadraceError:
+                if len(commits) == 1:
+                    return
+                batch = first
+            else:
+                self._put(rows, ends)
+                batch = rest
+
+    def _put(self, rows: ChangeRows, ends: Ends) -> None:
         if len(rows) or len(ends):
             self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
 

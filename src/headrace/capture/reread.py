@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from headrace.capture.unchanged import Key, Look
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, patiently
 from headrace.model import TableName
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
@@ -35,18 +35,20 @@ class Reread:
     Attributes:
         key: the columns of the key, with each one's type in SQL.
         may_change: whether a column may be gone by now; its value is NULL then, as of rows without it.
+        operators: what compares columns of the key, in SQL, where that is not `=`.
     """
 
     table: TableName
     key: Mapping[str, str]
     may_change: bool = False
+    operators: Mapping[str, str] = field(default_factory=dict)
 
     def sql(self, columns: Sequence[str]) -> str:
         """Reads `columns`; its parameters: an array of texts for each column of the key."""
         arrays = ", ".join(f"${number}::text[]" for number in range(1, len(self.key) + 1))
         names = [f"k{number}" for number in range(1, len(self.key) + 1)]
         matches = " AND ".join(
-            f"t.{identifier(column)} = given.{name}::{kind}"
+            f"t.{identifier(column)} {self.operators.get(column, '=')} given.{name}::{kind}"
             for name, (column, kind) in zip(names, self.key.items(), strict=True)
         )
         read = ", ".join(printed(f"t.{identifier(column)}") for column in columns)
@@ -92,8 +94,10 @@ class Reread:
 def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
     """How values of several tables are looked up, over one session that the first of them opens.
 
+    A server that is away is waited for.
+
     Raises:
-        HeadraceError: in a look: CONNECTION, PRIVILEGE, DATABASE.
+        HeadraceError: in a look: AUTHENTICATION, PRIVILEGE, DATABASE.
     """
     with contextlib.ExitStack() as opened:
         session: ReadSession | None = None
@@ -102,8 +106,11 @@ def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
             reread: Reread, keys: Sequence[Key], columns: Sequence[str]
         ) -> dict[int, tuple[str | None, ...]]:
             nonlocal session
-            if session is None:
-                session = opened.enter_context(ReadSession(url))
-            return reread.read(session, keys, columns)
+            for attempt in patiently():
+                with attempt:
+                    if session is None or session.closed:
+                        session = opened.enter_context(ReadSession(url))
+                    return reread.read(session, keys, columns)
+            raise AssertionError
 
         yield lambda reread: partial(look, reread)

@@ -186,7 +186,7 @@ class RowShape:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the table {self.table} was altered: it has a new column {new[0]}",
-                "Start the query again: it takes the columns that the table has then.",
+                "Load the changes again, and start the query: it takes the columns that the table has then.",
             )
 
     def _check_truncated(self, changes: pa.RecordBatch) -> None:

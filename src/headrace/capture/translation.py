@@ -6,7 +6,7 @@ transaction that is unfinished, and how far it has come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -85,12 +85,16 @@ class _Relations:
             raise broken(f"a change of relation {oid} came before its description")
         return found
 
-    def truncated(self, oid: int) -> int:
-        """`number`, under the name that a TRUNCATE has."""
-        number, name = self.number(oid), self.names.truncated(oid)
-        if number < 0 or name is None or self.known[number].table == name:
-            return number
-        return self._numbered(replace(self.known[number], table=name))
+    def truncated(self, oids: Sequence[int]) -> list[int]:
+        """`number` of each, under the names that a TRUNCATE of them has; of the same name once."""
+        found: dict[TableName | int, int] = {}
+        names = self.names.truncated(oids)
+        for oid in oids:
+            number, name = self.number(oid), names.get(oid)
+            if number >= 0 and name is not None and self.known[number].table != name:
+                number = self._numbered(replace(self.known[number], table=name))
+            found.setdefault(number if number < 0 else self.known[number].table, number)
+        return list(found.values())
 
     def numbers(self, oids: Numbers) -> Numbers:
         """`number` of many."""
@@ -109,6 +113,14 @@ class _Relations:
             self.number_of[oid] = self._numbered(other.known[number])
         elif number == _FOREIGN:
             self.number_of[oid] = _FOREIGN
+
+    def state(self) -> tuple[dict[int, int], dict[int, HeadraceError]]:
+        """What holds now, for `restore`."""
+        return dict(self.number_of), dict(self.refused)
+
+    def restore(self, state: tuple[dict[int, int], dict[int, HeadraceError]]) -> None:
+        """As if nothing had been described since."""
+        self.number_of, self.refused = state
 
     def forget(self) -> None:
         self.known.clear()
@@ -189,7 +201,7 @@ class Translation:
 
         Raises:
             HeadraceError: PROTOCOL for broken bytes or an impossible order; what `names` raises of a table
-                whose rows come.
+                whose rows come. Then nothing of the batch is taken: a shorter one can be.
         """
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
@@ -199,7 +211,12 @@ class Translation:
             relations.forget()
         found = find_transactions(batch, letters, self._transaction)
         known = self._is_known(found)
-        chosen = _choose(batch, letters, found, known, relations)
+        state = relations.state()
+        try:
+            chosen = _choose(batch, letters, found, known, relations)
+        except HeadraceError:
+            relations.restore(state)
+            raise
         chosen, described = _used(chosen, relations.known)
         rows = _rows(batch, letters, found, chosen, described)
         before, kept = self.position.lsn, self._kept(found, chosen)
@@ -286,7 +303,7 @@ def _choose(
             relations.describe(message, *found.around(index))
         elif isinstance(message, Truncate) and index in new_truncates:
             rows_before(index)
-            numbers = np.array([relations.truncated(oid) for oid in message.relations], np.int64)
+            numbers = np.array(relations.truncated(message.relations), np.int64)
             place = np.full(len(numbers), np.searchsorted(found.changes, index))
             parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
     rows_before(len(letters))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
+from headrace.catalog.comparison import is_foreign, operator
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import read_row_types
@@ -47,12 +48,14 @@ class KnownTable:
         key_types: their types in SQL.
         columns: what the values are of each column that the publication sends.
         left_out: the others.
+        key_operators: what compares columns of the key, in SQL, where that is not `=`; not in the JSON.
     """
 
     key: tuple[str, ...]
     key_types: tuple[str, ...]
     columns: Mapping[str, ValueType]
     left_out: frozenset[str] = frozenset()
+    key_operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """As JSON."""
@@ -127,8 +130,15 @@ def read_known(
             sent = lists.get(name, frozenset(one.name for one in table.columns if not one.generated))
             columns = {one: kind for one, kind in types[name].columns.items() if one in sent}
             key_types = tuple(sql[one] for one in key)
-            found[name] = KnownTable(key, key_types, columns, frozenset(sql) - frozenset(columns))
+            left_out = frozenset(sql) - frozenset(columns)
+            found[name] = KnownTable(key, key_types, columns, left_out, key_operators(table, key))
     return found
+
+
+def key_operators(table: Table, key: Iterable[str]) -> dict[str, str]:
+    """What compares those columns of the key whose types are an extension's."""
+    columns = (column for column in map(table.column, key) if column is not None)
+    return {column.name: operator(column, "=") for column in columns if is_foreign(column)}
 
 
 def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
@@ -136,11 +146,15 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
 
     Raises:
         HeadraceError: USAGE where a given column does not exist; REPLICA_IDENTITY where the log does not
-            carry the given key of a deleted row.
+            carry the key of a deleted row.
     """
     named = given.get(table.name, given.get(None))
     if named is None:
-        return table.primary_key or (table.identity_columns if table.replica_identity == "index" else ())
+        key = table.primary_key
+        uncarried = [name for name in key if name not in table.identity_columns]
+        if uncarried and table.replica_identity == "index":
+            raise uncarried_key(table.name, uncarried[0], table.identity_columns)
+        return key or (table.identity_columns if table.replica_identity == "index" else ())
     columns = [column.name for column in table.columns]
     for name in named:
         if name not in columns:
@@ -155,6 +169,16 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             f"Run: {_remedy(table, named)}",
         )
     return named
+
+
+def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> HeadraceError:
+    """The error for a key that deleted rows would not have: `column` is of it, and the log has `carried`."""
+    return HeadraceError(
+        Kind.REPLICA_IDENTITY,
+        f"the log does not carry {column} of deleted rows of {table}, and {column} is of the key",
+        f"Run: ALTER TABLE {quoted(table)} REPLICA IDENTITY FULL, or DEFAULT for its primary key. Or name "
+        f"what the log carries by the option tableKeys: {', '.join(carried)}.",
+    )
 
 
 def _remedy(table: Table, key: tuple[str, ...]) -> str:

@@ -30,6 +30,23 @@ JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.reln
 WHERE c.oid = $1::text::oid
 """
 
+_LEAVES = """
+SELECT part.relid::oid::bigint
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL pg_partition_tree(c.oid) AS part
+WHERE n.nspname = $1 AND c.relname = $2 AND part.isleaf
+"""
+_HEIRS = """
+SELECT wanted.schema, wanted.name, hn.nspname::text, h.relname::text
+FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
+JOIN pg_namespace n ON n.nspname = wanted.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+JOIN pg_inherits i ON i.inhparent = c.oid
+JOIN pg_class h ON h.oid = i.inhrelid AND NOT h.relispartition
+JOIN pg_namespace hn ON hn.oid = h.relnamespace
+ORDER BY 1, 2, 3, 4
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
@@ -54,6 +71,26 @@ def read_place(
     schemas = [one.schema for one in names]
     rows = session.query(_PLACE, (str(oid), schemas, [one.name for one in names], topmost))
     return None if not rows else PartitionPlace(rows[0][0], TableName(*rows[0][1:]))
+
+
+def read_leaves(session: ReadSession, table: TableName) -> set[int]:
+    """The oids of the partitions that hold the rows of a partitioned table now.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    return {oid for (oid,) in session.query(_LEAVES, (table.schema, table.name))}
+
+
+def read_heirs(session: ReadSession, tables: Iterable[TableName]) -> list[tuple[TableName, TableName]]:
+    """Those of `tables` that others inherit from (INHERITS, not partitions), each with each of its heirs.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    names = sorted(set(tables))
+    rows = session.query(_HEIRS, ([one.schema for one in names], [one.name for one in names]))
+    return [(TableName(*row[:2]), TableName(*row[2:])) for row in rows]
 
 
 class PartitionRoots:

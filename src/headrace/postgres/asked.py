@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.identity import IdentityFacts
-from headrace.postgres.publication import PublicationFacts, in_one_transaction
+from headrace.postgres.publication import PublicationFacts, in_one_transaction, publication_problems
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.selection import PARTS_SINCE, WHOLE, Selection, as_stored, table_clause
@@ -77,9 +77,12 @@ def check_asked(
     """Compare what `existing` sends of the tables that it has with what is asked for.
 
     Raises:
-        HeadraceError: PUBLICATION, where it filters rows in another way, or hides a column; CONFIG, for a
-            condition that no publication could have; CONNECTION, DATABASE.
+        HeadraceError: PUBLICATION, where it filters rows in another way, or hides a column, an operation or
+            truncated partitions; CONFIG, for a condition that no publication could have; CONNECTION,
+            DATABASE.
     """
+    for problem in publication_problems(existing, {}):
+        raise problem
     filters = read_filters(connection, existing.name)
     for one in found:
         published = existing.tables.get(one.table)

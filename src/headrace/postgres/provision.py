@@ -7,20 +7,25 @@ For programs that use the source by itself; a deployment of documents plans its 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
+
+import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.asked import Asked, check_asked
-from headrace.postgres.connection import Connection, connect, place
+from headrace.postgres.connection import Connection, connect, execute, place
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.selection import WHOLE, Selections, completed, selection_problem
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
     add_tables,
     addition,
@@ -32,8 +37,18 @@ from headrace.postgres.setup import (
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 from headrace.postgres.steps import SetupPlan, execute_plan
 
+_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks of who alters publications
 _READER_ENDS_WITHIN = 75.0
+_WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
+_WRITERS = """
+SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
+FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN unnest($1::text[], $2::text[]) AS wanted (schema, name)
+     ON wanted.schema = n.nspname AND wanted.name = c.relname
+WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +127,12 @@ def prepare_slot(
         server = inspect_server(connection, url)
         for problem in server_problems(server):
             raise problem
-        existing = read_publication(connection, publication)
-        if existing is None and not (create and tables):
-            raise _no_publication(publication, url)
-        before = None if temporary else read_slot(connection, slot)
-        _publish(connection, tables, publication, existing, before, create=create, asked=asked)
+        with _alone_with(connection, publication):
+            existing = read_publication(connection, publication)
+            if existing is None and not (create and tables):
+                raise _no_publication(publication, url)
+            before = None if temporary else read_slot(connection, slot)
+            _publish(connection, tables, publication, existing, before, create=create, asked=asked)
         facts = _unread_slot(connection, slot)
     if facts is not None:
         unfit = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
@@ -162,9 +178,9 @@ def ensure_published(
 
     Raises:
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
-            within five seconds).
+            within five seconds, or who writes to an added table does not end within a minute).
     """
-    with connect(url) as connection:
+    with connect(url) as connection, _alone_with(connection, publication):
         existing = read_publication(connection, publication)
         if existing is None:
             return
@@ -174,6 +190,52 @@ def ensure_published(
         _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
         if added:
             _publish(connection, added, publication, existing, facts, create=create, asked=asked)
+            _await_writers(connection, added)
+
+
+def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
+    """Wait until every transaction that writes to `tables` now has ended.
+
+    Somebody else may have published a table a moment ago, without a lock that waits for them: what they wrote
+    before is in no log for us, and in no snapshot before their end (decision 2).
+    """
+    names = {*tables, *(facts.table for facts in read_identities(connection, tables))}
+    parameters = ([one.schema for one in names], [one.name for one in names])
+    deadline = time.monotonic() + _WRITERS_END_WITHIN
+    writing = _writers(connection, parameters)
+    while writing:
+        if time.monotonic() > deadline:
+            raise HeadraceError(
+                Kind.DATABASE,
+                f"transactions that may be older than the publication of {', '.join(map(str, tables))} are "
+                f"still open: {', '.join(sorted(set(writing.values())))}",
+                "End them (pg_stat_activity), and start again.",
+            )
+        time.sleep(_POLL_SECONDS)
+        now = _writers(connection, parameters)
+        writing = {one: who for one, who in writing.items() if one in now}
+
+
+def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
+    try:
+        return dict(execute(connection, _WRITERS, parameters))
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+
+
+@contextmanager
+def _alone_with(connection: Connection, publication: str) -> Iterator[None]:
+    """Nobody else makes or extends the publication meanwhile, as queries that begin at once would."""
+    lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
+    try:
+        execute(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    try:
+        yield
+    finally:
+        with suppress(psycopg.Error):  # a session that was lost has let go of it
+            execute(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", lock)
 
 
 def _publish(

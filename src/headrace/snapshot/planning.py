@@ -34,6 +34,7 @@ WITH RECURSIVE family (oid) AS (
     WHERE n.nspname = $1 AND c.relname = $2
     UNION
     SELECT i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.oid
+    JOIN pg_class part ON part.oid = i.inhrelid AND (part.relispartition OR $3)
 )
 SELECT n.nspname::text, c.relname::text,
        c.relkind IN ('r', 'm') AND coalesce(m.amname = 'heap', false),
@@ -67,7 +68,12 @@ class File:
 
 
 def plan_parts(
-    session: ReadSession, table: TableName, *, count: int | None = None, target_bytes: int = PARTITION_BYTES
+    session: ReadSession,
+    table: TableName,
+    *,
+    count: int | None = None,
+    target_bytes: int = PARTITION_BYTES,
+    heirs: bool = True,
 ) -> list[tuple[CtidRange, ...]]:
     """The parts of `table`: each one or several ranges of rows, which together hold every row once.
 
@@ -76,6 +82,7 @@ def plan_parts(
         table: or view.
         count: how many parts, about.
         target_bytes: how much of the table's files each has, about, where `count` is None.
+        heirs: whether the rows of tables that inherit from it count as its own, as they do in SQL.
 
     Raises:
         HeadraceError: BINDING, there is no such table or it has no rows; CONTINUITY, it was rewritten since
@@ -84,7 +91,7 @@ def plan_parts(
     whole = (CtidRange(0, None, table),)
     if check_table(session, table):
         return [whole]
-    files = _files(session, table)
+    files = _files(session, table, heirs=heirs)
     if not files or (len(files) == 1 and files[0].filenode is None):
         return [whole]
     wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
@@ -109,11 +116,11 @@ def check_table(session: ReadSession, table: TableName) -> bool:
     return bool(guarded)
 
 
-def _files(session: ReadSession, table: TableName) -> list[File] | None:
+def _files(session: ReadSession, table: TableName, *, heirs: bool) -> list[File] | None:
     """The files that hold the rows; None where the role may not read each by itself."""
     files = []
     for schema, name, heap, readable, size, block_size, filenode, seen in session.query(
-        _FILES, (table.schema, table.name)
+        _FILES, (table.schema, table.name, heirs)
     ):
         leaf = TableName(schema, name)
         if not readable and leaf != table:

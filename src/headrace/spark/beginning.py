@@ -13,6 +13,7 @@ from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.initial import Progress
 
 _LOG = logging.getLogger(__name__)
+_BEGAN = "began"
 
 
 def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -> dict[str, Any]:
@@ -69,8 +70,25 @@ def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
         )
 
 
+def with_beginning(start: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the end of the batch behind `start` says of its beginning: of a checkpoint's first, where it was.
+
+    Spark keeps no offset before the first batch's end: to repeat it, it asks for the initial one again, and
+    by then `latest` is another place.
+    """
+    return {_BEGAN: start["lsn"]} if initial is not None and start == initial else {}
+
+
+def beginning_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the batch up to `end` began, which is `start` but perhaps of a checkpoint's first."""
+    return {**start, "lsn": end[_BEGAN]} if _BEGAN in end else dict(start)
+
+
 def check_order(begin: Offset, end: Offset) -> None:
-    """A checkpoint does not keep where its first batch began: repeated, that begins where the slot is."""
+    """A checkpoint of an earlier version does not keep where its first batch began.
+
+    Repeated, that begins where the slot is.
+    """
     if begin.order > end.order:
         raise HeadraceError(
             Kind.CONTINUITY,

@@ -195,11 +195,12 @@ def provider(bootstrap: str) -> Provider | None:
 
 @dataclass
 class ProvidedPart(InputPartition):
-    """What one task takes from a provider."""
+    """What one task takes from a provider: rows of `tables`; those of `others` were read before."""
 
     source: Provider
     part: Any
     tables: tuple[TableName, ...]
+    others: tuple[TableName, ...]
     place: SnapshotPlace
     told: Described
 
@@ -209,7 +210,8 @@ class ProvidedPart(InputPartition):
         Raises:
             HeadraceError: VALUE with the row's place, where it is none of its table's; CONFIG, CONNECTION.
         """
-        rows = map(self._checked, self.source.given(self.part))
+        wanted = (one for one in self.source.given(self.part) if one.table not in self.others)
+        rows = map(self._checked, wanted)
         with ReadSession(url) as session:
             for table, group in groupby(rows, lambda one: one.table):
                 columns = tuple(self.told.known[table].columns)

@@ -10,17 +10,22 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from headrace.catalog.needs import Needs, from_text
+from headrace.errors import HeadraceError
 from headrace.model import TableName, parse_lsn
+from headrace.postgres.slot import check_slot_name
 from headrace.spark.options import DatabaseOptions, by_table, size
 
 STARTS = ("snapshot", "earliest", "latest")
+_NAME_BYTES = 63
 Envelope = Literal["rows", "changes", "elements"]
 
 
 class CdcOptions(DatabaseOptions):
     """The options of `postgres_cdc`."""
 
-    slot_name: str = Field(description="the replication slot; the source is its only reader")
+    slot_name: str = Field(
+        description="the replication slot, like `spark_orders`; the source is its only reader"
+    )
     publication_name: str = Field("headrace", description="the publication that says which tables are sent")
     create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
     temporary_slot: bool = Field(
@@ -108,6 +113,22 @@ class CdcOptions(DatabaseOptions):
     trouble_file: Path | None = Field(
         None, description="internal: the file that says what keeps the source from reading"
     )
+
+    @field_validator("slot_name")
+    @classmethod
+    def _check_slot_name(cls, given: str) -> str:
+        try:
+            check_slot_name(given)
+        except HeadraceError as error:
+            raise ValueError(error.remedy) from error
+        return given
+
+    @field_validator("publication_name")
+    @classmethod
+    def _check_publication_name(cls, given: str) -> str:
+        if not 0 < len(given.encode()) <= _NAME_BYTES:
+            raise ValueError(f"a name has 1 to {_NAME_BYTES} bytes")
+        return given
 
     @field_validator("starting_offsets")
     @classmethod

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from headrace.catalog.partitions import read_heirs
 from headrace.catalog.read import list_tables
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -55,3 +56,20 @@ def no_table(session: ReadSession, table: TableName) -> HeadraceError:
     return HeadraceError(
         Kind.BINDING, f"there is no table {table}", meant(str(table), map(str, list_tables(session)))
     )
+
+
+def check_heirs(session: ReadSession, tables: Collection[TableName]) -> None:
+    """Refuse a table whose rows are partly those of heirs that are not followed.
+
+    The log has the changes of an heir under its own name only.
+
+    Raises:
+        HeadraceError: BINDING; CONNECTION, DATABASE.
+    """
+    for table, heir in read_heirs(session, tables):
+        if heir not in tables:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"{heir} inherits from {table}, and the log has its rows under its own name",
+                f"Follow both (tables={table}, {heir}): each gives its own rows then.",
+            )

@@ -105,15 +105,18 @@ def origin_of(prepared: Prepared) -> Origin:
     return Origin(str(server.system_identifier), server.timeline, server.database_oid)
 
 
-def only(batches: Iterable[pa.RecordBatch], tables: Collection[TableName]) -> list[pa.RecordBatch]:
-    """The changes of `tables`: a batch that is repeated has those that it had the first time."""
+def without(batches: Iterable[pa.RecordBatch], tables: Collection[TableName]) -> list[pa.RecordBatch]:
+    """The changes but those of `tables`: a batch that is repeated has what it had the first time.
+
+    A truncated partition has a name of its own, so what was followed then cannot be told by its name.
+    """
     found = []
     for batch in batches:
-        kept = pa.array([False] * batch.num_rows)
+        dropped = pa.array([False] * batch.num_rows)
         for table in tables:
             is_schema = pc.equal(batch.column("schema"), table.schema)
-            kept = pc.or_(kept, pc.and_(is_schema, pc.equal(batch.column("table"), table.name)))
-        found.append(batch.filter(kept))
+            dropped = pc.or_(dropped, pc.and_(is_schema, pc.equal(batch.column("table"), table.name)))
+        found.append(batch.filter(pc.invert(dropped)))
     return found
 
 

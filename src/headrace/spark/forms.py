@@ -23,7 +23,7 @@ from headrace.model.nearest import meant
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.spark.cdc_options import CdcOptions
-from headrace.spark.choice import named_tables, no_table
+from headrace.spark.choice import check_heirs, named_tables, no_table
 from headrace.spark.shape import check_conditions
 
 _OID = """
@@ -118,6 +118,7 @@ def plan_changes(options: CdcOptions) -> StructType:
         missing = [table for table in tables if table not in known]
         if missing:
             raise no_table(session, missing[0])
+        check_heirs(session, followed)
     check_conditions(options)
     known = {table: _narrowed(one, table, options.listed_columns.get(table)) for table, one in known.items()}
     unknown = [one for one in options.table_keys if one is not None and tables and one not in tables]
@@ -176,7 +177,8 @@ def formed(
             known = told.known.get(table)
             if known is None or not known.key or options.unchanged_toast != "reread":
                 return None
-            return known, look_by(Reread(table, dict(zip(known.key, known.key_types, strict=True))))
+            types = dict(zip(known.key, known.key_types, strict=True))
+            return known, look_by(Reread(table, types, operators=known.key_operators))
 
         for batch in changes:
             whole = completed(batch, look_of)

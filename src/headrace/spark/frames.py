@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from headrace.capture.envelope import unwrapped
@@ -44,10 +44,10 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
     """
     if not keys:
         raise ValueError("name the columns of the key")
-    kind = f.col(f"{prefix}change_type")
-    place = f.struct(f.col(f"{prefix}commit_lsn"), f.col(f"{prefix}commit_seq"))
+    kind = _column(f"{prefix}change_type")
+    place = f.struct(_column(f"{prefix}commit_lsn"), _column(f"{prefix}commit_seq"))
     emptied = batch.where(kind == "truncate").agg(f.max(place).alias(_EMPTIED))
-    newest_first = Window.partitionBy(kind == "truncate", *(f.col(f"`{key}`") for key in keys)).orderBy(
+    newest_first = Window.partitionBy(kind == "truncate", *map(_column, keys)).orderBy(
         place.desc(),
         # A key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives.
         kind == "delete",
@@ -60,6 +60,10 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
         .where(f.col(_LAST) == 1)
         .drop(_LAST, _EMPTIED)
     )
+
+
+def _column(name: str) -> Column:
+    return f.col("`" + name.replace("`", "``") + "`")
 
 
 def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:

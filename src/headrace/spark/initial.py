@@ -140,11 +140,18 @@ class InitialRows:
         """How many parts there are."""
         return len(self._parts)
 
-    def plan(self, tables: Sequence[TableName], shape: RowShape | None, options: CdcOptions) -> None:
+    def plan(
+        self,
+        tables: Sequence[TableName],
+        shape: RowShape | None,
+        options: CdcOptions,
+        followed: Sequence[TableName] = (),
+    ) -> None:
         """Cut `tables` into parts.
 
         Args:
             tables: what is read.
+            followed: these and others, whose first rows were read before.
             shape: of the one table; None: of each all that the log has of it.
             options: of the query.
 
@@ -170,8 +177,9 @@ class InitialRows:
                     _check_alike(shape, types[table])
             source = provider(options.bootstrap)
             if source is not None:
+                others = tuple(table for table in followed if table not in tables)
                 self._parts = [
-                    ProvidedPart(source, one, tuple(tables), self._place, told)
+                    ProvidedPart(source, one, tuple(tables), others, self._place, told)
                     for one in source.parts([str(table) for table in tables])
                 ]
             for table in () if source is not None else tables:
@@ -180,7 +188,7 @@ class InitialRows:
                 selection = Selection(types[table], columns, () if condition is None else (condition,))
                 self._parts += [
                     RowsPart(selection, ranges, self._snapshot, self._place, told)
-                    for ranges in plan_parts(session, table, target_bytes=size)
+                    for ranges in plan_parts(session, table, target_bytes=size, heirs=False)
                 ]
         self._per_batch = max(1, batch_bytes // size)
 
@@ -203,5 +211,5 @@ def _check_alike(shape: RowShape, row_type: RowType) -> None:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the column {name} of {shape.table} was altered since the query was planned",
-                "Start the query again.",
+                "Load the table again, and start the query.",
             )

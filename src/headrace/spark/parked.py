@@ -1,7 +1,7 @@
 """Who writes the documents that were parked? Spark batch jobs beside the stream, some chunks in each.
 
-A job leaves one place free for the stream's own tasks, and holds no more than a tenth of what is left: a kill
-repeats so much at most.
+A job leaves one place free for the stream's own tasks, and holds no more than a tenth of what there was to
+do: a kill repeats so much at most.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _GROUP = "headrace-parked"
 
 @dataclass
 class ParkedPart(Piece):
-    """Some chunks, one after the other; each is taken away when it is done."""
+    """Some chunks, which are taken away when their documents are durable."""
 
     index: str
     chunks: tuple[str, ...]
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of all of them."""
-        return sum((worker.work_off(one) for one in self.chunks), WriteResult())
+        return worker.work_off(self.chunks)
 
 
 class WorkingOff:
@@ -50,6 +50,7 @@ class WorkingOff:
         self._spark = spark
         self._work = work
         self.left = 0
+        self._whole = 0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work_off, name="headrace parked", daemon=True)
@@ -85,9 +86,10 @@ class WorkingOff:
     def _some_of(self, parked: Parked, most: int) -> bool:
         """One job; whether there was anything to do."""
         self.left = parked.count()
+        self._whole = max(self._whole, self.left) if self.left else 0
         if not self.left:
             return False
-        chunks = parked.chunks(max(1, min(most * _CHUNKS_OF_A_TASK, self.left // 10)))
+        chunks = parked.chunks(max(1, min(most * _CHUNKS_OF_A_TASK, self._whole // 10)))
         run_pieces(self._spark, self._work, _parts(chunks, most), _GROUP)
         return True
 

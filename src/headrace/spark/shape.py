@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from headrace.capture.expected import ExpectedTable
 from headrace.capture.reread import Reread
 from headrace.capture.rows import RowShape
-from headrace.catalog.known import key_columns
+from headrace.catalog.known import key_columns, key_operators
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
@@ -19,7 +19,7 @@ from headrace.postgres.session import ReadSession
 from headrace.snapshot.reading import Selection as Readable
 from headrace.snapshot.reading import check_readable
 from headrace.spark.cdc_options import CdcOptions
-from headrace.spark.choice import chosen_columns, no_table
+from headrace.spark.choice import check_heirs, chosen_columns, no_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         found = read_catalog(session, [table])
         if table not in found:
             raise no_table(session, table)
+        check_heirs(session, [table])
         types = read_row_types(session, [table])[table]
         plan = _plan(options, found[table], types)
         condition = options.conditions.get(table)
@@ -121,9 +122,11 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
         old_rows=_wants_old_rows(options),
         key=frozenset(key),
         may_change=options.on_schema_change != "fail",
+        chosen=bool(options.columns),
     )
     sql = {column.name: column.type for column in table.columns}
-    reread = Reread(table.name, {name: sql[name] for name in key}, expected.may_change)
+    types_of_key = {name: sql[name] for name in key}
+    reread = Reread(table.name, types_of_key, expected.may_change, key_operators(table, key))
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
 
 

@@ -39,12 +39,12 @@ from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.spark.beginning import applied, beginning, check_order
+from headrace.spark.beginning import applied, beginning, beginning_of, check_order, with_beginning
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
 from headrace.spark.farewell import left_behind, say
-from headrace.spark.followed import added, asked, only, origin_of, reading, tables_of, with_tables
+from headrace.spark.followed import added, asked, origin_of, reading, tables_of, with_tables, without
 from headrace.spark.forms import Described, Describing, plan_changes
 from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
@@ -191,7 +191,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked = True
         if end == begin or stream.origin is None:
             return start
-        return end.to_json() | stream.origin.to_json() | self._named()
+        began = with_beginning(start, self._initial)
+        return end.to_json() | stream.origin.to_json() | self._named() | began
 
     def _losing(self, work: Callable[[], _Result]) -> _Result:
         """What `work` gives; where changes were lost meanwhile, once more behind them, if that is allowed."""
@@ -202,6 +203,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
         self._close_stream()
         self._forget_rows()
+        self._let_go()
         self._resumed, self._moved = False, None
         return work()
 
@@ -260,6 +262,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _read_on(self, start: Lsn, done: Progress) -> dict[str, Any]:
         """What stands in the offset behind the next rows that are read; nothing where all are."""
+        followed = self._tables()
+        tables = tuple(table for table in done.tables if not followed or table in followed)
+        if done.tables and not tables:
+            return {}
         if self._rows is None:
             self._rows = rows = InitialRows(
                 self._options.connection,
@@ -268,9 +274,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._exported,
             )
             rows.plan(
-                done.tables or self._tables() or self._published(),
+                tables or followed or self._published(),
                 None if self._plan is None else self._plan.shape,
                 self._options,
+                followed=followed,
             )
             return replace(rows.next(0), tables=done.tables).to_json()
         if done.parts == self._rows.count:
@@ -287,6 +294,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._rows.close()
         self._rows = None
         if self._exported is not None and not self._exported.temporary:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close the slot that was made here and that nobody streams, if there is one."""
+        if self._exported is not None:
             self._exported.close()
             self._exported = None
 
@@ -308,7 +320,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Progress.from_json(start), Progress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or Progress(), last)
-        behind = Offset.from_json(end)
+        behind, start = Offset.from_json(end), beginning_of(start, end)
         begin = self._behind(start, behind.lsn)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
@@ -321,8 +333,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stream = self._opened(begin, origin, behind.lsn)
             batches, absences = stream.changes(begin, behind), stream.absences
         followed = tables_of(end)
-        if followed is not None and set(followed) != set(self._tables()):
-            batches = only(batches, followed)
+        new = () if followed is None else set(self._tables()) - set(followed)
+        if new:
+            batches = without(batches, new)
         told = self._described(batches)
         partitions = [ChangePartition(part, told, absences) for part in self._split(batches, behind)]
         if batches:
@@ -360,9 +373,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._close_stream()
         self._forget_rows()
         self._describing.close()
-        if self._exported is not None:
-            self._exported.close()
-            self._exported = None
+        self._let_go()
         if self._used and not self._options.temporary_slot and not self._options.progress:
             ended = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
             say(left_behind(self._options.slot_name), unheard=ended)

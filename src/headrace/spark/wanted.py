@@ -8,7 +8,8 @@ from itertools import islice
 from headrace.model import Key
 from headrace.spark.share import Share
 
-KEYS_AT_ONCE = 1_000
+KEYS_AT_ONCE = 10_000
+"""What one write takes: enough for assembly and bulk requests to run beside each other."""
 
 Portion = Mapping[str, Sequence[Key]]
 """Keys by index, as many as one write takes."""

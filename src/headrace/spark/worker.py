@@ -114,23 +114,28 @@ class Worker:
             result += self._write({index: some}, version)
         return result
 
-    def work_off(self, identity: str) -> WriteResult:
-        """Write the documents of a parked chunk; nothing where it is done, or its generation has gone."""
+    def work_off(self, identities: Sequence[str]) -> WriteResult:
+        """Write the documents of parked chunks; not of one that is done, or whose generation has gone."""
         for attempt in patiently():
             with attempt:
-                chunk = self._parked.chunk(identity)
-        if chunk is None:
-            return WriteResult()
+                found = [self._parked.chunk(one) for one in identities]
+        chunks = [one for one in found if one is not None]
+        wanted: dict[Lsn, dict[str, dict[Key, None]]] = {}
+        for chunk in chunks:
+            if self._work.plan.targets.get(chunk.index) == chunk.target:
+                keys = wanted.setdefault(chunk.version, {}).setdefault(chunk.index, {})
+                keys.update(dict.fromkeys(chunk.keys))
         result = WriteResult()
-        if self._work.plan.targets.get(chunk.index) == chunk.target:
+        for version, by_index in wanted.items():
             for attempt in patiently():
                 with attempt, self._reading() as session:
-                    session.await_replay(chunk.version)
-            result = self._write({chunk.index: chunk.keys}, chunk.version)
-        for attempt in patiently():
-            with attempt:
-                self._parked.done(chunk)
-        reach("parked")
+                    session.await_replay(version)
+            result += self._write({index: list(keys) for index, keys in by_index.items()}, version)
+        for chunk in chunks:
+            for attempt in patiently():
+                with attempt:
+                    self._parked.done(chunk)
+            reach("parked")
         return result
 
     def _wanted(self, task: Task) -> Wanted:

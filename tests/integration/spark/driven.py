@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark.cdc_options import CdcOptions
+from headrace.spark.forms import plan_changes
 from headrace.spark.options import read_options
 from headrace.spark.shape import plan_rows
 from headrace.spark.source import CdcReader
@@ -54,6 +55,8 @@ class Query:
             plan = None
             if options.form == "rows" and options.one_table is not None:
                 plan = plan_rows(options, options.one_table)
+            else:
+                plan_changes(options)
             self._reader = CdcReader(options, plan)
         return self._reader
 

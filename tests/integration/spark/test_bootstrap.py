@@ -51,7 +51,9 @@ def read(source: JsonLines | Custom, url: str) -> list[dict[str, str | None]]:
     """The rows of all parts, as the log would say them."""
     with ReadSession(url) as session:
         told = Described(read_known(session, [ITEM], {}, "given"), "shop", {})
-    parts = [ProvidedPart(source, one, (ITEM,), SnapshotPlace(7, 1), told) for one in source.parts(["item"])]
+    parts = [
+        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), told) for one in source.parts(["item"])
+    ]
     return [
         dict(row["after"]) for part in parts for batch in part.read(url, None) for row in batch.to_pylist()
     ]

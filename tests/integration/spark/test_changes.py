@@ -30,7 +30,9 @@ _TABLES = """
     ALTER TABLE event REPLICA IDENTITY FULL;
     CREATE TABLE measure (day int, v int) PARTITION BY RANGE (day);
     CREATE TABLE measure_1 PARTITION OF measure FOR VALUES FROM (0) TO (10);
+    CREATE TABLE measure_2 PARTITION OF measure DEFAULT;
     ALTER TABLE measure_1 REPLICA IDENTITY FULL;
+    ALTER TABLE measure_2 REPLICA IDENTITY FULL;
     INSERT INTO item VALUES (1, 'there', 1.50)
 """
 

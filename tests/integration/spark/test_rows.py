@@ -327,7 +327,7 @@ def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, s
 
 
 def test_the_last_change_of_each_key(spark: SparkSession) -> None:
-    columns = "`the id` int, name string, _change_type string, _commit_lsn long, _commit_seq long"
+    columns = "`the ``id.` int, name string, {0}change_type` string, {0}commit_lsn` long, {0}commit_seq` long"
     rows = [
         (1, "lost", "insert", 1, 1),
         (9, "lost", "insert", 1, 9),
@@ -342,10 +342,11 @@ def test_the_last_change_of_each_key(spark: SparkSession) -> None:
         (4, None, "delete", 11, 1),
         (4, "f", "insert", 11, 1),
     ]
-    found = latest_per_key(spark.createDataFrame(rows, columns), ["the id"])
+    columns = columns.format("`c.")
+    found = latest_per_key(spark.createDataFrame(rows, columns), ["the `id."], prefix="c.")
     assert sorted(map(tuple, found.collect()), key=str) == sorted(
         [rows[2], rows[5], rows[7], rows[8], rows[11]], key=str
     )
-    whole = latest_per_key(spark.createDataFrame(rows[3:5], columns), ["the id"])
+    whole = latest_per_key(spark.createDataFrame(rows[3:5], columns), ["the `id."], prefix="c.")
     assert [tuple(row) for row in whole.collect()] == [rows[3]]
-    assert found.columns == ["the id", "name", "_change_type", "_commit_lsn", "_commit_seq"]
+    assert found.columns == ["the `id.", "name", "c.change_type", "c.commit_lsn", "c.commit_seq"]

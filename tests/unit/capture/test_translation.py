@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -285,8 +285,8 @@ class RootOfUsers(Names):
         assert (commit_lsn, xid) == (200, 7)
         return replace(relation, table=PEOPLE) if relation.table == USERS else relation
 
-    def truncated(self, oid: int) -> TableName | None:
-        return USERS if oid == 1 else None
+    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:
+        return {1: USERS} if 3 not in oids and 1 in oids else {}
 
 
 def test_rows_of_a_leaf_go_on_under_its_root_and_its_truncate_under_its_own_name(read: Read) -> None:
@@ -299,6 +299,17 @@ def test_rows_of_a_leaf_go_on_under_its_root_and_its_truncate_under_its_own_name
     reader = read(names=RootOfUsers(), tables=frozenset({PEOPLE}))
     reader.feed(*transaction(200, users(), lines(), insert(), truncate))
     assert [change.table for change in reader.changes] == [PEOPLE, USERS]
+
+
+def test_all_leaves_that_are_truncated_together_are_one_truncated_root(read: Read) -> None:
+    reader = read(names=RootOfUsers())
+    other = Relation(3, PEOPLE, "d", users().columns)
+    truncate = Truncate((1, 2, 3), cascade=False, restart_identity=False)
+    reader.feed(*transaction(200, users(), lines(), other, truncate))
+    assert [(change.table, change.op) for change in reader.changes] == [
+        (PEOPLE, Op.TRUNCATE),
+        (LINES, Op.TRUNCATE),
+    ]
 
 
 class RefusedUsers(Names):

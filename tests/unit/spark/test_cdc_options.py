@@ -38,6 +38,8 @@ def test_conditions_belong_to_their_tables() -> None:
     ("options", "said"),
     [
         ({"temporarySlot": "true", "createSlot": "false"}, "temporarySlot=true makes a slot"),
+        ({"slotName": "My-Slot"}, "Use 1 to 63 lower-case letters, digits"),
+        ({"publicationName": "p" * 64}, "a name has 1 to 63 bytes"),
         ({"newTables": "follow"}, "newTables is for many tables"),
         ({"newTables": "drop", "tables": "a, b"}, "the option newTables"),
         ({"onSchemaChange": "rescue", "envelope": "changes"}, "onSchemaChange is for envelope=rows"),
