@@ -129,6 +129,17 @@ def _live(plan: DocumentPlan) -> list[str]:
     return conditions
 
 
+def first_statement(plan: DocumentPlan) -> str:
+    """The first live documents in the order of the key; parameter: how many."""
+    live = _live(plan)
+    where = f"\nWHERE {' AND '.join(live)}" if live else ""
+    order = ", ".join(column_sql(str(_ROOT), column) for column in plan.key)
+    return (
+        f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\n"
+        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{where}\nORDER BY {order}\nLIMIT $1::int8"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Requested:
     """Keys that come as one text array for each part, as a table `requested` of typed columns.
