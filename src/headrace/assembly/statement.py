@@ -12,7 +12,7 @@ from typing import Self
 from headrace.assembly.conditions import column_sql, row_conditions
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.render import Alias, render_object
-from headrace.catalog.comparison import cast_type, equal, is_foreign, operator
+from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Column
 from headrace.model import CtidRange
 from headrace.postgres.quoting import table as table_sql
@@ -184,7 +184,7 @@ def _lot(id_: str, seed: str) -> str:
 
 def _behind(order: tuple[Column, ...], first: int) -> str:
     """That a row comes behind the values of parameters, from `$first` on, in the order of these columns."""
-    columns = [column_sql(str(_ROOT), column) for column in order]
+    columns = [plain(column_sql(str(_ROOT), column), column) for column in order]
     values = [f"${first + number}::{cast_type(column)}" for number, column in enumerate(order)]
     if not any(is_foreign(column) for column in order):
         return f"({', '.join(columns)}) > ({', '.join(values)})"

@@ -20,7 +20,8 @@ from headrace.spec import IndexSpec, load_schema
 _TABLES = (
     "CREATE EXTENSION IF NOT EXISTS citext SCHEMA public",
     "CREATE TYPE mood AS ENUM ('sad', 'ok', 'happy')",
-    "CREATE TABLE words (word citext, mood mood, at timestamptz, note text, PRIMARY KEY (word, mood, at))",
+    "CREATE DOMAIN temper AS mood",
+    "CREATE TABLE words (word citext, mood temper, at timestamptz, note text, PRIMARY KEY (word, mood, at))",
     "CREATE TABLE names (name citext PRIMARY KEY, note text)",
     "CREATE TABLE numbers (n double precision PRIMARY KEY, note text)",
     "CREATE TABLE pairs (a int, b int NOT NULL, note text, PRIMARY KEY (b, a))",
