@@ -6,6 +6,6 @@
 
 from headrace.assembly.assembler import Assembler
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.statement import keys_statement, range_statement
+from headrace.assembly.statement import first_statement, keys_statement, range_statement
 
-__all__ = ["Assembler", "keys_statement", "plan_document", "range_statement"]
+__all__ = ["Assembler", "first_statement", "keys_statement", "plan_document", "range_statement"]

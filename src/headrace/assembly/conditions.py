@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headrace.assembly.plan import Condition
-from headrace.catalog.comparison import is_foreign, operator
+from headrace.catalog.comparison import is_foreign, operator, plain
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import identifier, literal
@@ -29,7 +29,7 @@ _SYMBOLS = {
 
 def column_sql(alias: str, column: Column) -> str:
     """The column of the row called `alias`."""
-    return f"{alias}.{identifier(column.name)}"
+    return plain(f"{alias}.{identifier(column.name)}", column)
 
 
 def plain_conditions(conditions: Iterable[Condition], alias: str) -> list[str]:

@@ -106,7 +106,7 @@ def location_text(column: Column, sql: str) -> str:
     if column.base_type == "point":
         lon, lat = (_scalar("float8", f"({sql})[{axis}]") for axis in (0, 1))
     elif column.base_type in ("geometry", "geography") and is_foreign(column):
-        schema = identifier(column.type_schema)
+        schema = identifier(column.home)
         point = f"{sql}::{schema}.geometry"
         lon, lat = (_scalar("float8", f"{schema}.st_{axis}({point})") for axis in ("x", "y"))
     else:

@@ -25,10 +25,10 @@ from headrace.assembly.plan import (
     Relation,
     Value,
 )
-from headrace.assembly.raw import check_raw
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.spec.raw import RAW_REMEDY, raw_problem
 from headrace.spec.tree import (
     AggregateField,
     ColumnField,
@@ -194,8 +194,8 @@ class _Lowering:
     def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[Condition, ...]:
         conditions = []
         for one in filters:
-            if one.op == "raw":
-                check_raw(one.raw or "", one.place)
+            if one.op == "raw" and (problem := raw_problem(one.raw or "", unsafe=one.unsafe)):
+                raise _wrong(one.place, problem, RAW_REMEDY)
             column = None if one.column is None else self._column(table, one.column, one.place)
             if (one.op == "raw") != (column is None):
                 raise _wrong(one.place, f"a filter of the kind {one.op} cannot be read")

@@ -243,7 +243,7 @@ def _extreme(op: str, column: Column, sql: str, key_order: str) -> str:
     if column.base_type in _WITHOUT_MINIMUM:
         direction = "DESC" if op == "max" else "ASC"
         return f"(array_agg({sql} ORDER BY {sql} {direction}) FILTER (WHERE {sql} IS NOT NULL))[1]"
-    function = f"{identifier(column.type_schema)}.{op}" if is_foreign(column) else op
+    function = f"{identifier(column.home)}.{op}" if is_foreign(column) else op
     if column.base_type in _EXACT_ORDER or column.category == "E":
         return f"{function}({sql})"
     return f"{function}({sql} ORDER BY {key_order})"

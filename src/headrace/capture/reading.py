@@ -44,7 +44,7 @@ from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
-from headrace.pgoutput import Keepalive, MessageBatch, encode_status, split_frames
+from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.claim import advance_claimed, claim_slot, named_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
@@ -158,7 +158,7 @@ class LogReader:
         self._translation = Translation(start, settings.tables, self._names)
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished and settings.holder is None
-        self._frames = _Frames()
+        self._frames = _Waiting()
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
@@ -296,7 +296,7 @@ class LogReader:
             raise named_reader(connection, settings.slot, error) from error
         self._trouble.clear()
         self._translation.restart(resume)
-        self._frames, self._arrived = _Frames(), time.monotonic()
+        self._frames, self._arrived = _Waiting(), time.monotonic()
         while not self._closing.is_set():
             self._read_some(connection)
         self._report(connection, force=True)
@@ -546,28 +546,30 @@ class _GivenBackError(HeadraceError):
     """The connection was closed because nobody takes what was read."""
 
 
-class _Frames:
+class _Waiting:
     """What has arrived and is not decoded yet."""
 
     def __init__(self) -> None:
-        self.bytes = 0
-        self._frames: list[bytes | memoryview] = []
+        self._frames = Frames()
         self._since = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """How much."""
+        return len(self._frames.data)
 
     def collect(self, connection: ReplicationConnection, limit: int) -> int:
         """Take what has arrived, up to about `limit` bytes in all; how many bytes that was."""
-        arrived = connection.receive(self._frames, limit - self.bytes)
-        if arrived and not self.bytes:
+        if not self.bytes:
             self._since = time.monotonic()
-        self.bytes += arrived
-        return arrived
+        return connection.receive(self._frames, limit - self.bytes)
 
     @property
     def age(self) -> float:
         """How long the first has waited (seconds)."""
         return time.monotonic() - self._since
 
-    def take(self) -> list[bytes | memoryview]:
+    def take(self) -> Frames:
         """All of it."""
-        taken, self._frames, self.bytes = self._frames, [], 0
+        taken, self._frames = self._frames, Frames()
         return taken

@@ -16,6 +16,7 @@ from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
 from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
+from headrace.capture.wish import read_wish
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput.batch import Numbers
@@ -74,7 +75,8 @@ class ChangeStream:
 
         Every transaction up to the result is visible to new snapshots of this server; one that a
         synchronous standby holds up is waited for. In a quiet time the result is now and then a position
-        without changes, so that the slot follows the server. `start` must have been given to `confirm`.
+        without changes, so that the slot follows the server, and at once where somebody waits for it (see
+        `wish`). `start` must have been given to `confirm`.
 
         Raises:
             HeadraceError: what ended the reading thread.
@@ -98,6 +100,7 @@ class ChangeStream:
         settings = self._settings
         quiet = time.monotonic() - self._idle_since
         due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
+        due = due or start.lsn < read_wish(settings.trouble) <= reached
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()

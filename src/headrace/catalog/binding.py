@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.catalog import fitting
+from headrace.catalog.remedies import KINDS, Advice, index_advice, key_advice, table_advice
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import nearest
 from headrace.postgres import quoting
 from headrace.spec.problems import LocatedError
+from headrace.spec.raw import is_moment
 from headrace.spec.tree import (
     AggregateField,
     ColumnField,
@@ -31,15 +33,20 @@ from headrace.spec.tree import (
 _Side = tuple[Table, tuple[str, ...]]
 """A table of a join and the key by which its rows are known."""
 
-_KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
+_MOMENTS = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found: an `error` that must be corrected, or a `warning` that documents survive."""
+    """What was found: an `error` that must be corrected, or a `warning` that documents survive.
+
+    Attributes:
+        sql: statements that mend it, each ready to be run.
+    """
 
     level: Literal["error", "warning"]
     error: HeadraceError
+    sql: tuple[str, ...] = ()
 
 
 def bind(spec: IndexSpec, catalog: Catalog) -> list[HeadraceError]:
@@ -78,13 +85,15 @@ class _Binder:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._root: TableName | None = None
         self.findings: list[Finding] = []
 
     def index(self, spec: IndexSpec) -> None:
+        self._root = spec.table
         table = self._table(spec.table, spec.place)
         if table is None:
             return
-        if not spec.primary_key:
+        if not spec.primary_key and table_advice(table) is None:
             self._error(
                 spec.place,
                 f"the table {spec.table} has no primary key, and the schema names none",
@@ -124,19 +133,39 @@ class _Binder:
             if not fitting.reads_custom(field.postgres, column):
                 self._misfit(table, column, field.place, f"accepts only {', '.join(field.postgres)}", [])
         elif not fitting.reads(field.tag, column):
-            self._misfit(
-                table, column, field.place, f"is declared as {field.tag}", fitting.fitting_tags(column)
+            problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
+            tags = fitting.fitting_tags(column)
+            self._error(
+                field.place,
+                problem,
+                f"Declare it as {' or '.join(tags[:3])}." if tags else fitting.as_custom(field, column),
             )
         if field.transforms and not fitting.is_text(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
-        if field.required and not column.not_null and field.default is None and field.column not in key:
-            self._warning(
+        if field.required and field.default is None and field.column not in key:
+            self._never_null(table, (field.column,), field.place)
+        if field.default is not None and not fitting.takes(field.opensearch, field.default):
+            self._error(
                 field.place,
-                f"{table.name}.{column.name} may be NULL, and the field is required",
+                f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
+                "Write a value of the field's type.",
+            )
+
+    def _never_null(self, table: Table, names: Iterable[str], place: Place) -> None:
+        """A required field has a value wherever its columns have one."""
+        columns = [column for name in names if (column := table.column(name)) is not None]
+        loose = [column.name for column in columns if not column.not_null]
+        if loose:
+            self._warning(
+                place,
+                f"{table.name}.{loose[0]} may be NULL, and the field is required",
                 "Remove `required: true`, or make the column NOT NULL.",
             )
 
     def _geo(self, table: Table, field: GeoField) -> None:
+        if field.required:
+            names = (field.lat, field.lon, field.column)
+            self._never_null(table, [name for name in names if name is not None], field.place)
         for name in (field.lat, field.lon):
             column = self._column(table, name, field.place) if name is not None else None
             if column is not None and column.category != "N":
@@ -147,6 +176,8 @@ class _Binder:
 
     def _map(self, table: Table, field: MapField) -> None:
         column = self._column(table, field.column, field.place)
+        if field.required:
+            self._never_null(table, (field.column,), field.place)
         if column is not None and not fitting.reads("json", column):
             self._misfit(table, column, field.place, "is a map, which is json", [])
 
@@ -159,12 +190,11 @@ class _Binder:
         self._key(table, field.primary_key, field.place)
         if field.kind == "belongs_to":
             self._pairs(parent, field.column, table, field.primary_key, field.place)
-            self._indexed(parent, field.column, field.place)
-        elif field.foreign_key:
-            self._pairs(table, field.foreign_key, parent, key, field.place)
-            self._indexed(table, field.foreign_key, field.place)
-        if field.through is not None:
-            self._through(field, field.through, (parent, key), (table, field.primary_key))
+            self._indexed(parent, field.column, field.place, f"each change of {table.name}")
+            if field.required:
+                self._never_null(parent, field.column, field.place)
+                self._kept(parent, field, table)
+        self._children(parent, key, table, field)
         self._filters(table, field.filters)
         for term in field.order_by:
             column = self._column(table, term.column, field.place)
@@ -172,25 +202,48 @@ class _Binder:
                 self._misfit(table, column, field.place, "has no order", [])
         self._fields(table, field.primary_key, field.fields)
 
+    def _kept(self, parent: Table, field: JoinField, table: Table) -> None:
+        """A required row is there where a foreign key keeps it."""
+        if not any(
+            one.target == table.name and set(one.columns) == set(field.column) for one in parent.foreign_keys
+        ):
+            self._warning(
+                field.place,
+                f"no foreign key keeps the row of {table.name} that the field requires",
+                "Remove `required: true`, or add the foreign key.",
+            )
+
+    def _children(
+        self, parent: Table, key: tuple[str, ...], table: Table, field: JoinField | AggregateField
+    ) -> None:
+        """How the rows of `table` are found that belong to a row of `parent`."""
+        if field.foreign_key:
+            self._pairs(table, field.foreign_key, parent, key, field.place)
+            self._indexed(table, field.foreign_key, field.place, self._assembling(parent))
+        if field.through is not None:
+            self._through(field, field.through, (parent, key), (table, field.primary_key))
+
     def _through(
         self, field: JoinField | AggregateField, through: Through, left: _Side, right: _Side
     ) -> None:
         junction = self._table(through.table, field.place)
         if junction is None:
             return
-        for column, (table, key) in ((through.left_key, left), (through.right_key, right)):
+        readers = self._assembling(left[0]), f"each change of {right[0].name}"
+        keys = through.left_key, through.right_key
+        for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
             self._pairs(junction, (column,), table, key, field.place)
-            self._indexed(junction, (column,), field.place)
+            self._indexed(junction, (column,), field.place, reader)
+
+    def _assembling(self, parent: Table) -> str:
+        """Who looks for the rows that belong to one of `parent`."""
+        return "each document" if parent.name == self._root else f"each row of {parent.name} in a document"
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.place)
         if table is None:
             return
-        if field.foreign_key:
-            self._pairs(table, field.foreign_key, parent, key, field.place)
-            self._indexed(table, field.foreign_key, field.place)
-        if field.through is not None:
-            self._through(field, field.through, (parent, key), (table, field.primary_key))
+        self._children(parent, key, table, field)
         self._filters(table, field.filters)
         if field.op == "ids":
             self._ids(table, field)
@@ -230,12 +283,8 @@ class _Binder:
                 f"the database has no table {name}",
                 f"Did you mean {near!r}?" if near else "Correct `table:` or `schema:`.",
             )
-        elif table.kind in _KINDS:
-            self._error(
-                place,
-                f"{name} is {_KINDS[table.kind]}: its changes are not in the log",
-                "Name the table itself.",
-            )
+        else:
+            self._advise("error", place, table_advice(table))
         return table
 
     def _column(self, table: Table, name: str, place: Place) -> Column | None:
@@ -251,17 +300,9 @@ class _Binder:
         return column
 
     def _key(self, table: Table, key: Sequence[str], place: Place) -> None:
-        """`key` must be what identifies a row: a unique index, every column NOT NULL."""
-        if table.kind in _KINDS or None in [self._column(table, name, place) for name in key]:
-            return
-        if any(set(known.columns) == set(key) and known.not_null for known in table.unique_keys):
-            return
-        real = ", ".join(table.primary_key)
-        self._error(
-            place,
-            f"({', '.join(key)}) is no key of {table.name}: no unique index of NOT NULL columns covers it",
-            f"Write `primary_key: [{real}]`." if real else "Add a primary key to the table.",
-        )
+        """`key` must be what identifies a row."""
+        if table.kind not in KINDS and None not in [self._column(table, name, place) for name in key]:
+            self._advise("error", place, key_advice(table, key))
 
     def _pairs(
         self, left: Table, columns: Sequence[str], right: Table, key: Sequence[str], place: Place
@@ -293,32 +334,33 @@ class _Binder:
                     "Join by columns of the same type.",
                 )
 
-    def _indexed(self, table: Table, columns: Sequence[str], place: Place) -> None:
-        """Every change of the other side looks rows up by these columns."""
-        wanted, count = set(columns), len(columns)
-        if table.kind in _KINDS or any(set(leading[:count]) == wanted for leading in table.indexed):
-            return
-        if any(table.column(name) is None for name in columns):
-            return
-        listed = ", ".join(quoting.identifier(name) for name in columns)
-        concurrently = "" if table.kind == "p" else " CONCURRENTLY"
-        self._warning(
-            place,
-            f"no index of {table.name} begins with ({', '.join(columns)}): each lookup reads the whole table",
-            f"CREATE INDEX{concurrently} ON {quoting.table(table.name)} ({listed});",
-        )
+    def _indexed(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
+        """`reader` looks rows up by these columns."""
+        if table.kind not in KINDS and all(table.column(name) is not None for name in columns):
+            self._advise("warning", place, index_advice(table, columns, reader))
 
     def _filters(self, table: Table, filters: Iterable[Filter]) -> None:
         for one in filters:
-            if one.column is not None:
-                self._column(table, one.column, one.place)
+            column = self._column(table, one.column, one.place) if one.column is not None else None
+            moments = [value for value in one.values if isinstance(value, str) and is_moment(value)]
+            if column is not None and column.base_type in _MOMENTS and moments:
+                self._error(
+                    one.place,
+                    f"{moments[0]!r} is another moment at every reading, and no change says so",
+                    "Write a fixed date, or filter by the time when you search.",
+                )
 
     def _misfit(self, table: Table, column: Column, place: Place, problem: str, tags: list[str]) -> None:
         remedy = f"Declare it as {' or '.join(tags[:3])}." if tags else "Use a column of another type."
         self._error(place, f"{table.name}.{column.name} is {column.type} and {problem}", remedy)
 
+    def _advise(self, level: Literal["error", "warning"], place: Place, advice: Advice | None) -> None:
+        if advice is not None:
+            error = LocatedError(Kind.BINDING, place, advice.problem, advice.remedy)
+            self.findings.append(Finding(level, error, advice.sql))
+
     def _error(self, place: Place, problem: str, remedy: str) -> None:
-        self.findings.append(Finding("error", LocatedError(Kind.BINDING, place, problem, remedy)))
+        self._advise("error", place, Advice(problem, remedy))
 
     def _warning(self, place: Place, problem: str, remedy: str) -> None:
-        self.findings.append(Finding("warning", LocatedError(Kind.BINDING, place, problem, remedy)))
+        self._advise("warning", place, Advice(problem, remedy))

@@ -29,12 +29,21 @@ def cast_type(column: Column) -> str:
     """
     if column.type_schema == "pg_catalog" or column.base_type in _BUILT_IN:
         return f"pg_catalog.{identifier(column.base_type)}"
+    if column.domain and column.category == "E":
+        return f"{identifier(column.home)}.{identifier(column.base_type)}"
     return column.type
+
+
+def plain(sql: str, column: Column) -> str:
+    """An expression of the column's type as one that its operators know: those of enums know no domains."""
+    if column.domain and column.category == "E":
+        return f"{sql}::{identifier(column.home)}.{identifier(column.base_type)}"
+    return sql
 
 
 def operator(column: Column, symbol: str) -> str:
     """The operator `symbol` of the column's type, as SQL that needs no search path."""
-    return f"OPERATOR({identifier(column.type_schema)}.{symbol})" if is_foreign(column) else symbol
+    return f"OPERATOR({identifier(column.home)}.{symbol})" if is_foreign(column) else symbol
 
 
 def is_foreign(column: Column) -> bool:

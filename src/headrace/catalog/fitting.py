@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.catalog.table import Column
 from headrace.spec.language import READS, SCALARS, TEXTUAL
+from headrace.spec.tree import ColumnField, Scalar
 
 _ALIASES = {
     "smallint": "int2",
@@ -27,6 +28,8 @@ _ALIASES = {
 _WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
 _NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
 _WHOLE = frozenset({"int2", "int4", "int8"})
+_WHOLE_TYPES = frozenset({"byte", "short", "integer", "long"})
+_FRACTION_TYPES = frozenset({"float", "double", "half_float", "scaled_float"})
 
 
 def is_text(column: Column) -> bool:
@@ -43,6 +46,27 @@ def fitting_tags(column: Column) -> list[str]:
     """The type keys that read `column`, the most natural first."""
     order = ("keyword", *SCALARS)
     return [tag for tag in dict.fromkeys(order) if reads(tag, column)]
+
+
+def as_custom(field: ColumnField, column: Column) -> str:
+    """The remedy where no scalar reads `column`: a field that names both sides."""
+    element = column.base_type.lstrip("_")
+    known = [tag for tag in SCALARS if tag not in TEXTUAL and element in READS[tag]]
+    kind = SCALARS[known[0]] if known else "keyword"
+    return f'Write `custom: {field.key}` with `postgres: ["{column.type}"]` and `opensearch: {kind}`.'
+
+
+def takes(kind: str, value: Scalar) -> bool:
+    """Whether an index takes `value` for a field of the type `kind`; where that is not known, it does."""
+    if kind == "boolean":
+        return value in (True, False, "true", "false", "")
+    if kind not in _WHOLE_TYPES | _FRACTION_TYPES:
+        return True
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return not isinstance(value, bool)
 
 
 def reads_custom(declared: tuple[str, ...], column: Column) -> bool:

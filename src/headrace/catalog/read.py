@@ -1,4 +1,4 @@
-"""How is the catalog read? Five set-based queries, whatever the number of tables."""
+"""How is the catalog read? Five set-based queries, whatever the number of tables; one more for views."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.catalog.table import Catalog, Column, ForeignKey, ReplicaIdentity, Table, UniqueKey
+from headrace.catalog.table import (
+    Catalog,
+    Column,
+    ForeignKey,
+    ReplicaIdentity,
+    Table,
+    UniqueKey,
+    UnusableIndex,
+)
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 
 _TABLES = """
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, c.relreplident::text,
-       greatest(c.reltuples, 0)::bigint
+       greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits WHERE inhparent = c.oid)
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -22,7 +31,7 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f')
 
 _LEAVES = """
 SELECT root.oid::bigint, n.nspname::text, c.relname::text, c.oid::bigint, c.relreplident::text,
-       greatest(c.reltuples, 0)::bigint
+       greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint
 FROM unnest($1::text[]::oid[]) AS root (oid)
 CROSS JOIN LATERAL pg_partition_tree(root.oid) AS part
 JOIN pg_class c ON c.oid = part.relid
@@ -44,19 +53,23 @@ WITH RECURSIVE attribute AS (
     FROM pg_attribute a
     WHERE a.attrelid = ANY ($1::text[]::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
 ),
-chain (declared, reached, prefix) AS (
-    SELECT DISTINCT atttypid, atttypid, '' FROM attribute
+chain (declared, reached, prefix, modifier) AS (
+    SELECT DISTINCT atttypid, atttypid, '', -1 FROM attribute
     UNION ALL
     SELECT chain.declared,
            CASE t.typtype WHEN 'd' THEN t.typbasetype ELSE t.typelem END,
-           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END
+           CASE t.typtype WHEN 'd' THEN chain.prefix ELSE chain.prefix || '_' END,
+           CASE WHEN t.typtype = 'd' AND t.typtypmod <> -1 THEN t.typtypmod ELSE chain.modifier END
     FROM chain JOIN pg_type t ON t.oid = chain.reached
     WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
 )
 SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod),
        chain.prefix || base.typname, n.nspname::text,
        CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
-       a.not_null, a.attgenerated <> ''
+       a.not_null, a.attgenerated <> '',
+       CASE WHEN chain.prefix = '' AND base.typname IN ('varchar', 'bpchar')
+            THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
+       (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd'
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace
@@ -69,6 +82,7 @@ ORDER BY a.attrelid, a.attnum
 _INDEXES = """
 SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
        i.indisunique, i.indisprimary, i.indimmediate, i.indisreplident, i.indpred IS NOT NULL,
+       i.indisvalid AND i.indislive,
        ARRAY(SELECT a.attname::text
              FROM unnest(i.indkey::smallint[]) WITH ORDINALITY AS k (attnum, position)
              LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum AND k.attnum <> 0
@@ -76,7 +90,7 @@ SELECT i.indrelid::bigint, c.relname::text, m.amname::text,
 FROM pg_index i
 JOIN pg_class c ON c.oid = i.indexrelid
 JOIN pg_am m ON m.oid = c.relam
-WHERE i.indrelid = ANY ($1::text[]::oid[]) AND i.indisvalid AND i.indislive
+WHERE i.indrelid = ANY ($1::text[]::oid[])
 ORDER BY i.indrelid, i.indisprimary DESC, c.relname
 """
 
@@ -94,6 +108,17 @@ LEFT JOIN pg_constraint parent ON parent.oid = k.conparentid
 WHERE k.contype = 'f' AND k.conrelid = ANY ($1::text[]::oid[])
   AND parent.conrelid IS DISTINCT FROM k.conrelid
 ORDER BY k.conrelid, k.conname
+"""
+
+_READ_BY_VIEWS = """
+SELECT DISTINCT r.ev_class::bigint, n.nspname::text, c.relname::text
+FROM pg_rewrite r
+JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid
+     AND d.refclassid = 'pg_class'::regclass AND d.refobjid <> r.ev_class
+JOIN pg_class c ON c.oid = d.refobjid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE r.ev_class = ANY ($1::text[]::oid[])
+ORDER BY 1, 2, 3
 """
 
 _ALL = """
@@ -117,6 +142,7 @@ class _Index:
     immediate: bool
     identity: bool
     partial: bool
+    valid: bool
     columns: tuple[str | None, ...]
     """In index order; None stands for an expression."""
 
@@ -161,13 +187,16 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
         oid: tuple(Column(*row) for row in rows)
         for oid, rows in _grouped(session.query(_COLUMNS, (every,))).items()
     }
-    indexes = {
+    existing = {
         oid: [_index(row) for row in rows]
         for oid, rows in _grouped(session.query(_INDEXES, (every,))).items()
     }
+    indexes = {oid: [one for one in many if one.valid] for oid, many in existing.items()}
     foreign_keys = _grouped(session.query(_FOREIGN_KEYS, (_texts(oids),)))
+    views = [row[2] for row in found if row[3] in {"v", "m"}]
+    read = _grouped(session.query(_READ_BY_VIEWS, (_texts(views),))) if views else {}
     result: dict[TableName, Table] = {}
-    for schema, name, oid, kind, identity, estimate in found:
+    for schema, name, oid, kind, identity, estimate, pages, inherited in found:
         own = columns.get(oid, ())
         parts = leaves.get(oid, [])
         carried = [_identity(leaf[3], columns.get(leaf[2], ()), indexes.get(leaf[2], [])) for leaf in parts]
@@ -184,6 +213,10 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
             identity_columns=known.columns,
             row_estimate=sum(leaf[4] for leaf in parts) if parts else estimate,
             partitions=tuple(TableName(leaf[0], leaf[1]) for leaf in parts),
+            page_estimate=sum(leaf[5] for leaf in parts) if parts else pages,
+            inherited=inherited,
+            unusable=_unusable(existing.get(oid, [])),
+            reads=tuple(TableName(*one) for one in read.get(oid, [])),
         )
     return Catalog(result)
 
@@ -208,9 +241,21 @@ def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]
 def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[UniqueKey, ...]:
     not_null = {column.name for column in columns if column.not_null}
     return tuple(
-        UniqueKey(index.name, index.leading, index.primary, not_null.issuperset(index.leading))
+        UniqueKey(
+            index.name, index.leading, index.primary, not_null.issuperset(index.leading), index.immediate
+        )
         for index in indexes
         if index.unique and not index.partial and None not in index.columns
+    )
+
+
+def _unusable(indexes: Sequence[_Index]) -> tuple[UnusableIndex, ...]:
+    return tuple(
+        UnusableIndex(
+            index.name, index.leading, index.unique, index.valid, index.partial, None in index.columns
+        )
+        for index in indexes
+        if index.partial or not index.valid or None in index.columns
     )
 
 

@@ -18,6 +18,9 @@ class Column:
         type_schema: the schema of the declared type.
         category: pg_type.typcategory of the base type (`N`, `S`, `E`, `A`, …).
         generated: whether the column is generated (absent from the log before PostgreSQL 18).
+        base_schema: the schema of the base type, where its operators and aggregates are.
+        domain: whether the declared type is a domain.
+        length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
     """
 
     name: str
@@ -27,16 +30,43 @@ class Column:
     category: str
     not_null: bool
     generated: bool
+    length: int = 0
+    base_schema: str = ""
+    domain: bool = False
+
+    @property
+    def home(self) -> str:
+        """The schema in which the type's own operators and functions are found."""
+        return self.base_schema or self.type_schema
 
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """A valid unique index without predicate or expression; `columns` in index order."""
+    """A valid unique index without predicate or expression; `columns` in index order.
+
+    `immediate` is false where the constraint is deferrable: such a key identifies no row in the log.
+    """
 
     index: str
     columns: tuple[str, ...]
     primary: bool
     not_null: bool
+    immediate: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class UnusableIndex:
+    """An index that somebody may take for a key, or for one that serves a lookup, and that is neither.
+
+    `columns` are those before the first expression; `expression` is whether there is one.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    unique: bool
+    valid: bool
+    partial: bool
+    expression: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +99,13 @@ class Table:
     row_estimate: int
     partitions: tuple[TableName, ...] = ()
     """The leaf partitions, where `kind` is `p`."""
+    page_estimate: int = 0
+    """Blocks of 8 kB; like the rows those of the last VACUUM or ANALYZE, 0 before the first."""
+    inherited: bool = False
+    """Whether an ordinary table has children by INHERITS."""
+    unusable: tuple[UnusableIndex, ...] = ()
+    reads: tuple[TableName, ...] = ()
+    """What a view reads."""
 
     @property
     def primary_key(self) -> tuple[str, ...]:

@@ -41,6 +41,13 @@ class SlotAction(enum.StrEnum):
     DROP = "drop"
 
 
+class SchemaAction(enum.StrEnum):
+    """What is told of schema files."""
+
+    SHOW = "show"
+    JSON = "json"
+
+
 class Format(enum.StrEnum):
     """For whom a report is written."""
 
@@ -111,7 +118,7 @@ def check(
     found = check_deployment(
         config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
     )
-    raise typer.Exit(max((error.exit_code for error in found), default=0))
+    raise typer.Exit(found)
 
 
 @app.command(short_help="Prepare the database; shows the SQL, asks.")
@@ -181,6 +188,104 @@ def slots(
         show_slots(config, os.environ, slot, as_json=output is Format.JSON)
     elif not drop_named(config, os.environ, name, slot, yes=yes):
         raise typer.Exit(1)
+
+
+@app.command(short_help="Show what becomes of a schema file.")
+def schema(
+    action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
+    index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show")] = None,
+    config: Config = _CONFIG,
+    offline: Annotated[
+        bool, typer.Option("--offline", envvar="HEADRACE_OFFLINE", help="read only the files")
+    ] = False,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Show an index's mapping, SQL and routes. Or print the JSON Schema of schema files, for editors."""
+    _log(log_level)
+    from headrace.cli.schema import print_json_schema, show_schema  # noqa: PLC0415 - loads the database driver
+
+    if action is SchemaAction.JSON:
+        print_json_schema()
+    else:
+        show_schema(config, os.environ, index, offline=offline, as_json=output is Format.JSON)
+
+
+@app.command(short_help="Show documents as they would be now.")
+def preview(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index")],
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", envvar="HEADRACE_ID", help="a document's id; may be repeated")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, envvar="HEADRACE_LIMIT", help="without ids: the first so many (1)")
+    ] = None,
+    timing: Annotated[
+        bool, typer.Option("--timing", envvar="HEADRACE_TIMING", help="tell how long each took")
+    ] = False,
+    config: Config = _CONFIG,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Print documents from the database as they would be now; needs no slot, publication or cluster."""
+    _log(log_level)
+    from headrace.cli.preview import preview as show  # noqa: PLC0415 - loads the database driver
+
+    if not show(config, os.environ, index, ids or [], limit, timing=timing):
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Compare an index with the database.")
+def verify(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    repair: Annotated[
+        bool, typer.Option("--repair", envvar="HEADRACE_REPAIR", help="build anew what is wrong")
+    ] = False,
+    sample: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=100.0, envvar="HEADRACE_SAMPLE", help="compare only so many percent of the documents"
+        ),
+    ] = None,
+    seed: Annotated[
+        str | None, typer.Option(envvar="HEADRACE_SEED", help="which of them (default: others each time)")
+    ] = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Compare an index with the database, beside the running stream; fails where it is not right."""
+    _log(log_level)
+    from headrace.cli.verification.command import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
+
+    options = VerifyOptions(repair, sample, seed)
+    as_json = output is Format.JSON
+    if not verify_index(config, os.environ, slot, index, options=options, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Wait until a commit is in the documents.")
+def wait(
+    lsn: Annotated[
+        str | None,
+        typer.Option(envvar="HEADRACE_LSN", help="the place in the log, like 16/B374D848 (default: its end)"),
+    ] = None,
+    searchable: Annotated[
+        bool,
+        typer.Option("--searchable", envvar="HEADRACE_SEARCHABLE", help="refresh the indexes afterwards"),
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.0, envvar="HEADRACE_TIMEOUT", help="how long at most (seconds)")
+    ] = 60.0,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Return once everything that is committed is in the documents; fails where it is not in time."""
+    _log(log_level)
+    from headrace.cli.waiting import wait_applied  # noqa: PLC0415 - loads the database driver
+
+    wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout)
 
 
 @app.command(short_help="Write a first deployment from a table.")

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.cli.continuity import check_origin
 from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.project import Here, Project, each, open_project
-from headrace.errors import HeadraceError
+from headrace.cli.project import Here, Project, each, open_what_loads
+from headrace.cli.report import Problem, Report, problem, warning
+from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
-from headrace.postgres.steps import Step, render
+from headrace.postgres.steps import render
 from headrace.sinks.opensearch import Client, MetaIndex
 
-_SINK_SECONDS = 5.0
-
-
-@dataclass
-class Report:
-    """What was found; `indexes` are those that the files ask for."""
-
-    indexes: list[str] = field(default_factory=list)
-    errors: list[HeadraceError] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
-    proposed: list[Step] = field(default_factory=list)
-    coverage: list[TableCoverage] = field(default_factory=list)
+_SINK_SECONDS = 1.0
 
 
 def check_deployment(
@@ -40,40 +28,55 @@ def check_deployment(
     *,
     offline: bool,
     as_json: bool,
-) -> list[HeadraceError]:
-    """Report on files, database and sink, whatever of them can be reached; what keeps `run` from starting."""
+) -> int:
+    """Report on files, database and sink, whatever of them can be reached; returns the exit code.
+
+    A schema file that cannot be read does not hide what is wrong with the others.
+    """
     report = Report()
     try:
-        project = open_project(config, environ, slot=slot, publication=publication)
-        report.indexes += project.specs
-        if not offline:
-            _look(project, project.resolve(), report)
+        project, mistakes = open_what_loads(config, environ, slot=slot, publication=publication)
+        report.add(mistakes)
+        if project is not None:
+            report.indexes += project.specs
+            if not offline:
+                _look(project, project.resolve(), report, whole=not mistakes)
     except HeadraceError as error:
-        report.errors += each(error)
+        report.add(each(error))
     if as_json:
-        terminal.out.print_json(json.dumps(_as_data(report)))
+        terminal.data(_as_data(report))
     else:
         _tell(report, offline=offline)
-    return report.errors
+    return report.exit_code
 
 
-def _look(project: Project, here: Here, report: Report) -> None:
+def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
+    """Look at database and sink; what `setup` would do is only told where the `whole` project is known."""
     inspection = None
     try:
         with connect(here.database, application_name="headrace check") as connection:
             inspection = inspect(project, here, connection)
     except HeadraceError as error:
-        report.errors.append(error)
+        report.add(each(error))
     else:
-        report.errors += inspection.errors()
-        report.warnings += _warnings(inspection)
-        report.steps += inspection.setup.steps
-        report.proposed += inspection.setup.proposed
-        report.coverage += inspection.coverage
+        found = (problem(one.level, one.error, one.sql) for one in inspection.findings)
+        report.problems += sorted(found, key=_place)
+        report.add(inspection.problems)
+        report.problems += _about_server(inspection)
+        report.add(inspection.setup.refused)
+        if whole and not any(one.level == "error" for one in inspection.findings):
+            report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
+            report.steps += inspection.setup.steps
+            report.proposed += inspection.setup.proposed
+            report.coverage += inspection.coverage
     try:
         _look_at_sink(project, here, inspection)
     except HeadraceError as error:
-        report.errors.append(error)
+        report.add(each(error))
+
+
+def _place(one: Problem) -> tuple[str, int, int]:
+    return one.file or "", one.line or 0, one.column or 0
 
 
 def _look_at_sink(project: Project, here: Here, inspection: Inspection | None) -> None:
@@ -87,27 +90,27 @@ def _look_at_sink(project: Project, here: Here, inspection: Inspection | None) -
         client.close()
 
 
-def _warnings(inspection: Inspection) -> list[str]:
-    found = [str(one.error) for one in inspection.findings if one.level == "warning"]
+def _about_server(inspection: Inspection) -> list[Problem]:
+    found = []
     if inspection.server.max_slot_wal_keep_size is None:
-        found.append(
+        text = (
             "max_slot_wal_keep_size is -1: while Headrace is stopped the server keeps its log without limit"
         )
+        found.append(warning(Kind.DISK, text))
     slot = inspection.slot
     if slot is not None and slot.reader is not None:
-        found.append(f"the slot {slot.name!r} is being read ({slot.reader}): a run would wait for its end")
+        text = f"the slot {slot.name!r} is being read ({slot.reader}): a run would wait for its end"
+        found.append(warning(Kind.SLOT_IN_USE, text))
     if slot is not None and slot.wal_status == "unreserved":
-        found.append(
-            f"the slot {slot.name!r} is about to be lost: it holds back more than max_slot_wal_keep_size"
-        )
-    return [*found, *inspection.setup.warnings]
+        text = f"the slot {slot.name!r} is about to be lost: it holds back more than max_slot_wal_keep_size"
+        found.append(warning(Kind.SLOT_LOST, text))
+    return found
 
 
 def _as_data(report: Report) -> dict[str, object]:
     return {
-        "ok": not report.errors,
-        "errors": [{"code": error.code, "text": str(error)} for error in report.errors],
-        "warnings": report.warnings,
+        "ok": not report.of("error"),
+        "findings": [one.as_data() for one in report.problems],
         "setup": render((*report.steps, *report.proposed)),
         "coverage": [_coverage_data(one) for one in report.coverage],
     }
@@ -124,13 +127,20 @@ def _tell(report: Report, *, offline: bool) -> None:
         terminal.out.print("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.out.print(f"  {statement};", markup=False)
-    for warning in report.warnings:
-        terminal.warn(warning)
-    for error in report.errors:
-        terminal.fail(error)
-    if not report.errors:
+    for one in report.of("warning"):
+        terminal.warn(one.sentence, one.shown())
+    for one in report.of("error"):
+        terminal.wrong(one.sentence, one.shown())
+    if report.of("error"):
+        terminal.say(_counted(report))
+    else:
         names = ", ".join(report.indexes)
         terminal.done(f"{names}: the files are right" if offline else f"{names}: ready to run")
+
+
+def _counted(report: Report) -> str:
+    counts = [(len(report.of(level)), level) for level in ("error", "warning")]
+    return ", ".join(f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count)
 
 
 def _tell_coverage(tables: Sequence[TableCoverage]) -> None:

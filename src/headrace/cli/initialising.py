@@ -1,4 +1,7 @@
-"""`headrace init`: a deployment file and a first schema file from a table's foreign keys."""
+"""`headrace init`: a deployment file and a first schema file from a table's foreign keys.
+
+Beside them what an editor completes schema files from; one that is there already is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.postgres.session import ReadSession
+from headrace.spec.json_schema import EDITOR_FILE, EDITOR_LINE, schema_text
 
 _CONFIG = "headrace.toml"
 
 
 def initialise(url: str, table: str, folder: Path, sink: str) -> None:
-    """Write the two files; nothing that exists is overwritten.
+    """Write the files; nothing that exists is overwritten.
 
     Raises:
         HeadraceError: USAGE for an unknown table, an unusable `sink` or files that exist; DISK where they
@@ -34,9 +38,11 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
         if file.exists():
             raise HeadraceError(Kind.USAGE, f"{file} exists already", "Move it away, or name a --folder.")
     files = {
-        schema: suggest_schema(catalog, root),
+        schema: f"{EDITOR_LINE}\n{suggest_schema(catalog, root)}",
         folder / _CONFIG: suggest_deployment(url, {suggest_name(root): schema.name}, opensearch_url=sink),
     }
+    if not (folder / EDITOR_FILE).exists():
+        files[folder / EDITOR_FILE] = schema_text()
     _write(folder, files)
     terminal.say("next: headrace check, headrace setup, headrace run")
     if holds_password(url):

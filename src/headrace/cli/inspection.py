@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import Finding, complete, findings
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.cli.project import Here, Problems, Project, completed
+from headrace.cli.trying import look_closer, try_reading
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.connection import Connection
@@ -31,10 +32,10 @@ class Inspection:
 
     Attributes:
         project: with the primary keys that its files left to the catalog.
-        findings: about the schema files.
+        findings: about the schema files, and what this role may not read.
         problems: about the server and the slot.
-        setup: what is to be altered; with its refusals.
-        coverage: what the log carries of each table; empty where the schema files are not right.
+        setup: what is to be altered; with its refusals. Only of the indexes that fit the catalog.
+        coverage: what the log carries of each table, as `setup`.
         fingerprint: of the same moment as the catalog.
     """
 
@@ -55,6 +56,12 @@ class Inspection:
         """The columns that the documents of these indexes read, of all indexes where none is named."""
         specs = self.project.specs
         return used_columns([specs[name] for name in names or specs], self.catalog)
+
+    def hashes(self) -> dict[str, str]:
+        """What the documents and the mapping of each index are determined by now (decision 13)."""
+        specs = self.project.specs
+        types = {name: determining(self.fingerprint, self.usage(name)) for name in specs}
+        return self.project.hashes(specs, types)
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
@@ -106,8 +113,14 @@ def inspect(
     server = inspect_server(connection, here.database)
     with ReadSession(here.database) as session:
         catalog, fingerprint = _look(session, project)
-    found = [one for spec in project.specs.values() for one in findings(spec, catalog)]
-    project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
+        by_index = {name: findings(spec, catalog) for name, spec in project.specs.items()}
+        misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
+        found = _once(one for some in by_index.values() for one in some)
+        project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
+        specs = list(project.specs.values())
+        found += look_closer(session, specs, catalog)
+        if reading:
+            found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
@@ -119,9 +132,11 @@ def inspect(
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
     covered: tuple[TableCoverage, ...] = ()
-    if not any(one.level == "error" for one in found):
-        needs = required_columns(project.specs.values(), catalog)
-        required = {name: needs[name].columns if name in needs else () for name in project.tables()}
+    fitting = [spec for name, spec in project.specs.items() if name not in misfits]
+    if fitting:
+        needs = required_columns(fitting, catalog)
+        tables = frozenset(table for spec in fitting for table in spec.tables())
+        required = {name: needs[name].columns if name in needs else () for name in tables}
         identities = read_identities(connection, required)
         managed = project.deployment.source.manage_publication
         setup = plan_setup(
@@ -156,6 +171,14 @@ def inspect(
         covered,
         fingerprint,
     )
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """Each finding, but of those that the same SQL mends only the first."""
+    found: dict[object, Finding] = {}
+    for one in findings:
+        found.setdefault(one.sql or str(one.error), one)
+    return list(found.values())
 
 
 def _look(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:

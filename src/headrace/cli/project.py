@@ -8,9 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.assembly.transform import load_transform, transform_digest
-from headrace.config import ConfigErrors, Deployment, OpenSearchSink, Resolved, load_deployment, resolve
+from headrace.config import (
+    ConfigErrors,
+    Deployment,
+    OpenSearchSink,
+    Resolved,
+    load_deployment,
+    resolve,
+    resolve_database,
+)
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.model.nearest import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
@@ -67,6 +76,15 @@ class Project:
             ConfigErrors: CONFIG, a variable that is not set.
         """
         return Here.of(resolve(self.deployment), self.sink_name, self.sink, self.slot)
+
+    def database(self) -> str:
+        """The database's address in this environment, for work that needs no cluster.
+
+        Raises:
+            ConfigErrors: CONFIG, a variable that is not set.
+        """
+        url = resolve_database(self.deployment).reveal()
+        return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
 
     def index_options(self) -> IndexOptions:
         """How generations are set up."""
@@ -136,6 +154,20 @@ def open_project(
     Raises:
         HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that cannot be a name.
     """
+    project, errors = open_what_loads(config, environ, slot=slot, publication=publication)
+    if project is None or errors:
+        raise Problems(errors)
+    return project
+
+
+def open_what_loads(
+    config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
+) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+    """The project of those schema files that can be read, None without any; and the others' mistakes.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE for a `slot` or `publication` that cannot be a name.
+    """
     _check_names(slot, publication)
     deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
@@ -150,15 +182,47 @@ def open_project(
             errors += found.errors
         except HeadraceError as error:
             errors.append(error)
-    if errors:
-        raise Problems(tuple(errors))
     if not specs:
+        if errors:
+            return None, tuple(errors)
         raise HeadraceError(
             Kind.CONFIG, f"{config}: no index is enabled", "Add an [[index]] with enabled = true."
         )
-    name, sink = _only_sink(deployment, config)
+    try:
+        name, sink = _only_sink(deployment, config)
+    except HeadraceError as error:
+        return None, (*errors, error)
     source = deployment.source
-    return Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink)
+    return (
+        Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink),
+        tuple(errors),
+    )
+
+
+def find_index(project: Project, name: str) -> IndexSpec:
+    """The index that the deployment calls `name`.
+
+    Raises:
+        HeadraceError: USAGE, where it has none.
+    """
+    if name not in project.specs:
+        raise HeadraceError(
+            Kind.USAGE, f"the deployment has no enabled index {name!r}", meant(name, project.specs)
+        )
+    return project.specs[name]
+
+
+def open_place(config: Path, environ: Mapping[str, str], slot: str | None) -> tuple[Here, str, str]:
+    """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE for a `slot` that cannot be a name.
+    """
+    _check_names(slot, None)
+    deployment = load_deployment(config, environ)
+    name, sink = _only_sink(deployment, config)
+    own = slot or deployment.source.slot
+    return Here.of(resolve(deployment), name, sink, own), own, deployment.prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

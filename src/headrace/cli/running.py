@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.applied import Applied
 from headrace.cli.project import open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
+from headrace.cli.waits import RunWaits
 from headrace.errors import HeadraceError
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
@@ -39,7 +41,8 @@ def run_deployment(
         public_address = server.public_address
     with contextlib.ExitStack() as stack:
         if public_address is not None:
-            status = stack.enter_context(StatusServer(board, public_address))
+            waits = stack.enter_context(RunWaits(lambda: Applied(here, project.slot, project.prefix)))
+            status = stack.enter_context(StatusServer(board, public_address, waits))
             terminal.say(f"status at http://{status.address}/status")
         try:
             Run(project, here, board, stopping, options=options).execute()

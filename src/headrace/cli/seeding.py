@@ -9,7 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.differences import Difference
-from headrace.catalog.fingerprint import determining
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
@@ -63,10 +62,7 @@ class Seeding:
         self._board = board
         self._project = inspection.project
         self._generations = Generations(client, self._project.prefix)
-        types = {
-            name: determining(inspection.fingerprint, inspection.usage(name)) for name in self._project.specs
-        }
-        self._hashes = self._project.hashes(self._project.specs, types)
+        self._hashes = inspection.hashes()
 
     def unseeded(
         self, state: PipelineState, published: Mapping[str, int], altered: Sequence[Difference] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -30,15 +31,36 @@ def done(text: str) -> None:
     err.print(f"[green]✓[/green] {escape(text)}")
 
 
-def warn(text: str) -> None:
+def warn(text: str, excerpt: str = "") -> None:
     """Tell what is not as it should be, but no reason to stop."""
     err.print(f"[yellow]![/yellow] {escape(text)}")
+    _quote(excerpt)
+
+
+def wrong(text: str, excerpt: str = "") -> None:
+    """Tell what is a reason to stop."""
+    err.print(f"[bold red]error[/bold red] {escape(text)}")
+    _quote(excerpt)
+
+
+def _quote(excerpt: str) -> None:
+    if excerpt:
+        err.print(f"[dim]{escape(excerpt)}[/dim]")
 
 
 def fail(error: HeadraceError) -> None:
     """Show an error: its line, or its lines."""
     for line in str(error).splitlines():
-        err.print(f"[bold red]error[/bold red] {escape(line)}")
+        wrong(line)
+
+
+def data(value: object) -> None:
+    """Show a value as JSON; coloured for people alone, which takes its time."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if out.is_terminal:
+        out.print_json(text)
+    else:
+        out.file.write(f"{text}\n")
 
 
 def script(title: str, steps: Sequence[Step]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -9,18 +10,21 @@ from types import TracebackType
 from typing import Self
 
 from headrace.capture.trouble import read_trouble
+from headrace.capture.wish import write_wish
 from headrace.cli.altering import ALTERED, CatalogWatch
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Wish
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event
 
 _SECONDS = 1.0
+_WISH_SECONDS = 0.5
 _PATIENCE_SECONDS = 3.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
@@ -34,8 +38,8 @@ def impatient_client(here: Here) -> Client:
 class Watch:
     """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
 
-    So does what the source is waiting for, as it says in the file `trouble`. The lock that keeps a second
-    Headrace away is taken again when the server has been away.
+    So does what the source is waiting for, as it says in the file `trouble`; beside it the source finds what
+    others wait for. The lock that keeps a second Headrace away is taken again when the server has been away.
     """
 
     def __init__(
@@ -56,6 +60,9 @@ class Watch:
         self._file = trouble
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._wish = Wish(self._client, project.slot, project.prefix)
+        self._passed_on: Lsn = 0
+        self._next_wish = 0.0
         self._connection: Connection | None = None
         self._next = 0.0
         self._trouble: tuple[Kind, str] | None = None
@@ -77,6 +84,7 @@ class Watch:
             HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot; SCHEMA_CHANGED or
                 REPLICA_IDENTITY, where someone has altered a table.
         """
+        self._pass_on()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _SECONDS
@@ -92,6 +100,17 @@ class Watch:
             self._failed(error)
         else:
             self._recovered(slot)
+
+    def _pass_on(self) -> None:
+        """Tell the source what somebody waits for; a cluster that does not answer is told of in `look`."""
+        if time.monotonic() < self._next_wish:
+            return
+        self._next_wish = time.monotonic() + _WISH_SECONDS
+        with contextlib.suppress(HeadraceError):
+            wished = self._wish.read()
+            if wished != self._passed_on:
+                write_wish(self._file, wished)
+                self._passed_on = wished
 
     def _failed(self, error: HeadraceError) -> None:
         if (error.kind, error.cause) != self._trouble:

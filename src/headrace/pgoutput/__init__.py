@@ -2,7 +2,7 @@
 
 from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.decoder import decode_message, decode_streamed
-from headrace.pgoutput.frames import Keepalive, encode_status, split_frames
+from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 from headrace.pgoutput.messages import (
     UNCHANGED,
     Begin,
@@ -35,6 +35,7 @@ __all__ = [
     "Commit",
     "CommitPrepared",
     "Delete",
+    "Frames",
     "Insert",
     "Keepalive",
     "LogicalMessage",

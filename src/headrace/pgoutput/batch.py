@@ -44,12 +44,18 @@ class MessageBatch:
     @classmethod
     def join(cls, messages: Sequence[bytes | memoryview], *, header: int = 0) -> MessageBatch:
         """A batch of `messages`, whose first `header` bytes each are not the plugin's."""
-        ends = np.fromiter(accumulate(map(len, messages)), np.int64, len(messages))
-        begin = np.empty_like(ends)
+        batch = cls.within(bytearray(b"").join(messages), list(accumulate(map(len, messages))))
+        return cls(batch.data, batch.begin + header, batch.end)
+
+    @classmethod
+    def within(cls, data: bytearray, ends: Sequence[int]) -> MessageBatch:
+        """A batch of the messages that lie behind each other in `data`, which is the batch's from now on."""
+        data += bytes(SLACK)
+        end = np.fromiter(ends, np.int64, len(ends))
+        begin = np.empty_like(end)
         begin[:1] = 0
-        begin[1:] = ends[:-1]
-        joined = np.frombuffer(b"".join([*messages, bytes(SLACK)]), np.uint8)
-        return cls(joined, begin + header, ends)
+        begin[1:] = end[:-1]
+        return cls(np.frombuffer(data, np.uint8), begin, end)
 
     @classmethod
     def of_column(cls, messages: pa.BinaryArray) -> MessageBatch:

@@ -6,7 +6,7 @@ Source: PostgreSQL documentation, "Streaming Replication Protocol" (XLogData, ke
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,10 +48,41 @@ def decode_keepalive(data: bytes) -> Keepalive:
     return Keepalive(wal_end, reply)
 
 
-def split_frames(
-    frames: Sequence[bytes | memoryview],
-) -> tuple[MessageBatch, Lsn, list[tuple[int, Keepalive]]]:
-    """Many frames in the order of the stream.
+class Frames:
+    """CopyData messages, one behind the other in one buffer.
+
+    Kept apart, each would be a piece of memory of its own; taking that costs more than decoding the message.
+
+    Attributes:
+        data: their bytes.
+        ends: where each of them ends.
+    """
+
+    __slots__ = ("data", "ends")
+
+    def __init__(self, frames: Iterable[bytes] = ()) -> None:
+        self.data = bytearray()
+        self.ends: list[int] = []
+        for frame in frames:
+            self.append(frame)
+
+    def append(self, frame: bytes | memoryview) -> None:
+        """Add a copy of one message."""
+        self.data += frame
+        self.ends.append(len(self.data))
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __iter__(self) -> Iterator[bytes]:
+        begin = 0
+        for end in self.ends:
+            yield bytes(self.data[begin:end])
+            begin = end
+
+
+def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Keepalive]]]:
+    """Many frames in the order of the stream; `frames` is used up.
 
     Returns:
         their plugin messages; where the last of them starts in the log (0 without any); and each keepalive
@@ -60,7 +91,7 @@ def split_frames(
     Raises:
         HeadraceError: PROTOCOL.
     """
-    batch = MessageBatch.join(frames)
+    batch = MessageBatch.within(frames.data, frames.ends)
     if (batch.end - batch.begin < 1).any():
         raise broken("a frame is empty")
     is_data = batch.data[batch.begin] == _WAL_LETTER
@@ -68,7 +99,7 @@ def split_frames(
     if not is_data.all():
         before = np.cumsum(is_data)
         others = np.flatnonzero(~is_data).tolist()
-        keepalives = [(int(before[index]), decode_keepalive(bytes(frames[index]))) for index in others]
+        keepalives = [(int(before[index]), decode_keepalive(batch.payload(index))) for index in others]
     begin, end = batch.begin[is_data] + _WAL_DATA.size, batch.end[is_data]
     if (begin >= end).any():
         raise broken("a frame ends too early")

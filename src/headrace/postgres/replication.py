@@ -17,6 +17,7 @@ from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
+from headrace.pgoutput import Frames
 from headrace.postgres.address import address
 from headrace.postgres.connection import Connection, check_direct, open_connection, place
 from headrace.postgres.password import Password
@@ -169,7 +170,7 @@ class ReplicationConnection:
         if self._streaming and not self._holes and notice.sqlstate == _NOT_THERE:
             self._hole = " ".join(filter(None, (notice.message_primary, notice.message_detail)))
 
-    def receive(self, into: list[bytes | memoryview], size: int) -> int:
+    def receive(self, into: Frames, size: int) -> int:
         """Append what has arrived of the stream, about `size` bytes at most, without waiting.
 
         Returns:
@@ -179,21 +180,22 @@ class ReplicationConnection:
             HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where
                 the server says why. What came before is appended already.
         """
-        connection, append, taken = self._pgconn, into.append, 0
-        next_message = connection.get_copy_data
+        connection, data, ends = self._pgconn, into.data, into.ends
+        next_message, end = connection.get_copy_data, ends.append
+        before = len(data)
         if self._over:
             raise self._ended()
         try:
-            while taken < size:
-                length, data = next_message(1)
+            while len(data) - before < size:
+                length, message = next_message(1)
                 if self._hole is not None:
                     raise self._left_out(self._hole)
                 if length > 0:
-                    append(data)
-                    taken += length
+                    data += message
+                    end(len(data))
                 elif length < 0:
                     self._over = True
-                    if not taken:
+                    if len(data) == before:
                         raise self._ended()
                     break
                 elif self._wait(0):
@@ -202,7 +204,7 @@ class ReplicationConnection:
                     break
         except psycopg.OperationalError as error:
             raise self._lost(error) from error
-        return taken
+        return len(data) - before
 
     def wait(self, timeout: float) -> bool:
         """Whether something has arrived, within `timeout` seconds.

@@ -59,6 +59,12 @@ _COLUMNS = (
 )
 
 
+_END = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """A server and the one database that is read.
@@ -112,6 +118,19 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         timeline=timeline,
         max_slot_wal_keep_size=None if keep < 0 else keep,
     )
+
+
+def end_of_log(connection: Connection) -> Lsn:
+    """How far the log is flushed to disk (bytes); on a standby, replayed.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    try:
+        [(end,)] = execute(connection, _END)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    return int(end)
 
 
 def check_version(version: int) -> None:

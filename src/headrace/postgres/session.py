@@ -5,6 +5,7 @@ A reading session pins every setting that PostgreSQL's output depends on and nev
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from types import TracebackType
@@ -38,6 +39,8 @@ PINNED = {
 
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """For what only PostgreSQL 17 and later know."""
+
+_REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """The process that answers, and the server's mark."""
@@ -164,6 +167,11 @@ def check_same_server(mark: str, other: str, url: str) -> None:
 def is_no_value(error: HeadraceError) -> bool:
     """Whether a statement was refused because a text is no value of the type that it was cast to."""
     return error.kind is Kind.DATABASE and error.cause.endswith("(SQLSTATE 22P02)")
+
+
+def is_refused_value(error: HeadraceError) -> bool:
+    """Whether a statement was refused for a value: none of its type or domain, or out of its range."""
+    return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.catalog.comparison import cast_type, equal, same_text
+from headrace.catalog.comparison import cast_type, equal, plain, same_text
 from headrace.catalog.table import Column
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
@@ -42,4 +42,4 @@ def _adds_nothing(hop: Hop, at_hand: tuple[Column, ...]) -> bool:
 
 
 def _named(alias: str, column: Column) -> str:
-    return f"{alias}.{identifier(column.name)}"
+    return plain(f"{alias}.{identifier(column.name)}", column)

@@ -9,6 +9,7 @@ from yaml.nodes import Node, SequenceNode
 from headrace.model import TableName
 from headrace.spec import language
 from headrace.spec.document import describe, kind_of
+from headrace.spec.raw import RAW_REMEDY, raw_problem
 from headrace.spec.reading import Record, mapping
 from headrace.spec.tree import Filter, Order, Place, Scalar, Through
 
@@ -24,7 +25,12 @@ def _filter(record: Record) -> Filter:
     if record.has("raw"):
         for key in ("column", "op", "value"):
             record.refuse(key, f"a raw filter takes no {key!r}")
-        return Filter(op="raw", column=None, values=(), raw=record.text("raw"), place=record.at("raw"))
+        raw, unsafe = record.text("raw"), record.boolean("unsafe", default=False)
+        problem = raw_problem(raw, unsafe=unsafe) if raw else None
+        if problem is not None:
+            record.notes.add(record.at("raw"), problem, RAW_REMEDY)
+        return Filter(op="raw", column=None, values=(), raw=raw, place=record.at("raw"), unsafe=unsafe)
+    record.refuse("unsafe", "only a raw filter takes 'unsafe'")
     column = record.identifier("column")
     op = record.choice("op", language.FILTER_OPS)
     values = _values(record, op) if op else ()

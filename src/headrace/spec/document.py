@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -66,13 +67,35 @@ class _CoreResolver(BaseResolver):
         return _TAG + names[kind]
 
 
-class _Loader(Reader, Scanner, Parser, Composer, _CoreResolver):
+class _Events(Reader, Scanner, Parser):
+    """What the parser finds; `Parser` holds its place."""
+
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
+
+
+class _Composer(Composer, _CoreResolver):
+    """Makes nodes of events that are at hand, so that the text is parsed only once."""
+
+    def __init__(self, events: Sequence[yaml.Event]) -> None:
         Composer.__init__(self)
         _CoreResolver.__init__(self)
+        self._events = events
+        self._next = 0
+
+    def peek_event(self) -> yaml.Event | None:
+        return self._events[self._next] if self._next < len(self._events) else None
+
+    def check_event(self, *choices: type[yaml.Event]) -> bool:
+        event = self.peek_event()
+        return event is not None and (not choices or isinstance(event, choices))
+
+    def get_event(self) -> yaml.Event | None:
+        event = self.peek_event()
+        self._next += 1
+        return event
 
 
 def core_type(text: str) -> str:
@@ -123,8 +146,7 @@ def compose(source: Source, text: str) -> MappingNode:
         LocatedError: SCHEMA, with the place where the text stops being YAML that we take.
     """
     try:
-        _check_events(source, text)
-        node = _Loader(text).get_single_node()
+        node = _Composer(_events(source, text)).get_single_node()
     except ReaderError as error:
         position = error.position if isinstance(error.position, int) else 0
         before = text[:position]
@@ -169,14 +191,14 @@ def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> LocatedError:
     return LocatedError(Kind.SCHEMA, place, f"not YAML: {problem}", "Check indentation and quotes.")
 
 
-def _check_events(source: Source, text: str) -> None:
-    """Refuse, before anything recurses, what no schema needs and what could hang or crash a reader."""
-    loader = _Loader(text)
+def _events(source: Source, text: str) -> list[yaml.Event]:
+    """All events; refused is, before anything recurses, what no schema needs and could hang a reader."""
+    parser = _Events(text)
     open_anchors: list[str | None] = []
-    count = 0
-    while loader.check_event():
-        event = loader.get_event()  # type: ignore[no-untyped-call]
-        count += 1
+    events: list[yaml.Event] = []
+    while parser.check_event():
+        event = parser.get_event()  # type: ignore[no-untyped-call]
+        events.append(event)
         problem = ""
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append(event.anchor)
@@ -187,11 +209,12 @@ def _check_events(source: Source, text: str) -> None:
             problem = f"the anchor {event.anchor!r} holds itself"
         elif isinstance(event, yaml.ScalarEvent):
             problem = _bad_character(event.value)
-        if count > _MOST_EVENTS:
+        if len(events) > _MOST_EVENTS:
             problem = "the file is too long for a schema"
         if problem:
             mark = event.start_mark
             raise LocatedError(Kind.SCHEMA, source.place(mark.line, mark.column), problem)
+    return events
 
 
 def _bad_character(text: str) -> str:

@@ -68,7 +68,7 @@ TOP = (
     "soft_delete",
     "fields",
 )
-FILTER = ("raw", "column", "op", "value")
+FILTER = ("raw", "unsafe", "column", "op", "value")
 ORDER = ("column", "direction")
 THROUGH = ("table", "schema", "left_key", "right_key")
 SOFT_DELETE = ("column", "field", "when")
@@ -89,3 +89,27 @@ SIBLINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
 }
 """The keys that each type key allows beside itself; the readers refuse wrong combinations by name."""
+
+REFUSED: dict[str, tuple[str, ...]] = {
+    "belongs_to": ("foreign_key", "through", "limit", "order_by"),
+    "has_one": ("column", "through", "limit"),
+    "has_many": ("column", "through", "required"),
+    "many_to_many": ("column", "foreign_key", "required"),
+    **dict.fromkeys(AGGREGATES, ("element_type",)),
+    "ids": ("column", "value_type"),
+}
+"""Those of them that are only known so that the reader can say what is meant instead."""
+
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "custom": ("postgres", "opensearch"),
+    "object": ("fields",),
+    "belongs_to": ("table", "primary_key", "fields"),
+    "has_one": ("table", "primary_key", "foreign_key", "fields"),
+    "has_many": ("table", "primary_key", "foreign_key", "fields"),
+    "many_to_many": ("table", "primary_key", "through", "fields"),
+    "count": ("table",),
+    "avg": ("table", "column"),
+    **dict.fromkeys(("sum", "min", "max"), ("table", "column", "value_type")),
+    "ids": ("table", "element_type"),
+}
+"""Those that a field cannot be without."""

@@ -35,7 +35,7 @@ class Filter:
     """One condition on a row; conditions of a list are ANDed.
 
     `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number
-    of values), `between` (two), or a comparison (one).
+    of values), `between` (two), or a comparison (one). `unsafe` takes a raw one as it is.
     """
 
     op: Literal[
@@ -58,6 +58,7 @@ class Filter:
     values: tuple[Scalar, ...]
     raw: str | None
     place: Place
+    unsafe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +237,12 @@ class IndexSpec:
         """Every table that a document of this index reads, junctions too."""
         return frozenset({self.table, *_tables(self.fields)})
 
+    def conditions(self) -> Iterator[tuple[TableName, Filter]]:
+        """Every filter of the index, each with the table whose rows it is about."""
+        when = self.soft_delete.when if self.soft_delete is not None else ()
+        yield from ((self.table, one) for one in (*self.filters, *when))
+        yield from _conditions(self.fields)
+
 
 def _tables(fields: tuple[Field, ...]) -> Iterator[TableName]:
     for one in fields:
@@ -245,3 +252,11 @@ def _tables(fields: tuple[Field, ...]) -> Iterator[TableName]:
                 yield one.through.table
         if isinstance(one, JoinField | ObjectField):
             yield from _tables(one.fields)
+
+
+def _conditions(fields: tuple[Field, ...]) -> Iterator[tuple[TableName, Filter]]:
+    for one in fields:
+        if isinstance(one, JoinField | AggregateField):
+            yield from ((one.table, condition) for condition in one.filters)
+        if isinstance(one, JoinField | ObjectField):
+            yield from _conditions(one.fields)

@@ -1,10 +1,12 @@
-"""How do a load balancer, a person and Prometheus read the board? Four pages over HTTP, read-only.
+"""How do a load balancer, a person and Prometheus read the board? Some pages over HTTP, read-only.
 
-Nothing here changes anything, so nothing here asks who is there; the address decides who can look.
+Nothing here changes anything, so nothing here asks who is there; the address decides who can look. One page
+answers late: `/wait`, when a commit is in the documents.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 import socket
@@ -23,10 +25,12 @@ from starlette.routing import Route
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
 from headrace.status.metrics import registry
+from headrace.status.waiting import Asked, Waits, answer, read_request
 
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
 _PATIENCE_SECONDS = 5.0
+_DISCONNECTED_SECONDS = 1.0
 _FRESH = {"Cache-Control": "no-store"}
 
 
@@ -36,15 +40,16 @@ class StatusServer:
     Args:
         board: what is shown.
         address: `HOST:PORT`, and nothing else is listened on; port 0 takes a free one.
+        waits: for `/wait`, which is missing without.
 
     Raises:
         HeadraceError: USAGE for an address that is none, or that is not this machine's.
     """
 
-    def __init__(self, board: StatusBoard, address: str) -> None:
+    def __init__(self, board: StatusBoard, address: str, waits: Waits | None = None) -> None:
         self._family, self._host, self._port = _parse(address)
         config = uvicorn.Config(
-            application(board),
+            application(board, waits),
             http="h11",
             ws="none",
             lifespan="off",
@@ -123,8 +128,8 @@ class StatusServer:
         )
 
 
-def application(board: StatusBoard) -> Starlette:
-    """The four pages."""
+def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
+    """The pages."""
     metrics = registry(board)
 
     async def healthz(_: Request) -> Response:
@@ -143,8 +148,39 @@ def application(board: StatusBoard) -> Starlette:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
         return Response(encode(metrics), media_type=None, headers={**_FRESH, "Content-Type": content_type})
 
+    async def wait(request: Request) -> Response:
+        assert waits is not None
+        try:
+            asked = read_request(dict(request.query_params))
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, status_code=400, headers=_FRESH)
+        return await _waited(waits, asked, request)
+
     pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": scrape}
+    if waits is not None:
+        pages["/wait"] = wait
     return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
+
+
+async def _waited(waits: Waits, asked: Asked, request: Request) -> Response:
+    """200 once it is applied, 504 where it is not in time, 503 where too many wait; JSON."""
+    began = time.monotonic()
+    future = waits.ask(asked.lsn, searchable=asked.searchable)
+    if future is None:
+        full = {"error": "too many requests wait already"}
+        return JSONResponse(full, status_code=503, headers={**_FRESH, "Retry-After": "1"})
+    try:
+        done = asyncio.wrap_future(future)
+        while not done.done() and (left := began + asked.timeout - time.monotonic()) > 0:
+            await asyncio.wait({done}, timeout=min(left, _DISCONNECTED_SECONDS))
+            if await request.is_disconnected():
+                break
+        there = done.done()
+        found = done.result() if there else waits.progress(future)
+    finally:
+        future.cancel()
+    body = answer(found, time.monotonic() - began, done=there)
+    return JSONResponse(body, status_code=200 if there else 504, headers=_FRESH)
 
 
 def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:

@@ -95,6 +95,10 @@ class DrivenRun:
         found: dict[str, Any] = answer.json() if answer.data else {}
         return found
 
+    def ask(self, path: str) -> urllib3.BaseHTTPResponse:
+        """What a page of its public address answers, however long that takes."""
+        return urllib3.request("GET", f"http://{self._address}{path}", retries=False, timeout=60)
+
     def kill(self) -> None:
         """Kill -9 every process of the tree, Spark's Java and its Python workers too."""
         members = self.members()

@@ -227,5 +227,6 @@ def test_a_log_without_changes_is_told_with_the_setting_of_each_service(tmp_path
         text = deployment.type("run").refused(1, "WAL_LEVEL")
         assert re.search("ALTER SYSTEM SET wal_level = logical.*restart.*rds.*cloudsql.*Azure", text)
         found = json.loads(deployment.type("check", "--format", "json").out)
-        assert [one["code"] for one in found["errors"]] == ["HEADRACE_WAL_LEVEL", "HEADRACE_SINK_UNREACHABLE"]
+        codes = [one["code"] for one in found["findings"] if one["level"] == "error"]
+        assert codes == ["HEADRACE_WAL_LEVEL", "HEADRACE_SINK_UNREACHABLE"]
         assert deployment.left_in_database() == []

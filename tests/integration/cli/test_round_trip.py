@@ -49,7 +49,9 @@ def test_what_was_made_is_taken_back(first: Deployment) -> None:
         "HEADRACE_PUBLICATION": first.name,
     }
     assert first.type("init", **variables).code == 0
-    assert {file.name for file in first.folder.iterdir()} == {"headrace.toml", "people.schema.yml"}
+    names = {file.name for file in first.folder.iterdir()}
+    assert names == {"headrace.toml", "people.schema.yml", "headrace.schema.json"}
+    assert "$schema=headrace.schema.json" in (first.folder / "people.schema.yml").read_text().splitlines()[0]
     assert 'env = "DATABASE_URL"' in (first.folder / "headrace.toml").read_text()
     assert "postgresql://" not in (first.folder / "headrace.toml").read_text()
     assert "exists already" in first.type("init", **variables).refused(2, "USAGE")

@@ -119,7 +119,7 @@ def test_check_reports_what_each_table_must_carry_carries_and_lacks(followed: De
             with connection.transaction():
                 for statement in one["remedy"][-2:]:
                     execute(connection, statement)
-    assert any("max_slot_wal_keep_size is -1" in text for text in found["warnings"])
+    assert any("max_slot_wal_keep_size is -1" in one["text"] for one in found["findings"])
     with replication_connection(followed.url, "someone else") as stream:
         stream.start(followed.name, 0, [followed.name])
         told = followed.type("check")

@@ -10,6 +10,7 @@ from headrace.model import Lsn
 from headrace.pgoutput import (
     Commit,
     Delete,
+    Frames,
     Insert,
     Keepalive,
     Message,
@@ -107,7 +108,7 @@ class Wire:
         found: list[Message] = []
         deadline = time.monotonic() + seconds
         while commits > 0 and (left := deadline - time.monotonic()) > 0:
-            frames: list[bytes | memoryview] = []
+            frames = Frames()
             if not self._connection.receive(frames, 1):
                 self._connection.wait(left)
                 continue

@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import PublishedTable, read_publication
@@ -48,10 +49,10 @@ def streamed(url: str, seconds: float = 1.0) -> bytes:
         stream.start("s", 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            frames: list[bytes | memoryview] = []
+            frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += b"".join(data[25:] for data in map(bytes, frames) if data[:1] == b"w")
+            found += b"".join(data[25:] for data in frames if data[:1] == b"w")
     return found
 
 

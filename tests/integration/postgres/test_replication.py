@@ -9,6 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
+from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 from headrace.testing.postgres import EmbeddedPostgres
@@ -27,10 +28,10 @@ def read_until(stream: ReplicationConnection, tag: bytes, seconds: float = 10.0)
     found: list[bytes] = []
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        frames: list[bytes | memoryview] = []
+        frames = Frames()
         if not stream.receive(frames, 1):
             stream.wait(0.2)
-        for data in map(bytes, frames):
+        for data in frames:
             if data[:1] == b"w":
                 found.append(data[25:])
                 if found[-1][:1] == tag:
@@ -77,11 +78,11 @@ def test_silence_gives_nothing_after_the_timeout(url: str, connection: Connectio
     prepare(connection, "s_silent")
     with replication_connection(url) as stream:
         stream.start("s_silent", 0, [PUBLICATION])
-        while stream.receive([], 1) or stream.wait(0.3):
+        while stream.receive(Frames(), 1) or stream.wait(0.3):
             pass
         before = time.monotonic()
         assert not stream.wait(0.3)
-        assert stream.receive([], 1) == 0
+        assert stream.receive(Frames(), 1) == 0
         assert 0.25 < time.monotonic() - before < 2
 
 
@@ -120,11 +121,11 @@ def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Con
         sent = "SELECT sent_lsn >= $2::pg_lsn FROM pg_stat_replication WHERE pid = $1"
         assert until(lambda: execute(connection, sent, (stream.pid, str(end))) == [(True,)], 10)
         execute(connection, "SELECT pg_terminate_backend($1, 5000)", (stream.pid,))
-        found: list[bytes | memoryview] = []
+        found = Frames()
         assert stream.receive(found, 1 << 20) > 0
         with pytest.raises(HeadraceError, match="administrator command"):
             stream.receive(found, 1 << 20)
-    assert any(bytes(frame)[25:26] == b"C" for frame in found)
+    assert any(frame[25:26] == b"C" for frame in found)
 
 
 def test_a_server_notices_soon_that_a_reader_has_vanished(url: str) -> None:
@@ -149,7 +150,11 @@ def test_a_closed_stream_is_a_lost_connection(url: str, connection: Connection) 
     stream = replication_connection(url)
     stream.start("s_closed", 0, [PUBLICATION])
     stream.close()
-    for action in (stream.fileno, lambda: stream.receive([], 1), lambda: stream.put_copy_data(feedback(0))):
+    for action in (
+        stream.fileno,
+        lambda: stream.receive(Frames(), 1),
+        lambda: stream.put_copy_data(feedback(0)),
+    ):
         with pytest.raises(HeadraceError) as caught:
             action()
         assert caught.value.kind is Kind.CONNECTION

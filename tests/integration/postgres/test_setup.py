@@ -10,6 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.identity import read_identities
@@ -399,10 +400,10 @@ def streamed(url: str, slot: str, seconds: float = 1.5) -> list[bytes]:
         stream.start(slot, 0, [PUBLICATION])
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            frames: list[bytes | memoryview] = []
+            frames = Frames()
             if not stream.receive(frames, 1 << 20):
                 stream.wait(0.1)
-            found += [data[25:] for data in map(bytes, frames) if data[:1] == b"w" and data[25:26] == b"I"]
+            found += [data[25:] for data in frames if data[:1] == b"w" and data[25:26] == b"I"]
     return found
 
 

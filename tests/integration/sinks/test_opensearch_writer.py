@@ -55,12 +55,14 @@ def held(client: Client, generation: Generation) -> dict[str, Any]:
     return dict(documents(client, generation.index))
 
 
-def test_an_id_that_is_too_long_is_rejected_alone(client: Client, users: Generation) -> None:
+def test_an_id_that_is_none_is_rejected_alone(client: Client, users: Generation) -> None:
+    """Flusso's hole 23: an id over 512 bytes ends the process, whatever the policy says."""
     result = OpenSearchWriter(client, {"users": users.target}).write(
-        [upsert("a"), upsert("é" * 257), upsert("b")]
+        [upsert("a"), upsert("é" * 257), upsert(""), upsert("b")]
     )
     assert [one.reason for one in result.rejected] == [
-        "the document id has 514 bytes, OpenSearch takes at most 512"
+        "the document id has 514 bytes, OpenSearch takes at most 512",
+        "the document id is empty",
     ]
     assert set(held(client, users)) == {"a", "b"}
 

@@ -8,6 +8,7 @@ from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.parked import Chunk, Parked
 from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
+from headrace.sinks.opensearch.wish import Wish
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "OpenSearchWriter",
     "Parked",
     "PipelineState",
+    "Wish",
     "WriterOptions",
     "mapping",
 ]

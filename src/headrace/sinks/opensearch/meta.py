@@ -16,6 +16,7 @@ from headrace.model import Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.parked import Parked
 from headrace.sinks.opensearch.state import Counters, PipelineState
+from headrace.sinks.opensearch.wish import wish_document
 
 _BODY = {
     "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
@@ -90,9 +91,10 @@ class MetaIndex:
         return state
 
     def delete(self) -> None:
-        """Forget the pipeline, and what it has parked."""
+        """Forget the pipeline, what it has parked and what was asked of it."""
         Parked(self._client, self._slot, self._prefix).forget()
-        self._client.call("DELETE", path(*self._document), allow=(404,))
+        for document in (self._document, wish_document(self.index, self._slot)):
+            self._client.call("DELETE", path(*document), allow=(404,))
         self._seen, self._state = None, None
 
     def _put(self, state: PipelineState) -> None:

@@ -1,0 +1,174 @@
+"""What would the documents be, in short? For a comparison that transfers only those that are not right.
+
+In the order of the root table's key, a range at a time: a row has its place in it however often it is
+written, and each range is read in a snapshot of its own, so nothing is held back in the database.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.assembly.assembler import Assembler
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.plan import DocumentPlan
+from headrace.assembly.statement import digests_statement, presence_statement
+from headrace.catalog.table import Catalog, Column
+from headrace.errors import HeadraceError
+from headrace.model import Key, key_of_id
+from headrace.postgres.session import ReadSession, is_refused_value
+from headrace.spec.tree import IndexSpec
+
+_LOTS = 1 << 32
+_DIGEST_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Some of the documents, chosen by a hash of their ids: the same for the same seed, on both sides."""
+
+    percent: float
+    seed: str
+
+    @property
+    def bound(self) -> int:
+        """An id with a lot below it is chosen."""
+        return round(self.percent / 100 * _LOTS)
+
+    def holds(self, id_: str) -> bool:
+        """Whether this id is chosen."""
+        return self.lot(id_) < self.bound
+
+    def lot(self, id_: str) -> int:
+        """The number that an id draws, 0 ≤ lot < 2**32."""
+        return int.from_bytes(hashlib.sha256((self.seed + id_).encode()).digest()[:4], "big")
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """A document in short: `size` in bytes, `digest` as `digest_of` has it.
+
+    None for a row whose document the index's transform does not keep.
+    """
+
+    id: str
+    size: int
+    digest: bytes | None
+
+
+def digest_of(document: bytes) -> bytes:
+    """The digest of a document's bytes."""
+    return hashlib.sha256(document).digest()[:_DIGEST_BYTES]
+
+
+class DigestRanges:
+    """The digests of all documents of one index, or of a sample, a range of keys at a time.
+
+    Used from one thread. PostgreSQL makes the digests; where a transform changes the documents they are sent,
+    because only what it makes of them can be compared.
+    """
+
+    def __init__(
+        self, session: ReadSession, spec: IndexSpec, catalog: Catalog, sample: Sample | None = None
+    ) -> None:
+        self._session = session
+        self._sample = sample
+        plan = plan_document(spec, catalog)
+        order = _key_order(plan)
+        self._first, self._later = (
+            digests_statement(plan, order, behind=behind, sampled=sample is not None)
+            for behind in (False, True)
+        )
+        self._last: tuple[str, ...] | None = None
+        self._width = len(plan.key)
+        self._assembler = None if spec.transform is None else Assembler(session, spec, catalog)
+
+    @property
+    def transformed(self) -> bool:
+        """Whether a function of the user's is called."""
+        return self._assembler is not None
+
+    def next(self, most: int) -> list[Digest]:
+        """The next `most` documents behind the last range; none at the end.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
+        """
+        chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
+        statement = self._first if self._last is None else self._later
+        rows = self._session.query(statement, (most, *chosen, *(self._last or ())))
+        if rows:
+            self._last = rows[-1][3:]
+        found = [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
+        return found if self._assembler is None else self._transformed(self._assembler, found)
+
+    def _transformed(self, assembler: Assembler, found: list[Digest]) -> list[Digest]:
+        """The same documents, as they are now, behind the transform."""
+        keys = [key_of_id(one.id, self._width) for one in found]
+        made = {
+            one.id: Digest(one.id, len(one.body), digest_of(one.body))
+            for one in assembler.assemble(keys, 0)
+            if one.body is not None
+        }
+        return [made.get(one.id, Digest(one.id, 0, None)) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """What the database knows of some ids.
+
+    Attributes:
+        stamps: of the ids that have a document now: a mark that is another one when its row is written again.
+        keys: of the ids that a row could have: an index may hold others.
+    """
+
+    stamps: Mapping[str, str]
+    keys: Mapping[str, Key]
+
+
+class Presence:
+    """Tells which ids have a document in the database. Used from one thread."""
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        plan = plan_document(spec, catalog)
+        self._width = len(plan.key)
+        self._statement = presence_statement(plan)
+
+    def read(self, ids: Sequence[str]) -> Present:
+        """Look at these ids now.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session.
+        """
+        keys = {id_: key_of_id(id_, self._width) for id_ in ids if "\0" not in id_}
+        formed = {key: None for key in keys.values() if len(key) == self._width}
+        rows, usable = self._asked(list(formed))
+        stamps = {id_: stamp for id_, stamp in rows if id_ in keys}
+        return Present(stamps, {id_: key for id_, key in keys.items() if key in usable})
+
+    def _asked(self, keys: list[Key]) -> tuple[list[tuple[str, str]], set[Key]]:
+        """The rows of `keys`, and which of these can be cast to the key's type; found by halving."""
+        if not keys:
+            return [], set()
+        columns = [list(part) for part in zip(*keys, strict=True)]
+        try:
+            return [(id_, stamp) for id_, stamp in self._session.query(self._statement, columns)], set(keys)
+        except HeadraceError as error:
+            if not is_refused_value(error):
+                raise
+        if len(keys) == 1:
+            return [], set()
+        middle = len(keys) // 2
+        (rows, usable), (more, others) = self._asked(keys[:middle]), self._asked(keys[middle:])
+        return rows + more, usable | others
+
+
+def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:
+    """The document's key in the order of an index that has it, where there is one."""
+    names = {column.name for column in plan.key}
+    usable = [one for one in plan.table.unique_keys if set(one.columns) <= names]
+    best = min(usable, key=lambda one: (not one.not_null, not one.primary), default=None)
+    by_name = {column.name: column for column in plan.key}
+    return plan.key if best is None else tuple(by_name[name] for name in best.columns)

@@ -1,0 +1,39 @@
+"""Which statements show, without reading a row, whether the server takes what documents are made with?
+
+The server is the only one who knows its functions, operators and types: a filter's value that is none of its
+column's type, or a name in a raw filter that does not exist, is refused when a statement is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.assembly.conditions import row_conditions
+from headrace.assembly.plan import Condition, DocumentPlan
+from headrace.assembly.statement import keys_statement
+from headrace.catalog.table import Catalog
+from headrace.model import TableName
+from headrace.postgres.quoting import table as table_sql
+from headrace.spec.tree import Filter, IndexSpec
+
+_ALIAS = "t0"
+
+
+def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
+    """Each filter whose table and column exist, with a query that applies it alone.
+
+    The query is to be explained, not run.
+    """
+    for name, one in spec.conditions():
+        if name not in catalog:
+            continue
+        table = catalog[name]
+        column = None if one.column is None else table.column(one.column)
+        if (column is None) == (one.raw is not None):
+            condition = " AND ".join(row_conditions(table, (Condition(one, column),), _ALIAS))
+            yield name, one, f"SELECT 1 FROM {table_sql(name)} AS {_ALIAS} WHERE {condition}"
+
+
+def document_trial(plan: DocumentPlan) -> tuple[str, list[list[str]]]:
+    """The statement that reads documents, to be explained, and its parameters: no key."""
+    return keys_statement(plan), [[] for _ in plan.key]

@@ -1,0 +1,69 @@
+"""Do an enum field's variants name the labels that its column can have? The catalog knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.catalog.binding import Finding
+from headrace.catalog.table import Catalog, Table
+from headrace.errors import Kind
+from headrace.model.nearest import meant
+from headrace.postgres.session import ReadSession
+from headrace.spec.problems import LocatedError
+from headrace.spec.tree import ColumnField, Field, IndexSpec, JoinField, ObjectField
+
+_LABELS = """
+SELECT n.nspname::text, t.typname::text, array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, typname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = wanted.typname
+JOIN pg_enum e ON e.enumtypid = t.oid
+GROUP BY 1, 2
+"""
+
+
+def label_findings(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[Finding]:
+    """Warns of variants that no row can have, and of labels without a place in the order; one query.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    wanted: list[tuple[ColumnField, tuple[str, str]]] = []
+    for spec in specs:
+        if spec.table in catalog:
+            wanted += _enums(catalog[spec.table], spec.fields, catalog)
+    if not wanted:
+        return []
+    names = sorted({name for _, name in wanted})
+    rows = session.query(_LABELS, ([schema for schema, _ in names], [name for _, name in names]))
+    labels = {(schema, name): found for schema, name, found in rows}
+    return [one for field, name in wanted for one in _compared(field, labels.get(name, []))]
+
+
+def _enums(
+    table: Table, fields: Iterable[Field], catalog: Catalog
+) -> Iterator[tuple[ColumnField, tuple[str, str]]]:
+    for field in fields:
+        if isinstance(field, ColumnField) and field.variants and not field.transforms:
+            column = table.column(field.column)
+            if column is not None and column.category == "E":
+                yield field, (column.home, column.base_type)
+        elif isinstance(field, ObjectField):
+            yield from _enums(table, field.fields, catalog)
+        elif isinstance(field, JoinField) and field.table in catalog:
+            yield from _enums(catalog[field.table], field.fields, catalog)
+
+
+def _compared(field: ColumnField, labels: list[str]) -> Iterator[Finding]:
+    unknown = [one for one in field.variants if one not in labels]
+    if unknown:
+        problem = f"the enum has no label {unknown[0]!r}, which the variants name"
+        yield _warning(field, problem, meant(unknown[0], labels))
+    left_out = [one for one in labels if one not in field.variants]
+    if left_out:
+        problem = f"the variants leave out {', '.join(map(repr, left_out))}: no place in their order"
+        yield _warning(field, problem, "Name every label, the lowest first.")
+
+
+def _warning(field: ColumnField, problem: str, remedy: str) -> Finding:
+    return Finding("warning", LocatedError(Kind.BINDING, field.place, problem, remedy))

@@ -1,0 +1,180 @@
+"""How far are the documents? Asked from any machine that reaches the server and the cluster.
+
+The answer is what the meta index says: whatever was committed before the applied position is durable in the
+documents. In a quiet time it follows the server's log only now and then, so whoever waits asks for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from headrace.cli.continuity import check_continuity
+from headrace.cli.project import Here
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import Lsn
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.server import end_of_log, inspect_server
+from headrace.postgres.slot import SlotFacts, read_slot
+from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
+from headrace.sinks.opensearch.client import path
+
+_PATIENCE_SECONDS = 0.1
+"""A change is applied sooner than that: nobody needs to be asked."""
+_WISH_SECONDS = 0.5
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
+_Result = TypeVar("_Result")
+
+
+class Applied:
+    """One deployment, looked at from outside; used from one thread. Connections open when they are needed.
+
+    Args:
+        slot: whose position it is; with `prefix` it says where that is kept.
+    """
+
+    def __init__(self, here: Here, slot: str, prefix: str) -> None:
+        self._url = here.database
+        self._slot = slot
+        self.client = Client(here.sink)
+        self._meta = MetaIndex(self.client, slot, prefix)
+        self._wish = Wish(self.client, slot, prefix)
+        self._parked = Parked(self.client, slot, prefix)
+        self._next_wish = 0.0
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._drop_connection()
+        self.client.close()
+
+    def end_of_log(self) -> Lsn:
+        """How far the server's log is on disk now; on a standby, replayed.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
+        """
+        return self._asking(end_of_log)
+
+    def slot(self) -> SlotFacts | None:
+        """The slot as it is now; None where there is none."""
+        return self._asking(lambda connection: read_slot(connection, self._slot))
+
+    def state(self) -> PipelineState:
+        """What the pipeline notes of itself.
+
+        Raises:
+            HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; SINK_UNREACHABLE, SINK_BUSY.
+        """
+        state = self._meta.load()
+        if state is None:
+            raise HeadraceError(
+                Kind.SLOT_UNKNOWN,
+                f"the cluster knows nothing of the slot {self._slot!r} (in its index {self._meta.index})",
+                "Correct --slot or the file's slot and prefix, or start `headrace run`: it seeds first.",
+            )
+        return state
+
+    def check(self) -> PipelineState:
+        """The state, once it is clear that it is of this database and of this slot.
+
+        Raises:
+            HeadraceError: CONTINUITY, SLOT_LOST; as `state`.
+        """
+        slot = self.slot()  # first: it never stands behind what is noted later
+        state = self.state()
+        if state.phase == "following":
+            server = self._asking(lambda connection: inspect_server(connection, self._url))
+            check_continuity(state, server, slot)
+        return state
+
+    def wait(self, lsn: Lsn, seconds: float) -> PipelineState | None:
+        """The state once everything before `lsn` is applied, None where it is not within `seconds`.
+
+        What may pass is waited for, too.
+
+        Raises:
+            HeadraceError: what does not pass, or has not passed at the end.
+        """
+        began = time.monotonic()
+        pause = _SHORTEST_PAUSE
+        while True:
+            late = time.monotonic() - began
+            try:
+                state = self.state()
+                if self.covers(state, lsn):
+                    return state
+                if late >= seconds:
+                    return None
+                if late >= _PATIENCE_SECONDS:
+                    self.urge(lsn)
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER or late >= seconds:
+                    raise
+            time.sleep(max(0.0, min(pause, seconds - late)))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+
+    def covers(self, state: PipelineState, lsn: Lsn) -> bool:
+        """Whether everything before `lsn` is in the documents of every index.
+
+        What the state says is ahead is so once no document is parked: all of them were before it said so.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
+            return False
+        return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
+
+    def progress(self) -> tuple[Lsn, int]:
+        """What changes as long as the pipeline gets on.
+
+        Raises:
+            HeadraceError: as `state`.
+        """
+        state = self.state()
+        return state.reached, 0 if state.ahead is None else self._parked.count()
+
+    def urge(self, lsn: Lsn) -> None:
+        """Ask the pipeline to note `lsn`, or what the server has reached of it; not too often.
+
+        Raises:
+            HeadraceError: as `end_of_log` and `state`.
+        """
+        if time.monotonic() >= self._next_wish:
+            self._wish.make(min(lsn, self.end_of_log()))
+            self._next_wish = time.monotonic() + _WISH_SECONDS
+
+    def refresh(self, state: PipelineState) -> None:
+        """Let a search find what is applied.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
+        """
+        for one in state.indexes.values():
+            self.client.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
+
+    def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:
+        """Ask the server; whatever goes wrong, the next question gets a new connection."""
+        try:
+            if self._connection is None:
+                self._connection = connect(self._url, application_name="headrace wait")
+            return ask(self._connection)
+        except HeadraceError:
+            self._drop_connection()
+            raise
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

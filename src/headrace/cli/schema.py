@@ -1,0 +1,170 @@
+"""`headrace schema`: what becomes of a schema file, and what may such a file hold?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from headrace.assembly import keys_statement, plan_document, range_statement
+from headrace.catalog import Catalog, read_catalog
+from headrace.catalog.binding import complete, findings
+from headrace.cli import terminal
+from headrace.cli.layout import indented, indented_sql
+from headrace.cli.project import Problems, Project, find_index, open_project
+from headrace.model import CtidRange
+from headrace.postgres.session import ReadSession
+from headrace.resolution import required_columns
+from headrace.resolution.paths import Path as Way
+from headrace.resolution.paths import find_paths
+from headrace.resolution.render import path_statement
+from headrace.sinks.opensearch import mapping
+from headrace.spec import IndexSpec
+from headrace.spec.json_schema import schema_of_files
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a changed row of a table leads to documents.
+
+    Attributes:
+        field: the place in the document, dotted; empty for the root.
+        columns: of the changed row, whose old and new values count.
+        statement: leads them to the document's key; None where they are the key.
+    """
+
+    table: str
+    field: str
+    columns: tuple[str, ...]
+    statement: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What is known of an index; without the database only what the file says by itself.
+
+    Attributes:
+        mapping: the body with which the search index is made.
+        keys: the statement that reads documents by their keys, one text array for each part of the key.
+        range: the one that seeds blocks of the root table.
+        old_rows: what old rows of each table must carry in the log.
+    """
+
+    index: str
+    table: str
+    primary_key: tuple[str, ...]
+    hash: str
+    tables: tuple[str, ...]
+    mapping: dict[str, Any]
+    keys: str | None = None
+    range: str | None = None
+    routes: tuple[Route, ...] = ()
+    old_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def print_json_schema() -> None:
+    """Print the JSON Schema of schema files."""
+    terminal.data(schema_of_files())
+
+
+def show_schema(
+    config: Path, environ: Mapping[str, str], index: str | None, *, offline: bool, as_json: bool
+) -> None:
+    """Print mapping, statements and routes of an index; `offline` only what needs no catalog.
+
+    Raises:
+        HeadraceError: what is wrong with the files, or keeps the index from being read.
+    """
+    project = open_project(config, environ)
+    shown = _offline(project, find_index(project, index or ""))
+    if not offline:
+        shown = _with_catalog(project, shown)
+    if as_json:
+        terminal.data(asdict(shown))
+    else:
+        _tell(shown)
+
+
+def _offline(project: Project, spec: IndexSpec) -> Shown:
+    return Shown(
+        index=spec.name,
+        table=str(spec.table),
+        primary_key=spec.primary_key,
+        hash=spec.hash,
+        tables=tuple(str(one) for one in sorted(spec.tables())),
+        mapping=mapping(spec, project.index_options()),
+    )
+
+
+def _with_catalog(project: Project, shown: Shown) -> Shown:
+    declared = project.specs[shown.index]
+    with ReadSession(project.database()) as session:
+        catalog = read_catalog(session, declared.tables())
+    errors = tuple(one.error for one in findings(declared, catalog) if one.level == "error")
+    if errors:
+        raise Problems(errors)
+    spec = complete(declared, catalog)
+    plan = plan_document(spec, catalog)
+    return Shown(
+        index=shown.index,
+        table=shown.table,
+        primary_key=spec.primary_key,
+        hash=shown.hash,
+        tables=shown.tables,
+        mapping=shown.mapping,
+        keys=keys_statement(plan),
+        range=range_statement(plan, CtidRange(0, 0)),
+        routes=tuple(_route(way) for way in find_paths(spec, catalog)),
+        old_rows=_old_rows(spec, catalog),
+    )
+
+
+def _route(way: Way) -> Route:
+    return Route(str(way.table), way.field, tuple(one.name for one in way.lead), path_statement(way))
+
+
+def _old_rows(spec: IndexSpec, catalog: Catalog) -> dict[str, tuple[str, ...]]:
+    needs = required_columns([spec], catalog)
+    return {str(table): needs[table].columns for table in sorted(needs)}
+
+
+def _tell(shown: Shown) -> None:
+    key = ", ".join(shown.primary_key) or "its primary key"
+    _line(f"{shown.index}: a document for each row of {shown.table}, its id from {key}")
+    _line(f"reads {', '.join(shown.tables)}")
+    _head("the search index")
+    _line(indented(json.dumps(shown.mapping, ensure_ascii=False)))
+    if shown.keys is None:
+        terminal.say("SQL and routes need the database: without --offline they are shown too")
+        return
+    _head("documents by their keys ($1, …: a text array for each part of the key)")
+    _line(indented_sql(shown.keys))
+    _head("a changed row leads to documents")
+    for route, fields in _grouped(shown.routes):
+        places = f" in {', '.join(dict.fromkeys(fields))}"
+        ending = "is the key, without a query" if route.statement is None else "leads there by:"
+        _line(f"{route.table}{places}: {', '.join(route.columns)} {ending}")
+        if route.statement is not None:
+            _line("\n".join(f"    {line}" for line in indented_sql(route.statement).splitlines()))
+    _head("old rows must carry in the log")
+    for table, columns in shown.old_rows.items():
+        _line(f"{table}: {', '.join(columns)}")
+
+
+def _grouped(routes: Iterable[Route]) -> Iterator[tuple[Route, list[str]]]:
+    """The routes that differ, each with all fields that it serves."""
+    found: dict[Route, list[str]] = {}
+    for one in routes:
+        found.setdefault(replace(one, field=""), []).append(one.field or "the document")
+    yield from found.items()
+
+
+def _head(text: str) -> None:
+    terminal.out.print()
+    terminal.out.print(text, style="bold", markup=False)
+
+
+def _line(text: str) -> None:
+    terminal.out.print(text, markup=False)

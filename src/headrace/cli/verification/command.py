@@ -1,0 +1,154 @@
+"""`headrace verify INDEX`: what must be true before a comparison means anything, and what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.assembly.digests import DigestRanges, Presence, Sample
+from headrace.cli import terminal
+from headrace.cli.applied import Applied
+from headrace.cli.inspection import Inspection, inspect
+from headrace.cli.project import Here, Problems, open_project
+from headrace.cli.verification.comparing import Comparison, compare
+from headrace.cli.verification.repairing import Repair
+from headrace.cli.verification.report import Report, as_data, tell
+from headrace.cli.verification.settling import Settling
+from headrace.cli.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
+from headrace.errors import HeadraceError, Kind
+from headrace.model.nearest import meant
+from headrace.postgres.connection import connect
+from headrace.postgres.session import ReadSession
+from headrace.sinks.opensearch import Generation, Generations, IndexState, OpenSearchWriter, PipelineState
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What is asked for.
+
+    Attributes:
+        repair: build anew what is wrong.
+        percent: compare only so many of a hundred documents; None: all.
+        seed: which of them; None: others each time.
+    """
+
+    repair: bool = False
+    percent: float | None = None
+    seed: str | None = None
+
+    def sample(self) -> Sample | None:
+        """The sample, where one is asked for."""
+        if self.percent is None:
+            return None
+        return Sample(self.percent, secrets.token_hex(4) if self.seed is None else self.seed)
+
+
+def verify_index(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    index: str,
+    *,
+    options: VerifyOptions,
+    as_json: bool,
+) -> bool:
+    """Compare an index with the database and print what was found; whether it is right now.
+
+    Raises:
+        HeadraceError: USAGE for an index that the deployment does not have; SLOT_UNKNOWN, CONTINUITY,
+            SCHEMA_CHANGED where what is there was not built from these files; CONFIG, SCHEMA, BINDING,
+            CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+    """
+    project = open_project(config, environ, slot=slot)
+    if index not in project.specs:
+        raise HeadraceError(
+            Kind.USAGE, f"the deployment has no enabled index {index!r}", meant(index, project.specs)
+        )
+    here = project.resolve()
+    with Applied(here, project.slot, project.prefix) as applied:
+        state = applied.check()
+        with connect(here.database, application_name="headrace verify") as connection:
+            inspection = inspect(project, here, connection, reading=False)
+        known = _known(inspection, state, index)
+        _check_published(Generations(applied.client, project.prefix), index, known)
+        sample = options.sample()
+        report = Report(
+            index=index,
+            alias=project.prefix + index,
+            generation=known.generation,
+            applied=state.applied,
+            sample=sample,
+            contents=project.sink.pipeline is None,
+            repairing=options.repair,
+        )
+        _compare(inspection, here, applied, report)
+    if as_json:
+        terminal.out.print_json(json.dumps(as_data(report)))
+    else:
+        tell(report)
+    return report.right
+
+
+def _compare(inspection: Inspection, here: Here, applied: Applied, report: Report) -> None:
+    """Fill the report, and repair what is wrong where it asks for that."""
+    index, project, client = report.index, inspection.project, applied.client
+    spec, catalog = project.specs[index], inspection.catalog
+    with contextlib.ExitStack() as held:
+        reading, looking = (held.enter_context(ReadSession(here.database)) for _ in range(2))
+        database = DatabaseDocuments(looking, spec, catalog)
+        documents = IndexDocuments(client, report.generation)
+        pipeline = Pipeline(applied)
+        settling = Settling(database, documents, pipeline.reached, contents=report.contents)
+        repair = None
+        if report.repairing:
+            target = Generation(index, report.generation, "", 0, "").target
+            writer = OpenSearchWriter(client, {index: target}, project.writer_options())
+            held.enter_context(contextlib.closing(writer))
+            repair = Repair(index, database, writer, applied)
+        comparison = Comparison(report, documents, settling, repair)
+        ranges = DigestRanges(reading, spec, catalog, report.sample)
+        compare(comparison, ranges, Presence(looking, spec, catalog), client, report)
+        report.why_undecided = pipeline.why
+
+
+def _known(inspection: Inspection, state: PipelineState, index: str) -> IndexState:
+    """The generation that was seeded from these files, of these tables.
+
+    Raises:
+        HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; what is wrong with the files.
+    """
+    wrong = tuple(one.error for one in inspection.findings if one.level == "error")
+    if wrong:
+        raise Problems(wrong)
+    known = state.indexes.get(index)
+    if state.phase != "following" or known is None or known.seeded_at is None:
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN, f"the index {index} is not seeded yet", "Let `headrace run` seed it first."
+        )
+    if known.hash != inspection.hashes()[index]:
+        raise HeadraceError(
+            Kind.SCHEMA_CHANGED,
+            f"the documents of {index} were built from other files, or other columns, than there are now",
+            "`headrace run` builds them anew when it starts.",
+        )
+    return known
+
+
+def _check_published(generations: Generations, index: str, known: IndexState) -> None:
+    """What is compared is what readers see.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
+    served = generations.published(index)
+    if served is None or (served.index, served.uuid) != (known.generation, known.uuid):
+        there = "nothing" if served is None else served.index
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the alias {generations.alias(index)} serves {there}, the pipeline writes {known.generation}",
+            "Stop and start `headrace run`: it serves what it writes, and seeds what is gone.",
+        )

@@ -1,0 +1,90 @@
+"""What do the database and the index say of some ids? Both sides of a comparison, and what is between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from headrace.assembly import Assembler
+from headrace.assembly.digests import Presence
+from headrace.catalog import Catalog
+from headrace.cli.applied import Applied
+from headrace.cli.verification.settling import Look
+from headrace.cli.waiting import why_behind
+from headrace.model import Lsn
+from headrace.postgres.position import position_of_reads
+from headrace.postgres.session import ReadSession
+from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.stored import Stored, stored
+from headrace.spec import IndexSpec
+
+_LOOK_SECONDS = 5.0
+_STUCK_SECONDS = 60.0
+
+
+class DatabaseDocuments:
+    """What the documents of one index should be; used from one thread."""
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        self._presence = Presence(session, spec, catalog)
+        self._assembler = Assembler(session, spec, catalog)
+
+    def look(self, ids: Sequence[str]) -> Look:
+        """See `DatabaseSide`; an id that no row can have is no document."""
+        present = self._presence.read(ids)
+        made = self._assembler.assemble(list(dict.fromkeys(present.keys.values())), 0)
+        wanted = set(ids)
+        return Look(present.stamps, {one.id: one.body for one in made if one.id in wanted})
+
+    def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
+        """See `DatabaseSide`."""
+        return self._presence.read(ids).stamps
+
+    def position(self) -> Lsn:
+        """See `DatabaseSide`."""
+        return position_of_reads(self._session)
+
+    def await_replay(self, lsn: Lsn) -> None:
+        """Return once what is read includes everything before `lsn`, which is applied."""
+        self._session.await_replay(lsn)
+
+
+class IndexDocuments:
+    """What one generation holds."""
+
+    def __init__(self, client: Client, index: str) -> None:
+        self._client = client
+        self._index = index
+
+    def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
+        """See `IndexSide`."""
+        return stored(self._client, self._index, ids)
+
+
+class Pipeline:
+    """Whether the run beside follows.
+
+    Attributes:
+        why: why it does not get to where it should; None as long as it does. Once it is known nobody waits
+            for it any more.
+    """
+
+    def __init__(self, applied: Applied) -> None:
+        self._applied = applied
+        self.why: str | None = None
+
+    def reached(self, lsn: Lsn) -> bool:
+        """Whether everything before `lsn` is applied; waits as long as the pipeline gets on."""
+        last, since = self._applied.progress(), time.monotonic()
+        while not self._applied.covers(state := self._applied.state(), lsn):
+            if self.why is not None:
+                return False
+            if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
+                return True
+            now, slot = self._applied.progress(), self._applied.slot()
+            if now != last:
+                last, since = now, time.monotonic()
+            if slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
+                self.why, _ = why_behind(state, slot, lsn)
+        return True

@@ -1,0 +1,80 @@
+"""Where do two documents differ first?
+
+Compared as values: 1.0 is 1.00, the order of keys means nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+_LONGEST = 120
+_NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The first place at which they differ, as `orders[0].total`, and what stands there as JSON, cut short.
+
+    `expected` or `found` is `nothing` where the place is not there.
+    """
+
+    path: str
+    expected: str
+    found: str
+
+
+def first_difference(expected: bytes, found: bytes) -> Difference | None:
+    """The first difference of two JSON documents; None where they are the same values."""
+    return next(_differences("", _parsed(expected), _parsed(found)), None)
+
+
+def _parsed(document: bytes) -> Any:
+    return json.loads(document, parse_float=Decimal, parse_int=Decimal)
+
+
+def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
+    if isinstance(expected, dict) and isinstance(found, dict):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            inner = _inside(path, key)
+            if key in expected and key in found:
+                yield from _differences(inner, expected[key], found[key])
+            else:
+                yield Difference(inner, _shown(expected, key), _shown(found, key))
+    elif isinstance(expected, list) and isinstance(found, list):
+        for number in range(max(len(expected), len(found))):
+            inner = f"{path}[{number}]"
+            if number < min(len(expected), len(found)):
+                yield from _differences(inner, expected[number], found[number])
+            else:
+                yield Difference(inner, _shown(expected, number), _shown(found, number))
+    elif type(expected) is not type(found) or expected != found:
+        yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
+
+
+def _inside(path: str, key: str) -> str:
+    if not key.isidentifier():
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
+
+
+def _shown(held: Any, key: Any) -> str:
+    there = key in held if isinstance(held, dict) else key < len(held)
+    return _cut(_text(held[key])) if there else _NOTHING
+
+
+def _text(value: Any) -> str:
+    """`value` as JSON; numbers keep all their digits."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{_text(key)}:{_text(one)}' for key, one in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str) -> str:
+    text = text.encode(errors="backslashreplace").decode()  # half a character can be escaped in JSON
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"

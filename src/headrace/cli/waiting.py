@@ -1,0 +1,95 @@
+"""`headrace wait`: when is a commit in the documents?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.cli.applied import Applied
+from headrace.cli.project import open_place
+from headrace.cli.slots import size
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.postgres.slot import SlotFacts
+from headrace.sinks.opensearch import PipelineState
+
+
+def wait_applied(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    *,
+    lsn: str | None,
+    searchable: bool,
+    timeout: float,
+) -> None:
+    """Return once everything before `lsn` is in the documents of every index.
+
+    Args:
+        lsn: as PostgreSQL prints it; None is the end of the server's log now.
+        searchable: refresh the indexes then, so that a search finds it.
+        timeout: seconds.
+
+    Raises:
+        HeadraceError: BEHIND where it is not within `timeout`; SLOT_UNKNOWN where the cluster does not know
+            the deployment; USAGE, CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
+    """
+    wanted = None if lsn is None else wished_lsn(lsn)
+    began = time.monotonic()
+    here, name, prefix = open_place(config, environ, slot)
+    with Applied(here, name, prefix) as applied:
+        awaited = applied.end_of_log() if wanted is None else wanted
+        applied.check()
+        with terminal.working(f"waiting for {format_lsn(awaited)} …"):
+            state = applied.wait(awaited, max(0.0, timeout - (time.monotonic() - began)))
+        if state is None:
+            raise _behind(applied, name, awaited, timeout)
+        if searchable:
+            applied.refresh(state)
+    found = "applied, and found by a search" if searchable else "applied"
+    terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")
+
+
+def wished_lsn(text: str) -> Lsn:
+    """The place that somebody has written.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    try:
+        return parse_lsn(text)
+    except ValueError as error:
+        raise HeadraceError(
+            Kind.USAGE, f"{text!r} is no place in the log", "Write it as PostgreSQL does, like 16/B374D848."
+        ) from error
+
+
+def why_behind(state: PipelineState, slot: SlotFacts | None, awaited: Lsn) -> tuple[str, str]:
+    """Why something is not applied yet, as far as can be seen from outside, and what helps."""
+    if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
+        return "the indexes are being seeded", "Wait for /readyz of the run."
+    if state.reached >= awaited:
+        return "documents of a change that touches very many are still to be written", "Wait longer."
+    if slot is None:
+        return "the slot is gone", "Look at `headrace check`."
+    if slot.reader is None:
+        return f"nobody reads the slot {slot.name!r}", "Start `headrace run`."
+    if slot.current < awaited:
+        return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
+    return (
+        "the pipeline is behind",
+        "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
+    )
+
+
+def _behind(applied: Applied, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
+    state = applied.state()
+    why, remedy = why_behind(state, applied.slot(), awaited)
+    return HeadraceError(
+        Kind.BEHIND,
+        f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of the slot {slot!r} stand "
+        f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
+        remedy,
+    )

@@ -1,0 +1,109 @@
+"""Is a condition in the user's own SQL one that a document may depend on? Pure.
+
+A document is a function of committed rows, and a change of any row it depends on must lead to it. A
+subquery reads rows that nothing leads from; a volatile function gives another value at every read. What the
+words do not tell, the catalog does: `called_functions` names what is to be looked up there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+RAW_REMEDY = (
+    "Write a condition on the columns of this row alone; `unsafe: true` beside it takes it as it is, and "
+    "documents may go stale."
+)
+
+_TOKEN = re.compile(
+    r"""
+      (?P<comment>--|/\*)
+    | (?P<text>[eE]'(?:[^'\\]|\\.|'')*' | [bBxXnN]?'(?:[^']|'')*' | \$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$)
+    | (?P<broken>[eE]')
+    | (?P<quoted>"(?:[^"]|"")*")
+    | (?P<parameter>\$[0-9]+)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<other>.)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_STATEMENTS = frozenset("select with insert update delete merge table values exists".split())
+_CLOCKS = frozenset(
+    "current_timestamp current_date current_time localtime localtimestamp current_user session_user "
+    "user current_role current_catalog current_schema".split()
+)
+_VOLATILE = frozenset(
+    "now clock_timestamp statement_timestamp transaction_timestamp timeofday random random_normal setseed "
+    "gen_random_uuid uuidv4 uuidv7 nextval currval lastval setval txid_current pg_current_xact_id pg_sleep "
+    "current_setting set_config pg_backend_pid age".split()
+)
+_MOMENT = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+[\d:.]+\S*)?\s*", re.IGNORECASE)
+_NAMED = re.compile(
+    r"""(?:(?P<schema>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\.\s*)?(?P<name>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\("""
+)
+
+
+def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
+    """Why a condition is not one of operators, literals, columns and functions of them; None where it is.
+
+    Args:
+        sql: the condition.
+        unsafe: takes what reads other rows or differs from one reading to the next, and still nothing that
+            could end the condition.
+    """
+    if not sql.strip():
+        return "a raw filter may not hold an empty condition"
+    depth = 0
+    for match in _TOKEN.finditer(sql):
+        reason = _broken(match.lastgroup, match[0])
+        if reason is None and not unsafe:
+            called = sql[match.end() :].lstrip().startswith("(")
+            reason = _changing(match.lastgroup, match[0], called=called)
+        if reason is not None:
+            return f"a raw filter may not hold {reason}"
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth < 0:
+            break
+    return None if depth == 0 else "a raw filter may not hold parentheses that do not match"
+
+
+def is_moment(text: str) -> bool:
+    """Whether PostgreSQL reads the text, as a date or time, as another value at every reading."""
+    return _MOMENT.fullmatch(text) is not None
+
+
+def called_functions(sql: str) -> Iterator[tuple[str | None, str]]:
+    """What may be a function that the condition calls: its schema, if one is written, and its name."""
+    without = _TOKEN.sub(lambda match: " '' " if match.lastgroup == "text" else match[0], sql)
+    for match in _NAMED.finditer(without):
+        schema = match["schema"]
+        yield (None if schema is None else _folded(schema)), _folded(match["name"])
+
+
+def _folded(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+
+
+def _broken(kind: str | None, token: str) -> str | None:
+    """What would end the condition, or hide its end."""
+    if kind in ("comment", "parameter") or token in (";", "\0"):
+        return repr(token)
+    return "a quote that is never closed" if kind == "broken" or token in {"'", '"'} else None
+
+
+def _changing(kind: str | None, token: str, *, called: bool) -> str | None:
+    """What no changed row tells of."""
+    name = token.strip('"').lower()
+    if kind == "word" and name in _STATEMENTS:
+        return f"the subquery or statement that {token} begins"
+    if (kind == "word" and name in _CLOCKS) or (called and name in _VOLATILE):
+        return f"{token}, which differs from one reading to the next"
+    if kind == "text" and is_moment(_content(token)):
+        return f"{token}, which is another moment at every reading"
+    return None
+
+
+def _content(token: str) -> str:
+    """What stands between the quotes of a text."""
+    mark, opened = ("$", token.find("$", 1)) if token.startswith("$") else ("'", token.find("'"))
+    return token[opened + 1 :].partition(mark)[0]

@@ -1,0 +1,199 @@
+"""What is seen before anything runs: everything that is wrong, the SQL, a document. Nothing is altered.
+
+The commands run in this process, as they would in one of their own: they are many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+
+import pytest
+
+from headrace.cli import main
+from headrace.postgres.connection import connect, execute
+from integration.cli.command_line import PETS, SCHEMA, Deployment, Outcome
+
+PAIRS = """
+CREATE TABLE pairs (a text, b int, note numeric, gone bool NOT NULL DEFAULT false, PRIMARY KEY (a, b));
+INSERT INTO pairs VALUES ('x:y', 1, 12345678901234567890.10, false), ('x%', 2, NULL, true), ('z', 3, 0, false)
+"""
+PAIR_SCHEMA = """\
+version: 1
+table: pairs
+primary_key: [a, b]
+soft_delete: {column: gone}
+fields:
+  - keyword: a
+  - decimal: note
+  - constant: seven
+    value: 7
+"""
+
+
+def typed(deployment: Deployment, *words: str) -> Outcome:
+    """What `headrace WORDS` prints in the deployment's folder, and how it ends."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(deployment.folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main(list(words))
+            code: object = 0
+        except SystemExit as ended:
+            code = ended.code
+    assert isinstance(code, int | None)
+    return Outcome(code or 0, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def pairs(people: Deployment) -> Deployment:
+    with connect(people.url) as connection:
+        for statement in PAIRS.split(";"):
+            execute(connection, statement)
+    people.schema = PAIR_SCHEMA
+    people.write()
+    return people
+
+
+def test_a_file_that_cannot_be_read_hides_nothing_of_the_others(people: Deployment) -> None:
+    """Files, tables, filters and the cluster at once; each with its line, and a caret below its column."""
+    people.more = '[[index]]\nname = "other"\nschema = "other.schema.yml"\n'
+    people.schema = (
+        SCHEMA.replace(
+            "fields:\n",
+            "filters:\n  - raw: 'public.nothing(name)'\n  - {column: id, op: eq, value: x}\nfields:\n",
+        )
+        + "  - text: nane\n"
+    )
+    people.write()
+    (people.folder / "other.schema.yml").write_text(SCHEMA.replace("- text", "- txet"))
+    told = typed(people, "check")
+    assert told.code == 2
+    assert [kind for kind, _ in told.errors] == ["SCHEMA", *["BINDING"] * 3, "SINK_UNREACHABLE"]
+    assert "other.schema.yml:6:5: unknown type 'txet'. Did you mean 'text'?" in told.errors[0][1]
+    assert "    6 │   - txet: name\n      │     ^\n" in told.err
+    assert "people.schema.yml:5:10: the database says: function public.nothing" in told.errors[1][1]
+    assert "    5 │   - raw: 'public.nothing(name)'\n      │          ^\n" in told.err
+    assert 'invalid input syntax for type bigint: "x"' in told.errors[2][1]
+    assert "the table people has no column 'nane'. Did you mean 'name'?" in told.errors[3][1]
+    assert "5 errors, 1 warning" in told.err
+    assert people.left_in_database() == []
+
+
+def test_what_check_finds_is_data_for_programs(people: Deployment) -> None:
+    people.schema = SCHEMA + PETS
+    people.write()
+    found = json.loads(typed(people, "check", "--format", "json").out)
+    assert found["ok"] is False
+    keys = {"level", "code", "text", "file", "line", "column", "remedy", "sql"}
+    assert {frozenset(one) for one in found["findings"]} == {frozenset(keys)}
+    [index] = [one for one in found["findings"] if one["code"] == "HEADRACE_BINDING"]
+    assert (index["level"], index["file"], index["line"], index["column"]) == (
+        "warning", "people.schema.yml", 7, 5,
+    )  # fmt: skip
+    assert index["text"].startswith(
+        "no index of pets begins with (person_id): each document reads all of pets"
+    )
+    [identity] = [one for one in found["findings"] if one["code"] == "HEADRACE_REPLICA_IDENTITY"]
+    with connect(people.url) as connection:
+        for one in (index, identity):
+            for statement in "".join(one["sql"]).split("; "):
+                execute(connection, statement)
+    after = json.loads(typed(people, "check", "--format", "json").out)
+    assert {one["code"] for one in after["findings"]} == {"HEADRACE_DISK", "HEADRACE_SINK_UNREACHABLE"}
+
+
+def test_a_mistake_in_the_deployment_file_shows_its_line(people: Deployment) -> None:
+    people.source = 'replica_identitty = "auto"'
+    people.write()
+    told = typed(people, "check", "--offline")
+    assert "    6 │ replica_identitty = " in told.err
+    [found] = json.loads(typed(people, "check", "--offline", "--format", "json").out)["findings"]
+    assert (found["file"], found["line"], found["column"]) == ("headrace.toml", 6, None)
+
+
+def test_a_raw_filter_that_may_not_be_is_told_without_a_database(people: Deployment) -> None:
+    """Decision 10."""
+    people.schema = (
+        SCHEMA + "filters:\n  - raw: \"id IN (SELECT 1)\"\n  - raw: at > 'today'\n  - raw: now() > at\n"
+    )
+    people.write()
+    told = typed(people, "check", "--offline")
+    assert [kind for kind, _ in told.errors] == ["SCHEMA"] * 3
+    assert all("unsafe: true" in text for _, text in told.errors)
+    people.schema = SCHEMA + 'filters:\n  - raw: "id IN (SELECT 1)"\n    unsafe: true\n'
+    people.write()
+    assert typed(people, "check", "--offline").errors == []
+
+
+def test_documents_are_shown_without_slot_publication_and_cluster(pairs: Deployment) -> None:
+    """Not even the cluster's address is asked for."""
+    file = pairs.folder / "headrace.toml"
+    file.write_text(file.read_text().replace(f'url = "{pairs.sink}"', 'url = { env = "NOT_SET" }'))
+    told = typed(pairs, "preview", pairs.name, "--id", "x%3Ay:1", "--timing")
+    assert told.code == 0
+    assert told.out == '{\n  "a": "x:y",\n  "note": 12345678901234567890.10,\n  "seven": 7\n}\n'
+    assert "ms," in told.err
+    assert pairs.left_in_database() == []
+
+
+def test_an_id_that_no_live_row_has_is_told_and_the_others_are_shown(pairs: Deployment) -> None:
+    """Unknown, softly deleted, of too few parts, of another type, and badly escaped."""
+    words = [word for one in ("n:1", "x%25:2", "z", "z:abc", "x:y:1") for word in ("--id", one)]
+    told = typed(pairs, "preview", pairs.name, *words, "--id", "z:3")
+    assert told.code == 1
+    assert told.err.count("no live row has this key") == 5
+    assert json.loads(told.out) == {"a": "z", "note": 0, "seven": 7}
+
+
+def test_the_first_live_documents_are_shown_in_the_order_of_the_key(pairs: Deployment) -> None:
+    told = typed(pairs, "preview", pairs.name, "--limit", "5")
+    assert (told.code, told.err.splitlines()) == (0, [f"{pairs.name} x%3Ay:1", f"{pairs.name} z:3"])
+    assert typed(pairs, "preview", pairs.name).err.splitlines() == [f"{pairs.name} x%3Ay:1"]
+    with connect(pairs.url) as connection:
+        execute(connection, "TRUNCATE pairs")
+    told = typed(pairs, "preview", pairs.name)
+    assert (told.code, "has no live row" in told.err) == (1, True)
+
+
+def test_an_index_that_is_not_there_is_told_with_the_one_that_is_meant(people: Deployment) -> None:
+    wrong = people.name.replace("people", "poeple")
+    for words in (["preview", wrong], ["schema", "show", wrong]):
+        assert f"Did you mean {people.name!r}?" in typed(people, *words).refused(2, "USAGE")
+    assert "do not go together" in typed(people, "preview", people.name, "--id", "1", "--limit", "1").refused(
+        2, "USAGE"
+    )
+
+
+def test_mapping_sql_and_routes_of_an_index_are_shown(people: Deployment) -> None:
+    people.schema = SCHEMA + PETS
+    people.write()
+    told = typed(people, "schema", "show", people.name)
+    assert told.code == 0
+    assert '"type": "nested"' in told.out
+    assert 'FROM "public"."pets" AS t1' in told.out
+    assert "pets in pets: person_id is the key, without a query" in told.out
+    found = json.loads(typed(people, "schema", "show", people.name, "--format", "json").out)
+    assert found["mapping"]["mappings"]["properties"]["id"] == {"type": "long"}
+    assert found["old_rows"] == {"people": ["id"], "pets": ["person_id"]}
+    assert {route["table"] for route in found["routes"]} == {"people", "pets"}
+    with connect(people.url) as connection:
+        execute(connection, f"EXPLAIN {found['keys']}", ([],))
+
+
+def test_a_mapping_needs_no_database(people: Deployment) -> None:
+    people.url = "postgresql://me:s3cret-word@127.0.0.1:9/shop"
+    people.write()
+    told = typed(people, "schema", "show", people.name, "--offline")
+    assert (told.code, '"dynamic": "strict"' in told.out) == (0, True)
+    assert "FROM" not in told.out
+
+
+def test_the_schema_for_editors_is_printed_without_any_file(people: Deployment) -> None:
+    (people.folder / "headrace.toml").unlink()
+    told = typed(people, "schema", "json")
+    assert (told.code, json.loads(told.out)["title"]) == (0, "Headrace schema file")

@@ -1,0 +1,121 @@
+"""`/wait` answers late, in time, or not at all, and holds nobody else up."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pytest
+import urllib3
+
+from headrace.status import StatusBoard, StatusServer
+from headrace.status.waiting import Progress
+from headrace.testing.processes import until
+
+
+class Held:
+    """Whoever asks waits until `there` is set to a place behind theirs; three at most."""
+
+    def __init__(self) -> None:
+        self.asked: dict[Future[Progress], tuple[int | None, bool]] = {}
+        self.refused = 0
+
+    def ask(self, lsn: int | None, *, searchable: bool) -> Future[Progress] | None:
+        self.asked = {future: what for future, what in self.asked.items() if not future.done()}
+        if len(self.asked) == 3:
+            self.refused += 1
+            return None
+        future: Future[Progress] = Future()
+        self.asked[future] = lsn, searchable
+        return future
+
+    def progress(self, asked: Future[Progress]) -> Progress:
+        lsn, _ = self.asked[asked]
+        return Progress(lsn, 1)
+
+    def reach(self, applied: int) -> None:
+        for future, (lsn, _) in list(self.asked.items()):
+            if not future.done():
+                future.set_result(Progress(lsn or applied, applied))
+
+
+@pytest.fixture
+def held() -> Held:
+    return Held()
+
+
+@pytest.fixture
+def url(held: Held) -> Iterator[str]:
+    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as server:
+        yield f"http://{server.address}"
+
+
+def get(url: str) -> urllib3.BaseHTTPResponse:
+    return urllib3.request("GET", url, retries=False, timeout=10)
+
+
+def test_it_answers_when_it_is_there(url: str, held: Held) -> None:
+    answers: list[urllib3.BaseHTTPResponse] = []
+    thread = threading.Thread(target=lambda: answers.append(get(f"{url}/wait?lsn=0/10&searchable=true")))
+    thread.start()
+    until(lambda: bool(held.asked), 5)
+    assert list(held.asked.values()) == [(16, True)]
+    assert get(f"{url}/healthz").status == 200  # beside it
+    held.reach(32)
+    thread.join()
+    [answer] = answers
+    assert (answer.status, answer.json()["done"], answer.json()["applied"]) == (200, True, "0/20")
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_it_gives_up_in_time_and_says_how_far_it_is(url: str) -> None:
+    began = time.monotonic()
+    answer = get(f"{url}/wait?lsn=0/10&timeout=0.2")
+    assert 0.2 <= time.monotonic() - began < 5
+    assert answer.status == 504
+    found = answer.json()
+    assert found.pop("seconds") >= 0.2
+    assert found == {"done": False, "lsn": "0/10", "applied": "0/1", "behind_bytes": 15, "trouble": None}
+
+
+def test_what_it_cannot_read_is_refused_and_so_are_too_many(url: str, held: Held) -> None:
+    refused = get(f"{url}/wait?lsn=here")
+    assert refused.status == 400
+    assert "'here'" in refused.json()["error"]
+    assert not held.asked
+    assert urllib3.request("POST", f"{url}/wait").status == 405
+    for _ in range(3):
+        threading.Thread(target=get, args=(f"{url}/wait?lsn=0/10&timeout=5",), daemon=True).start()
+    until(lambda: len(held.asked) == 3, 5)
+    full = get(f"{url}/wait")
+    assert (full.status, full.headers["Retry-After"]) == (503, "1")
+    held.reach(32)
+
+
+def test_who_hangs_up_waits_no_more(url: str, held: Held) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(b"GET /wait?timeout=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+        until(lambda: bool(held.asked), 5)
+    [future] = held.asked
+    until(future.cancelled, 5)
+
+
+def test_a_server_with_someone_waiting_stops(held: Held) -> None:
+    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as server:
+        thread = threading.Thread(target=_whatever, args=(f"http://{server.address}/wait",))
+        thread.start()
+        until(lambda: bool(held.asked), 5)
+        began = time.monotonic()
+    assert time.monotonic() - began < 4
+    thread.join(timeout=5)
+    assert not thread.is_alive()
+
+
+def _whatever(url: str) -> None:
+    with contextlib.suppress(urllib3.exceptions.HTTPError):
+        get(url)
