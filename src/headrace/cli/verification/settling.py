@@ -2,8 +2,9 @@
 
 It is looked at again: the index, the database, then the index once more when everything that the database
 showed is applied. What the index held before the look at the database, and holds unchanged behind it, is
-no newer than that look, and no older either: where it differs then, it is wrong. What changed in between is
-looked at again. Pure but for the two sides and the pipeline, which are given.
+no newer than that look, and no older either: where it differs then, it is wrong. Two looks in a row must say
+so: an alarm at three in the morning has to be one. What changed in between is looked at again. Pure but for the
+two sides and the pipeline, which are given.
 """
 
 from __future__ import annotations
@@ -115,13 +116,16 @@ class Settling:
         """A finding for each of `ids`; memory holds both sides of all of them."""
         left = list(ids)
         found: list[Finding] = []
+        doubted: set[str] = set()
         before = self.index.read(left)
         for pause in self.pauses:
             if not left:
                 break
             judged, before = self._round(left, before)
-            found += [one for one in judged if one.verdict is not Verdict.CHANGING]
-            left = [one.id for one in judged if one.verdict is Verdict.CHANGING]
+            wrong = {one.id for one in judged if one.verdict.is_drift}
+            open_ = {one.id for one in judged if one.verdict is Verdict.CHANGING} | (wrong - doubted)
+            found += [one for one in judged if one.id not in open_]
+            left, doubted = [one for one in left if one in open_], wrong
             if left:
                 self.sleep(pause)
         return found + [Finding(one, Verdict.CHANGING) for one in left]

@@ -92,7 +92,7 @@ def apply(world: World) -> None:
     world.apply()
 
 
-def test_what_is_wrong_is_found_in_one_round() -> None:
+def test_what_is_wrong_is_found() -> None:
     for held, row, verdict in (
         (None, b"{}", Verdict.MISSING),
         (b"{}", None, Verdict.EXTRA),
@@ -157,3 +157,15 @@ def test_where_a_pipeline_of_the_cluster_alters_documents_only_ids_count() -> No
     world.rows["a"] = (1, b'{"x":1}')
     world.held["a"] = Stored(1, b'{"x":2}')
     assert settled(world, contents=False) == {"a": Verdict.RIGHT}
+
+
+def test_two_looks_in_a_row_must_say_that_a_document_is_wrong() -> None:
+    """Whatever mended it meanwhile: it is not wrong any more."""
+
+    def mended(world: World) -> None:
+        world.held["a"] = Stored(1, b'{"x":2}')
+
+    for moment in range(8):
+        world = World(*[nothing] * moment, mended)
+        world.held["a"], world.rows["a"] = Stored(1, b'{"x":1}'), (1, b'{"x":2}')
+        assert settled(world) == {"a": Verdict.RIGHT if moment < 7 else Verdict.DIFFERENT}, moment
