@@ -51,10 +51,10 @@ bench: environment
 
 lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --constraint .ci/constraints.txt --quiet \
+		--no-emit-index-url --extra dev --quiet \
 		--output-file requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --constraint .ci/constraints.txt --override .ci/compat.txt --quiet \
+		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \
 		--output-file .ci/compat.lock pyproject.toml
 
 clean:

@@ -3,8 +3,8 @@
 It is looked at again: the index, the database, then the index once more when everything that the database
 showed is applied. What the index held before the look at the database, and holds unchanged behind it, is
 no newer than that look, and no older either: where it differs then, it is wrong. Two looks in a row must say
-so: an alarm at three in the morning has to be one. What changed in between is looked at again. Pure but for the
-two sides and the pipeline, which are given.
+so: an alarm at three in the morning has to be one. What changed in between is looked at again. Pure but for
+the two sides and the pipeline, which are given.
 """
 
 from __future__ import annotations
