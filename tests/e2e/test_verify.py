@@ -18,6 +18,8 @@ from headrace.cli import main
 from headrace.testing.shop import INDEXES
 from headrace.testing.workload import Workload
 
+pytestmark = pytest.mark.long
+
 _SOON = 5.0
 """Seconds: far below the ten after which a quiet server is followed anyway; about one on a calm machine."""
 _PAUSE = 0.05
