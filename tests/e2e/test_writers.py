@@ -54,6 +54,7 @@ def _writers(url: str, seeds: tuple[int, ...]) -> Iterator[Counter[str]]:
             done.update(one.result())
 
 
+@pytest.mark.long
 def test_writers_from_before_the_first_start_until_after_the_seeding(busy: Headrace) -> None:
     """No change falls between the snapshot and the stream.
 

@@ -63,6 +63,7 @@ def without_routes(prepared: Prepared, table: TableName) -> Prepared:
     return replace(prepared, work=replace(prepared.work, plan=replace(plan, resolution=resolution)))
 
 
+@pytest.mark.long
 def test_a_route_that_is_missing_is_seen_and_the_case_shortened(here: Ground) -> None:
     """Some documents go stale, the comparison says so, and what is left of the case still fails."""
     case = replace(make_case(102, transactions=6), side_by_side=False)

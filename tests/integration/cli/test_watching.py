@@ -147,6 +147,13 @@ class RunningQuery:
         return True
 
 
+class NothingParked:
+    """Stands for jobs beside the stream that have nothing to do."""
+
+    def failure(self) -> None:
+        return None
+
+
 def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     own: tuple[EmbeddedPostgres, Deployment], watched: Watched
 ) -> None:
@@ -156,7 +163,8 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
     query: Any = RunningQuery(watched.trouble)
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(run._watched, query, watched.lock, watched.catalog)
+        beside: Any = NothingParked()
+        ended = pool.submit(run._watched, query, watched.lock, watched.catalog, beside)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 10)
             assert board.phase is Phase.LIVE

@@ -280,6 +280,7 @@ def test_many_tables_are_read_first_too(source: Source) -> None:
     assert (source.rows[2]["op"], source.rows[2]["after"]) == ("u", {"id": "1", "word": "y"})
 
 
+@pytest.mark.long
 def test_killed_while_the_rows_are_read(source: Source) -> None:
     """Its snapshot died with it: the reading begins again, and the greatest position of each key wins."""
     source.run("INSERT INTO item (id, name) SELECT g, 'old' FROM generate_series(1, 4000) g")
@@ -311,7 +312,7 @@ def test_killed_while_the_rows_are_read(source: Source) -> None:
         assert found == dict(execute(connection, "SELECT id, name FROM item"))
 
 
-@pytest.mark.parametrize("start", ["latest", "earliest"])
+@pytest.mark.parametrize("start", ["latest", pytest.param("earliest", marks=pytest.mark.long)])
 def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, start: str) -> None:
     source.follow()
     source.until(source.is_read)

@@ -296,6 +296,7 @@ def reading(options: dict[str, str]) -> Iterator[CdcReader]:
         reader.stop()
 
 
+@pytest.mark.long
 def test_a_source_process_that_is_killed_under_load_loses_and_repeats_nothing(source: Source) -> None:
     """Spark ends the query; the restart repeats the logged batch exactly."""
     source.start(maxRowsPerTrigger="50")
@@ -347,15 +348,26 @@ def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) 
     assert sizes == [8, 8, 8, 8, 8]
 
 
-def test_progress_ends_every_partition(source: Source) -> None:
-    source.start(progress="true", rowsPerPartition="2")
+def test_progress_ends_the_rows_of_a_batch(source: Source) -> None:
+    source.start(progress="true", shares="2")
     source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 5) i")
-    source.until(lambda: any(row.after for row in source.rows()))
-    [batch] = [one[0] for one in source.batches.values() if any(row.after for row in one[0])]
-    assert [row.op for row in batch] == ["c", "c", "progress", "c", "c", "progress", "c", "progress"]
-    ends = {(row._commit_lsn, row._commit_seq) for row in batch if row.op == "progress"}
-    assert len(ends) == 1
-    assert min(ends)[0] > max(row._commit_lsn for row in batch if row.op == "c")
+    source.until(lambda: any(row.op == "c" for row in source.rows()))
+    [batch] = [one[0] for one in source.batches.values() if any(row.op == "c" for row in one[0])]
+    assert [row.op for row in batch] == ["c", "c", "c", "c", "c", "progress"]
+    assert batch[-1].after == {"share": "0", "shares": "1"}
+    assert batch[-1]._commit_lsn > max(row._commit_lsn for row in batch if row.op == "c")
+
+
+def test_each_task_of_a_large_batch_gets_all_rows_and_its_share(source: Source) -> None:
+    source.start(progress="true", shares="2")
+    source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 1000) i")
+    source.until(lambda: any(row.op == "c" for row in source.rows()))
+    [batch] = [one[0] for one in source.batches.values() if any(row.op == "c" for row in one[0])]
+    ops = [row.op for row in batch]
+    assert ops == 2 * [*(1000 * ["c"]), "progress"]
+    told = [row for row in batch if row.op == "progress"]
+    assert [row.after["share"] for row in told] == ["0", "1"]
+    assert len({(row._commit_lsn, row._commit_seq) for row in told}) == 1
 
 
 def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(

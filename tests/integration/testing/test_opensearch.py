@@ -25,6 +25,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.long
 def test_it_indexes_and_keeps_data_and_port_over_a_kill(opensearch: EmbeddedOpenSearch) -> None:
     document = f"{opensearch.url}/kept/_doc/1"
     created = urllib3.request("PUT", document, json={"price": "12.50"})
