@@ -33,8 +33,9 @@ def test_a_renamed_tag_of_many_products_holds_nothing_up_and_is_gone_on_with(dep
         products = touched["products"]
         assert len(products) > 2 * _STANDS_AT + _MOST_IN_HAND
         pipeline.wait_failpoint()
-        late = shop.change("UPDATE users SET name = name || ' late' WHERE id = 1")["users"]
-        assert until(lambda: not _stale(pipeline, "users", late), 30), "a large change holds others up"
+        late = shop.change("UPDATE users SET name = name || ' late' WHERE id = 1")
+        shown = late["users"]
+        assert until(lambda: not _stale(pipeline, "users", shown), 30), "a large change holds others up"
         stale = _stale(pipeline, "products", products)
         assert len(stale) >= len(products) - _STANDS_AT - _MOST_IN_HAND
         assert pipeline.confirmed() <= before, "the slot has passed documents that are not written"
@@ -45,7 +46,8 @@ def test_a_renamed_tag_of_many_products_holds_nothing_up_and_is_gone_on_with(dep
         pipeline.wait_ready()
         pipeline.converges()
         again = _writes(pipeline, "products") - written
-        assert again <= len(stale) + _MOST_IN_HAND, "what was done before the kill is done again"
+        small = len(late.get("products", ()))  # its batch may be repeated
+        assert again <= len(stale) + _MOST_IN_HAND + small, "what was done before the kill is done again"
         shop.run("UPDATE users SET name = name || ' last' WHERE id = 2")
         pipeline.converges()
         assert until(lambda: pipeline.confirmed() > before, 30), "the slot is held for ever"
