@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from queue import Queue
+from typing import Any
 from urllib.parse import urlsplit
 
 import psycopg
@@ -162,16 +163,11 @@ class Pace:
 
 
 def reader(sink: str) -> Callable[[int], str]:
-    """A function that reads a user's name from its document; over the lightest client, to disturb little."""
-    connection = http.client.HTTPConnection(urlsplit(sink).netloc, timeout=PATIENCE_SECONDS)
+    """A function that reads a user's name from its document."""
+    ask = _asking(sink)
 
     def read(user: int) -> str:
-        connection.request("GET", f"/{PREFIX}users/_doc/{user}?_source_includes=name")
-        answer = connection.getresponse()
-        data = answer.read()
-        if answer.status != 200:
-            raise AssertionError(f"user {user} has no document: {data!r}")
-        name: str = json.loads(data)["_source"]["name"]
+        name: str = ask(f"_doc/{user}?_source_includes=name")["_source"]["name"]
         return name
 
     return read
@@ -179,19 +175,29 @@ def reader(sink: str) -> Callable[[int], str]:
 
 def searcher(sink: str) -> Callable[[int], str]:
     """A function that searches for a user's document and reads its name."""
-    connection = http.client.HTTPConnection(urlsplit(sink).netloc, timeout=PATIENCE_SECONDS)
+    ask = _asking(sink)
 
     def read(user: int) -> str:
-        connection.request("GET", f"/{PREFIX}users/_search?q=id:{user}&_source_includes=name")
-        answer = connection.getresponse()
-        data = answer.read()
-        if answer.status != 200:
-            raise AssertionError(f"user {user} is not found: {data!r}")
-        [hit] = json.loads(data)["hits"]["hits"]
+        [hit] = ask(f"_search?q=id:{user}&_source_includes=name")["hits"]["hits"]
         name: str = hit["_source"]["name"]
         return name
 
     return read
+
+
+def _asking(sink: str) -> Callable[[str], Any]:
+    """A function that asks the users' index; over the lightest client, to disturb little."""
+    connection = http.client.HTTPConnection(urlsplit(sink).netloc, timeout=PATIENCE_SECONDS)
+
+    def ask(what: str) -> Any:
+        connection.request("GET", f"/{PREFIX}users/{what}")
+        answer = connection.getresponse()
+        data = answer.read()
+        if answer.status != 200:
+            raise AssertionError(f"{what} has no answer: {data!r}")
+        return json.loads(data)
+
+    return ask
 
 
 def _parts(deployment: Deployment, user: int) -> list[tuple[str, Sequence[float]]]:

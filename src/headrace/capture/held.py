@@ -5,10 +5,10 @@ Said through a file, by the process that knows what is durable, to the one that 
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.capture.files import write_whole
 from headrace.model import Lsn, format_lsn, parse_lsn
 
 
@@ -23,9 +23,7 @@ class HeldPosition:
         if position is None:
             self.path.unlink(missing_ok=True)
             return
-        beside = self.path.with_suffix(".new")
-        beside.write_text(format_lsn(position))
-        os.replace(beside, self.path)  # noqa: PTH105 - whole or not at all
+        write_whole(self.path, format_lsn(position))
 
     def limit(self, position: Lsn) -> Lsn:
         """`position`, or what it is held at."""

@@ -7,9 +7,9 @@ long as nothing can be read.
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
+from headrace.capture.files import write_whole
 from headrace.errors import HeadraceError
 
 
@@ -24,10 +24,8 @@ class TroubleNote:
         """Reading has failed, and is tried again."""
         if self._path is None:
             return
-        beside = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            beside.write_text(str(error))
-            os.replace(beside, self._path)  # noqa: PTH105 - whole or not at all
+            write_whole(self._path, str(error))
             self._written = True
 
     def clear(self) -> None:

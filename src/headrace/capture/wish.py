@@ -7,18 +7,16 @@ batch of its own only when the server has reached it without changes.
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
+from headrace.capture.files import write_whole
 from headrace.model import Lsn, format_lsn, parse_lsn
 
 
 def write_wish(trouble: Path, lsn: Lsn) -> None:
     """Let the reader that was given the file `trouble` hear of `lsn`; left out where it cannot be written."""
-    beside = trouble.with_suffix(".wished")
     with contextlib.suppress(OSError):
-        beside.write_text(format_lsn(lsn))
-        os.replace(beside, _file(trouble))  # noqa: PTH105 - whole or not at all
+        write_whole(_file(trouble), format_lsn(lsn))
 
 
 def read_wish(trouble: Path | None) -> Lsn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.postgres.connection import connect, execute
 from headrace.testing.processes import free_port
 from integration.spark.connect_server import ConnectServer, connect_server, connected
+from integration.spark.driven import ITEM, Query
 from integration.spark.lake import lake
 
 
@@ -55,3 +57,19 @@ def client(server: ConnectServer) -> Iterator[SparkSession]:
     """A client's session; no test of the module may use Spark's classic one."""
     with connected(server) as session:
         yield session
+
+
+@pytest.fixture
+def query(database: str) -> Iterator[Callable[..., Query]]:
+    """Makes queries of a database with a table `item`."""
+    with connect(database) as connection:
+        execute(connection, ITEM)
+    made: list[Query] = []
+
+    def make(**options: str) -> Query:
+        made.append(Query(database, **{"tables": "item", **options}))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

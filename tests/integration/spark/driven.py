@@ -20,6 +20,7 @@ from headrace.spark.options import read_options
 from headrace.spark.shape import plan_rows
 from headrace.spark.source import CdcReader
 
+ITEM = "CREATE TABLE item (id int PRIMARY KEY, name text)"
 _WITHIN = 60.0
 _numbers = itertools.count(1)
 

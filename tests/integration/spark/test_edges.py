@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,13 @@ from headrace.model import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.slot import drop_slot
-from integration.spark.driven import Query
+from integration.spark.driven import ITEM, Query
 
-_ITEM = "CREATE TABLE item (id int PRIMARY KEY, name text)"
 _START = {"startingOffsets": "earliest"}
 _IDENTITY = (
     "ALTER TABLE item ALTER name SET NOT NULL, ADD CONSTRAINT by_name UNIQUE (name)",
     "ALTER TABLE item REPLICA IDENTITY USING INDEX by_name",
 )
-
-
-@pytest.fixture
-def query(database: str) -> Iterator[Callable[..., Query]]:
-    """Makes queries of a database with a table `item`."""
-    with connect(database) as connection:
-        execute(connection, _ITEM)
-    made: list[Query] = []
-
-    def make(**options: str) -> Query:
-        made.append(Query(database, **{"tables": "item", **options}))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def kinds(rows: list[dict[str, Any]]) -> list[tuple[object, object]]:
@@ -146,7 +129,7 @@ def test_a_table_that_is_renamed_ends_the_query(query: Callable[..., Query], env
     one.step()
     one.sql("INSERT INTO item VALUES (1, 'a')")
     one.take(1)
-    one.sql("ALTER TABLE item RENAME TO old_item", _ITEM, "INSERT INTO old_item VALUES (2, 'b')")
+    one.sql("ALTER TABLE item RENAME TO old_item", ITEM, "INSERT INTO old_item VALUES (2, 'b')")
     with pytest.raises(HeadraceError, match="the table item is called old_item now") as caught:
         one.until(lambda: False)
     assert caught.value.kind is Kind.SCHEMA_CHANGED
@@ -303,7 +286,7 @@ def test_a_table_is_left_out_again_while_its_first_rows_are_read(query: Callable
 def test_a_lookup_waits_for_a_server_that_is_lost(database: str) -> None:
     table = TableName("public", "item")
     with connect(database) as connection, lookups(database) as look_by:
-        execute(connection, _ITEM)
+        execute(connection, ITEM)
         execute(connection, "INSERT INTO item VALUES (1, 'a')")
         look = look_by(Reread(table, {"id": "integer"}))
         assert look([("1",)], ("name",)) == {0: ("a",)}
@@ -320,7 +303,7 @@ def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
     """The server makes a slot behind every open transaction, also when nobody waits for it any more."""
     slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
     with connect(database) as connection, connect(database, autocommit=False) as open_for_long:
-        execute(connection, _ITEM)
+        execute(connection, ITEM)
         reader = spark.readStream.format("postgres_cdc").option("url", database)
         reader = reader.option("slotName", "spark_edges").option("publicationName", "edges")
         writer = reader.load("item").writeStream.format("noop")

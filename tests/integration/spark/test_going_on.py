@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,27 +12,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.testing.postgres import EmbeddedPostgres
-from integration.spark.driven import Query
+from integration.spark.driven import ITEM, Query
 
-_ITEM = "CREATE TABLE item (id int PRIMARY KEY, name text)"
 _TAG = "CREATE TABLE tag (id int PRIMARY KEY, word text)"
 _START = {"startingOffsets": "earliest"}
-
-
-@pytest.fixture
-def query(database: str) -> Iterator[Callable[..., Query]]:
-    """Makes queries of a database with a table `item`."""
-    with connect(database) as connection:
-        execute(connection, _ITEM)
-    made: list[Query] = []
-
-    def make(**options: str) -> Query:
-        made.append(Query(database, **{"tables": "item", **options}))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
 
 
 def ids(rows: list[dict[str, Any]]) -> list[object]:
@@ -132,7 +115,7 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
     assert {"system", "timeline", "database"} <= one.offsets[0].keys()
     with EmbeddedPostgres(durable=False) as other:
         with connect(other.url) as connection:
-            execute(connection, _ITEM)
+            execute(connection, ITEM)
             execute(connection, f"CREATE PUBLICATION {one.slot} FOR TABLE item")
             execute(connection, f"SELECT pg_create_logical_replication_slot('{one.slot}', 'pgoutput')")
         for losing in ("true", "false"):
@@ -148,7 +131,7 @@ def test_a_slot_that_kept_too_much_log_is_made_anew(caplog: pytest.LogCaptureFix
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with EmbeddedPostgres(durable=False, settings=small) as server:
         one = Query(server.url, tables="item", **_START)
-        one.sql(_ITEM)
+        one.sql(ITEM)
         one.step()
         one.stop()
         for _ in range(4):

@@ -15,7 +15,6 @@ from typing import Any
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.contents import count as counted
-from headrace.sinks.opensearch.contents import refresh
 
 _BODY = {
     "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
@@ -76,16 +75,14 @@ class Parked:
 
     def count(self) -> int:
         """How many chunks there are; 0 says that all documents of changes that are read are durable."""
-        if not self._exists():
+        if not self._refreshed():
             return 0
-        refresh(self._client, self.index)
         return counted(self._client, self.index, self._own())
 
     def chunks(self, most: int) -> list[Chunk]:
         """The oldest chunks, without their keys."""
-        if not self._exists():
+        if not self._refreshed():
             return []
-        refresh(self._client, self.index)
         asked = {
             "size": most,
             "query": self._own(),
@@ -115,11 +112,12 @@ class Parked:
         return {"term": {"slot": self._slot}}
 
     def _create(self) -> None:
-        if not self._exists():
+        if not self._client.read(path(self.index), allow=(404,)).ok:
             self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: somebody just has
 
-    def _exists(self) -> bool:
-        return self._client.read(path(self.index), allow=(404,)).ok
+    def _refreshed(self) -> bool:
+        """Let a search find what is parked; whether there is an index for it."""
+        return self._client.call("POST", path(self.index, "_refresh"), allow=(404,)).ok
 
 
 def _chunk(identity: str, found: dict[str, Any]) -> Chunk:
