@@ -5,7 +5,8 @@
 """
 
 from headrace.assembly.assembler import Assembler
+from headrace.assembly.forms import Form
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import first_statement, keys_statement, range_statement
 
-__all__ = ["Assembler", "first_statement", "keys_statement", "plan_document", "range_statement"]
+__all__ = ["Assembler", "Form", "first_statement", "keys_statement", "plan_document", "range_statement"]
