@@ -6,10 +6,21 @@ over the table, whatever the number of parents. docs/decisions/0025-two-forms-of
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from math import ceil
 
-from headrace.assembly.plan import DocumentPlan, Joined, RelatedValue, Relation, joined_values
+from headrace.assembly.plan import (
+    AggregateValue,
+    DocumentPlan,
+    Joined,
+    Member,
+    RelatedValue,
+    Relation,
+    joined_values,
+)
 from headrace.catalog.comparison import as_stored, is_hashed
+from headrace.catalog.table import Table
 
 
 class Form(Enum):
@@ -23,12 +34,79 @@ class Form(Enum):
     """As sets all that can be."""
 
 
+FEW_KEYS = 3
+"""So many readings of a table cost about as much as a set that is made from it."""
+MANY_KEYS = 200
+"""From here on sets are as fast as lookups that an index serves, or up to four times as fast."""
+MOST_BYTES = 256 << 20
+"""How much of related rows a range may hold as sets, as far as the catalog's estimates tell."""
+_PAGE_BYTES = 8192
+
+
+def form_for_keys(plan: DocumentPlan, count: int) -> Form:
+    """The fastest form for the documents of so many keys."""
+    if count >= MANY_KEYS:
+        return Form.AGGREGATED
+    if count > FEW_KEYS or _is_multiplied(plan.members, many=False):
+        return Form.MIXED
+    return Form.CORRELATED
+
+
+def form_for_blocks(plan: DocumentPlan, count: int) -> Form:
+    """The fastest form for the documents of so many blocks of the root table (8 kB each).
+
+    As sets all their related rows are held at once, by PostgreSQL in its temporary files.
+    """
+    table = plan.table
+    if not table.page_estimate or not table.row_estimate:
+        return Form.MIXED
+    rows = table.row_estimate * count / table.page_estimate
+    held = _bytes(joined_values(plan.members), table, rows)
+    return Form.AGGREGATED if held <= MOST_BYTES else Form.MIXED
+
+
+def form_for_rows(plan: DocumentPlan, count: int) -> Form:
+    """As `form_for_blocks`, for so many root rows."""
+    table = plan.table
+    pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
+    return form_for_blocks(plan, ceil(pages))
+
+
+def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
+    """The related rows of so many rows of `parent`, by the estimates of the last ANALYZE."""
+    held = 0.0
+    for value in values:
+        relation = value.relation
+        table = relation.table
+        if not table.row_estimate:
+            continue
+        source = table if relation.junction is None else relation.junction.table
+        rows = parents * source.row_estimate / max(parent.row_estimate, 1)
+        if relation.junction is None and is_single(relation):
+            rows = min(parents, table.row_estimate)
+        held += rows * table.page_estimate * _PAGE_BYTES / table.row_estimate
+        if isinstance(value, RelatedValue):
+            held += _bytes(joined_values(value.members), table, rows)
+    return held
+
+
+def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
+    """Whether a relation that no index serves is looked up for each row of a list."""
+    return any(
+        (many and not is_served(value.relation) and _is_hashed(value.relation))
+        or (isinstance(value, RelatedValue) and _is_multiplied(value.members, many=many or value.many))
+        for value in joined_values(members)
+    )
+
+
 def by_sets(value: Joined, form: Form) -> bool:
     """Whether the rows of `value` are read as sets, if those of its parent are at hand as one."""
     if form is Form.CORRELATED or not _is_hashed(value.relation):
         return False
-    if form is Form.AGGREGATED or not is_served(value.relation):
+    if not is_served(value.relation):
         return True
+    if form is Form.AGGREGATED:
+        return not _is_in_index(value)
     return isinstance(value, RelatedValue) and any(by_sets(one, form) for one in joined_values(value.members))
 
 
@@ -48,6 +126,22 @@ def is_served(relation: Relation) -> bool:
         and as_stored(between.left, between.parent)
         and as_stored(between.related, between.right)
     )
+
+
+def is_single(relation: Relation) -> bool:
+    """Whether a parent has at most one related row, whatever the data."""
+    linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
+    keys = [set(key.columns) for key in relation.table.unique_keys]
+    return any(key <= linked for key in keys)
+
+
+def _is_in_index(value: Joined) -> bool:
+    """Whether an index leads to the least or greatest value itself, past all others."""
+    if value.relation.junction is not None or not isinstance(value, AggregateValue):
+        return False
+    if value.op not in ("min", "max") or value.column is None:
+        return False
+    return value.relation.table.serves([*(ours.name for ours, _ in value.relation.links), value.column.name])
 
 
 def _is_hashed(relation: Relation) -> bool:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 from headrace.assembly.conditions import column_sql, plain_conditions, raw_conditions
+from headrace.assembly.forms import is_single
 from headrace.assembly.json_text import (
     FLOATS,
     TEXTUAL,
@@ -38,7 +39,7 @@ from headrace.assembly.plan import (
     Relation,
     Value,
 )
-from headrace.catalog.comparison import INTEGERS, as_stored, equal, is_foreign
+from headrace.catalog.comparison import INTEGERS, equal, is_foreign
 from headrace.catalog.table import Column
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as table_sql
@@ -157,13 +158,6 @@ def _one(value: RelatedValue, parent: Alias) -> str:
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"
-
-
-def is_single(relation: Relation) -> bool:
-    """Whether a parent has at most one related row, whatever the data."""
-    linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
-    keys = [set(key.columns) for key in relation.table.unique_keys]
-    return any(key <= linked for key in keys)
 
 
 def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:

@@ -4,10 +4,12 @@ Bottom up, for each relation two members of a WITH: the related rows of all pare
 parent's values that lead to it (its links), and what each group of them becomes. The groups are joined to the
 parents by the links; parents with the same links share one.
 
-Where no index serves, sets are joined by FULL JOIN, because PostgreSQL can run it only as a hash or merge
-join: an estimate that is wrong by a thousand times, a plan that is kept for other parameters, a table that
-was never analysed cannot turn it into one pass over the table for each row. No row is gained by it upwards:
-every group has its parents, that is where its links come from.
+Groups are joined to their parents, and related rows to the links where no index serves, by FULL JOIN,
+because PostgreSQL can run it only as a hash or merge join: an estimate that is wrong by a thousand times, a
+plan that is kept for other parameters, a table that was never analysed cannot turn it into one pass over
+the table for each row. No row is gained by it upwards: every group has its parents, that is where its links
+come from. Where an index serves, LEFT JOIN leaves lookups for each link and a pass over the table to choose
+from.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.assembly.conditions import column_sql
-from headrace.assembly.forms import Form, by_sets, is_served
+from headrace.assembly.forms import Form, by_sets, is_served, is_single
 from headrace.assembly.plan import (
     AggregateValue,
     Joined,
@@ -30,7 +32,6 @@ from headrace.assembly.plan import (
 from headrace.assembly.render import (
     Alias,
     filtered,
-    is_single,
     listed,
     order_terms,
     reduced,
@@ -175,36 +176,59 @@ def _nothing(value: Joined) -> str:
 def _rows(value: Joined, alias: Alias, links: _Links, asked: str) -> str:
     """All related rows beside their links; of a limited list, or of a single object, the first ones."""
     relation = value.relation
-    if relation.junction is None:
-        rows = _direct(value, alias, links, asked)
-    else:
+    most = _most(value)
+    if relation.junction is not None:
         rows = _through(value, relation.junction, alias, links, asked)
-    most = value.limit if isinstance(value, RelatedValue) and value.many else None
-    if isinstance(value, RelatedValue) and not value.many and not is_single(relation):
-        most = 1
+    elif isinstance(value, RelatedValue) and most is not None and is_served(relation):
+        return _first(value, most, alias, links, asked)
+    else:
+        rows = _direct(value, alias, links, asked)
     if most is None or not isinstance(value, RelatedValue):
         return rows
     place = name_apart(relation.table, "n")
     window = f"(PARTITION BY {links.of(str(alias))} ORDER BY {order_terms(value, alias)})"
     numbered = f"SELECT {alias}.*, row_number() OVER {window} AS {place} FROM ({rows}) AS {alias}"
-    return f"SELECT * FROM ({numbered}) AS {alias} WHERE {alias}.{place} <= {int(most)}"
+    return f"SELECT * FROM ({numbered}) AS {alias} WHERE {alias}.{place} <= {most}"
+
+
+def _most(value: Joined) -> int | None:
+    """How many related rows a parent shows at most, where there may be more."""
+    match value:
+        case RelatedValue(many=True, limit=int() as limit):
+            return limit
+        case RelatedValue(many=False, relation=relation) if not is_single(relation):
+            return 1
+        case _:
+            return None
+
+
+def _first(value: RelatedValue, most: int, alias: Alias, links: _Links, asked: str) -> str:
+    """The first rows of each parent one by one: an index may hold them in order, and they may have many."""
+    source, conditions = filtered(value.relation, alias)
+    matches = _matches(value.relation, alias, links)
+    rows = f"SELECT {column_list(_read(value), alias)} FROM {source}{where([*matches, *conditions])}"
+    first = f"{rows} ORDER BY {order_terms(value, alias)} LIMIT {most}"
+    return f"SELECT {links.of('k')}, {alias}.* FROM {asked} CROSS JOIN LATERAL ({first}) AS {alias}"
 
 
 def _direct(value: Joined, alias: Alias, links: _Links, asked: str) -> str:
     relation = value.relation
-    matches = [
-        equal(column_sql(str(alias), ours), ours, f"k.{name}", theirs)
-        for (ours, theirs), name in zip(relation.links, links.names, strict=True)
-    ]
     ours = [column for column, _ in relation.links]
     return _matched(
         asked,
         _related(value, alias),
-        " AND ".join(matches),
+        " AND ".join(_matches(relation, alias, links)),
         (links.of("k"), column_list([*ours, *_read(value)], alias)),
         _Pair(str(alias), links.names[0], identifier(ours[0].name)),
         served=is_served(relation),
     )
+
+
+def _matches(relation: Relation, alias: Alias, links: _Links) -> list[str]:
+    return [
+        equal(column_sql(str(alias), ours), ours, f"k.{name}", theirs)
+        for (ours, theirs), name in zip(relation.links, links.names, strict=True)
+    ]
 
 
 def _through(value: Joined, between: Junction, alias: Alias, links: _Links, asked: str) -> str:
@@ -245,12 +269,10 @@ class _Pair:
 def _matched(
     left: str, right: str, condition: str, columns: tuple[str, ...], pair: _Pair, *, served: bool
 ) -> str:
-    """The pairs of rows of two sets that meet the condition."""
-    listed_columns = ", ".join(columns)
-    if served:
-        return f"SELECT {listed_columns} FROM {left} JOIN {right} ON {condition}"
-    # OFFSET keeps the conditions outside: inside they would make it a join that may run as nested loops.
-    every = f"SELECT {listed_columns} FROM {left} FULL JOIN {right} ON {condition} OFFSET 0"
+    """The pairs of rows of two sets that meet the condition; `served` by an index of the right one."""
+    kind = "LEFT" if served else "FULL"
+    # OFFSET keeps the conditions outside: inside they would make it an inner join, which may run either way.
+    every = f"SELECT {', '.join(columns)} FROM {left} {kind} JOIN {right} ON {condition} OFFSET 0"
     both = f"{pair.alias}.{pair.left} IS NOT NULL AND {pair.alias}.{pair.right} IS NOT NULL"
     return f"SELECT * FROM ({every}) AS {pair.alias} WHERE {both}"
 
