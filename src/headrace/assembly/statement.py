@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.forms import Form, uses_sets
+from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, Form, form_for_keys, uses_sets
 from headrace.assembly.plan import DocumentPlan, columns_read
 from headrace.assembly.render import Alias, render_object, where
 from headrace.assembly.sets import column_list, name_apart, render_objects
@@ -54,6 +54,16 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
     )
 
 
+def keys_statements(plan: DocumentPlan) -> dict[int, str]:
+    """The statements that differ, each by the number of keys from which on it is the fastest."""
+    found: dict[int, str] = {}
+    for count in (1, FEW_KEYS + 1, MANY_KEYS):
+        statement = keys_statement(plan, form_for_keys(plan, count))
+        if statement not in list(found.values())[-1:]:
+            found[count] = statement
+    return found
+
+
 def presence_statement(plan: DocumentPlan) -> str:
     """Which of requested keys have a document; parameters as of `keys_statement`, rows `(id, stamp)`.
 
@@ -70,7 +80,9 @@ def presence_statement(plan: DocumentPlan) -> str:
     )
 
 
-def digests_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: bool, sampled: bool) -> str:
+def digests_statement(
+    plan: DocumentPlan, order: tuple[Column, ...], form: Form, *, behind: bool, sampled: bool
+) -> str:
     """Id, length (bytes), digest and key of the documents next in the order of `order`, which is a key.
 
     Parameters: how many at most; with `sampled` the sample's seed and its `Sample.bound`; with `behind` a
@@ -88,12 +100,16 @@ def digests_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: 
         f"{column_sql(str(_ROOT), column)}::text AS o{number}" for number, column in enumerate(order)
     )
     listed = ", ".join(f"d.o{number}" for number in range(len(order)))
-    document = f"convert_to({render_object(plan.members, _ROOT)}, 'UTF8')"
+    ordered = f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
+    next_ones = f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{ordered} LIMIT $1::int"
+    roots = _roots(plan, form, next_ones, live=True)
+    source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
+    document = f"convert_to({roots.body}, 'UTF8')"
     return (
+        f"{_with(roots)}"
         f"SELECT d.id, octet_length(d.document), substr(sha256(d.document), 1, 16), {listed}\n"
         f"FROM (SELECT {_row_id(plan)} AS id, {document} AS document, {texts}\n"
-        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n"
-        f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)} LIMIT $1::int) AS d"
+        f"FROM {source}) AS d"
     )
 
 
