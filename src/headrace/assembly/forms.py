@@ -14,6 +14,7 @@ from headrace.assembly.plan import (
     AggregateValue,
     DocumentPlan,
     Joined,
+    Junction,
     Member,
     RelatedValue,
     Relation,
@@ -36,8 +37,8 @@ class Form(Enum):
 
 FEW_KEYS = 3
 """So many readings of a table cost about as much as a set that is made from it."""
-MANY_KEYS = 200
-"""From here on sets are as fast as lookups that an index serves, or up to four times as fast."""
+MANY_KEYS = 100
+"""From here on sets are faster than lookups that an index serves, up to twice as fast."""
 MOST_BYTES = 256 << 20
 """How much of related rows a range may hold as sets, as far as the catalog's estimates tell."""
 _PAGE_BYTES = 8192
@@ -121,11 +122,12 @@ def is_served(relation: Relation) -> bool:
     if between is None:
         names = [ours.name for ours, _ in relation.links]
         return relation.table.serves(names) and all(as_stored(*pair) for pair in relation.links)
-    return (
-        between.table.serves([between.left.name])
-        and as_stored(between.left, between.parent)
-        and as_stored(between.related, between.right)
-    )
+    return leads_into(between) and as_stored(between.related, between.right)
+
+
+def leads_into(between: Junction) -> bool:
+    """Whether an index leads from one parent to its rows of the junction."""
+    return between.table.serves([between.left.name]) and as_stored(between.left, between.parent)
 
 
 def is_single(relation: Relation) -> bool:

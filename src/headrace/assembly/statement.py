@@ -11,9 +11,10 @@ from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
 from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, Form, form_for_keys, uses_sets
+from headrace.assembly.matching import column_list, name_apart
 from headrace.assembly.plan import DocumentPlan, columns_read
 from headrace.assembly.render import Alias, render_object, where
-from headrace.assembly.sets import column_list, name_apart, render_objects
+from headrace.assembly.sets import render_objects
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Column
 from headrace.model import CtidRange
