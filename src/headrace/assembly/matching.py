@@ -113,15 +113,21 @@ def _most(value: Joined) -> int | None:
 
 
 def _through(value: Joined, between: Junction, alias: Alias, links: Links, asked: str) -> str:
-    """By way of a junction, which may name a row twice, also in two spellings."""
+    """By way of a junction, which may name a row twice, also in two spellings; each row is found once."""
     left, right = column_sql("j", between.left), column_sql("j", between.right)
     junction = _Table("j", f"{table_sql(between.table.name)} AS j", (), f"{left} AS m, {right} AS r", "m")
     leads = [equal(left, between.left, f"k.{links.names[0]}", between.parent)]
     find = _looked_up if leads_into(between) else _read_once
-    named = f"(SELECT DISTINCT {links.of('j')}, j.r FROM ({find(asked, links, junction, leads)}) AS j) AS k"
-    meets = [equal("k.r", between.right, column_sql(str(alias), between.related), between.related)]
+    named = f"SELECT DISTINCT {links.of('j')}, j.r FROM ({find(asked, links, junction, leads)}) AS j"
+    ends = Links((between.right,), (name_apart(value.relation.table, "r"),))
+    [end] = ends.names
+    meets = [equal(f"k.{end}", between.right, column_sql(str(alias), between.related), between.related)]
     find = _looked_up if as_stored(between.related, between.right) else _read_once
-    rows = find(named, links, _Table.of(value, alias, [between.related]), meets)
+    table = _Table.of(value, alias, [between.related])
+    found = find(f"(SELECT DISTINCT p.r AS {end} FROM p) AS k", ends, table, meets)
+    met = equal("p.r", between.right, f"{alias}.{end}", between.right)
+    every = f"SELECT {links.of('p')}, {alias}.* FROM p FULL JOIN ({found}) AS {alias} ON {met} {_BARRIER}"
+    rows = f"WITH p AS ({named}) SELECT * FROM ({every}) AS {alias} WHERE {alias}.{table.proof} IS NOT NULL"
     if between.right.base_type == between.related.base_type:
         return rows
     once = f"{links.of(alias)}, {alias}.{identifier(between.related.name)}"
