@@ -30,7 +30,7 @@ from headrace.testing.postgres import EmbeddedPostgres
 from support import report
 
 BAR_WITHOUT_INDEX = 20.0
-BAR_WITH_INDEX = 0.9
+BAR_WITH_INDEX = 0.75
 CUSTOMERS = 60_000
 KEYS = 1_000
 SAMPLE = 10

@@ -23,7 +23,6 @@ _FAMILIES = (
 _CAST_TO = {
     "numeric": INTEGERS,
     "float8": INTEGERS | {"numeric"},
-    "citext": _TEXTS | {"bpchar", "name"},
 }
 """The types whose values are cast before they are compared with one of this type."""
 _BUILT_IN = frozenset(
