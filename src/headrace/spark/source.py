@@ -35,6 +35,7 @@ from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
+from headrace.postgres.position import end_of_commits
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
@@ -124,7 +125,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is read, and nothing that comes later; then the query ends."""
-        self._upto = self._written()
+        self._upto = self._committed()
 
     @told_alone()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -251,8 +252,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._upto is None and not self._looked:
             with contextlib.suppress(HeadraceError):  # the reader waits for a server that is away
-                return self._written()
+                return self._committed()
         return self._upto
+
+    def _committed(self) -> Lsn:
+        """A place behind all that is committed (bytes)."""
+        with ReadSession(for_slot(self._options.connection, self._options.slot_name)) as session:
+            return end_of_commits(session.query)
 
     def _written(self) -> Lsn:
         """How far the log is written (bytes)."""
