@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
-from headrace.errors import HeadraceError, patiently
+from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
 from headrace.spark.commits import CommitLog
 from headrace.spark.plan import Work
 
 _LOOK_SECONDS = 0.02
-_PATIENCE_SECONDS = 5.0
+_ANSWER_SECONDS = 10.0
+_Result = TypeVar("_Result")
+
+
+class _UnansweredError(Exception):
+    """The cluster has not answered, and nobody waits for it any more."""
 
 
 class Noting:
@@ -34,7 +41,8 @@ class Noting:
     def __init__(
         self, work: Work, checkpoint: Path, held: HeldPosition, counted: Callable[[int], Counters]
     ) -> None:
-        self._client, plan = Client(work.connections.sink), work.plan
+        sink, plan = work.connections.sink, work.plan
+        self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._parked = Parked(self._client, plan.slot, plan.prefix)
         self._commits = CommitLog(checkpoint)
@@ -50,9 +58,12 @@ class Noting:
         self._thread.start()
 
     def close(self) -> None:
-        """Note what is done by now, and end; a cluster that does not answer soon is left alone."""
+        """Note what is done by now, and end: a cluster that does not answer is not asked again.
+
+        Behind it nothing is written any more, so that the next query may be noted.
+        """
         self._ending.set()
-        self._thread.join(_PATIENCE_SECONDS)
+        self._thread.join()
         self._client.close()
 
     def failure(self) -> HeadraceError | None:
@@ -61,25 +72,40 @@ class Noting:
 
     def _note_all(self) -> None:
         try:
-            for attempt in patiently():
-                with attempt:
-                    self._meta.load()
+            self._insist(self._meta.load)
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
                 done = self._commits.last()
                 if done > self._noted:
                     self._note(done)
+        except _UnansweredError:
+            pass  # whoever starts next repeats what was not noted
         except HeadraceError as error:
             self._failure = error
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+
+    def _insist(self, ask: Callable[[], _Result]) -> _Result:
+        """What `ask` gives, asked until the cluster answers, or until the end."""
+        for attempt in patiently(longest=1.0):
+            with attempt:
+                try:
+                    return ask()
+                except HeadraceError as error:
+                    if self._ending.is_set():
+                        raise _UnansweredError from error
+                    raise
+        raise AssertionError("tenacity returns or raises")
 
     def _note(self, batch: int) -> None:
         """Everything up to the end of a batch is durable or parked."""
-        reached = Offset.from_json(self._commits.end_of(batch)).lsn
+        try:
+            reached = Offset.from_json(self._commits.end_of(batch)).lsn
+        except FileNotFoundError:
+            return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
-        for attempt in patiently():
-            with attempt:
-                state = self._meta.advance(reached, counters, parked=self._parked.count() > 0)
+        state = self._insist(lambda: self._meta.advance(reached, counters, parked=self._parked.count() > 0))
         self._held.set(state.applied)
         self._noted = batch
         if counters.changes:
