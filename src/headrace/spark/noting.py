@@ -77,7 +77,8 @@ class Noting:
 
     def _note_all(self) -> None:
         try:
-            self._insist(self._meta.load)
+            found = self._insist(self._meta.load)
+            self._waiting = None if found is None else found.ahead
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
