@@ -92,6 +92,23 @@ def digests_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: 
     )
 
 
+def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
+    """The ids of all documents, in buckets of a hash: see `headrace.assembly.identities`.
+
+    Rows `(bucket, how many, sum of the hashes)`; with `listed` rows `(id)` of the buckets that the one
+    parameter names, an array.
+    """
+    ids = (
+        f"SELECT i.id, ('x' || encode(substr(sha256(convert_to(i.id, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint "
+        f"AS hash\nFROM (SELECT {_row_id(plan)} AS id FROM {table_sql(plan.table.name)} AS {_ROOT}"
+        f"{_where(_live(plan))}) AS i"
+    )
+    bucket = "((h.hash >> 48) & 65535)::int"
+    if listed:
+        return f"SELECT h.id FROM ({ids}) AS h WHERE {bucket} = ANY ($1::int[])"
+    return f"SELECT {bucket}, count(*)::bigint, sum(h.hash)::text FROM ({ids}) AS h GROUP BY 1"
+
+
 def range_statement(plan: DocumentPlan, part: CtidRange) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
     root = f"{table_sql(part.table or plan.table.name)} AS {_ROOT}"

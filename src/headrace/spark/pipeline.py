@@ -23,6 +23,7 @@ from headrace.model import Lsn
 from headrace.spark import register
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import HELD_OPTION, Work
+from headrace.spark.session import POOL, STREAM
 from headrace.spark.sink import DocumentsSink
 
 _POLL_SECONDS = 0.2
@@ -75,6 +76,7 @@ class DocumentsQuery:
             .option("troubleFile", str(self.trouble))
             .load()
         )
+        spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
         self._query: StreamingQuery = (
             changes.writeStream.format("headrace_documents")
