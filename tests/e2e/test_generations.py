@@ -1,0 +1,125 @@
+"""A new generation is built beside the one that is read, which stays right until, and behind, the swap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import urllib3
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+
+
+@pytest.fixture(scope="module")
+def pipeline(deploy: Deploy) -> Iterator[Headrace]:
+    with deploy(users=200) as one:
+        one.start()
+        one.wait_ready()
+        yield one
+
+
+def typed(pipeline: Headrace, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command beside the run."""
+    arguments = [sys.executable, "-m", "headrace", *words, "--config", str(pipeline.config)]
+    return subprocess.run(
+        [*arguments, "--slot", pipeline.name], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def generations(pipeline: Headrace, index: str) -> dict[str, dict[str, Any]]:
+    """By state."""
+    done = typed(pipeline, "indexes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {one["state"]: one for one in json.loads(done.stdout) if one["index"] == index}
+
+
+class Searching(threading.Thread):
+    """Searches an alias again and again, and notes what is missing."""
+
+    def __init__(self, pipeline: Headrace, index: str, expected: int) -> None:
+        super().__init__()
+        self._target = f"{pipeline.sink_url}/{pipeline.prefix}{index}/_count"
+        self._expected = expected
+        self._ended = threading.Event()
+        self.wrong: list[object] = []
+        self.searches = 0
+
+    def run(self) -> None:
+        pool = urllib3.PoolManager()
+        while not self._ended.wait(0.005):
+            answer = pool.request("GET", self._target)
+            self.searches += 1
+            if answer.status != 200 or answer.json()["count"] != self._expected:
+                self.wrong.append(answer.data)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+class Writing(threading.Thread):
+    """Changes rows all the time; never how many documents there are."""
+
+    def __init__(self, pipeline: Headrace) -> None:
+        super().__init__()
+        self._shop = pipeline.shop
+        self._ended = threading.Event()
+        self.commits = 0
+
+    def run(self) -> None:
+        while not self._ended.wait(0.02):
+            self.commits += 1
+            self._shop.run(
+                f"UPDATE order_items SET quantity = quantity % 9 + 1 WHERE id % 53 = {self.commits % 53}",
+                f"UPDATE users SET name = name || '.' WHERE id = {self.commits % 200 + 1}",
+            )
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> None:
+    before = generations(pipeline, "users")
+    assert list(before) == ["served"]
+    count = len(pipeline.documents("users"))
+    searching, writing = Searching(pipeline, "users", count), Writing(pipeline)
+    searching.start()
+    writing.start()
+    try:
+        done = typed(pipeline, "reindex", "users", "--wait", "60")
+        assert done.returncode == 0, done.stderr + pipeline.said()
+        time.sleep(0.5)
+    finally:
+        searching.end()
+        writing.end()
+    assert searching.wrong == []
+    assert searching.searches > 50
+    pipeline.converges()
+    after = generations(pipeline, "users")
+    assert after["kept"]["generation"] == before["served"]["generation"]
+    assert after["served"]["documents"] >= count
+    assert generations(pipeline, "orders")["served"]["generation"]
+
+
+def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) -> None:
+    generations_before = generations(pipeline, "users")
+    pipeline.shop.run("UPDATE users SET name = name || '!'", "DELETE FROM users WHERE id = 7")
+    pipeline.converges()
+    done = typed(pipeline, "rollback", "users", "--wait", "30")
+    assert done.returncode == 0, done.stderr + pipeline.said()
+    after = generations(pipeline, "users")
+    assert after["served"]["generation"] == generations_before["kept"]["generation"]
+    assert after["kept"]["generation"] == generations_before["served"]["generation"]
+    pipeline.converges()
+    pipeline.shop.run("UPDATE users SET name = name || '?'")
+    pipeline.converges()
+    refused = typed(pipeline, "rollback", "orders")
+    assert (refused.returncode, "HEADRACE_USAGE" in refused.stderr) == (2, True)
