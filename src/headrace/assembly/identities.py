@@ -1,7 +1,7 @@
 """Which documents should there be? In memory that does not grow with their number.
 
-The ids fall into buckets by a hash, and of each bucket only the number and the sum of the hashes are kept. Two
-sides that have the same ids have the same buckets; where they do not, the ids of a few buckets are listed.
+The ids fall into buckets by a hash, and of each bucket only the number and the sum of the hashes are kept.
+Two sides that have the same ids have the same buckets; where they do not, the ids of a few are listed.
 """
 
 from __future__ import annotations

@@ -98,10 +98,11 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     Rows `(bucket, how many, sum of the hashes)`; with `listed` rows `(id)` of the buckets that the one
     parameter names, an array.
     """
+    digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{_where(_live(plan))}"
     ids = (
-        f"SELECT i.id, ('x' || encode(substr(sha256(convert_to(i.id, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint "
-        f"AS hash\nFROM (SELECT {_row_id(plan)} AS id FROM {table_sql(plan.table.name)} AS {_ROOT}"
-        f"{_where(_live(plan))}) AS i"
+        f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
+        f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
     )
     bucket = "((h.hash >> 48) & 65535)::int"
     if listed:

@@ -190,7 +190,7 @@ class KnownCatalog:
         return CatalogWatch(self._url, self._dependence, self.baseline)
 
     def needs(self, generations: Iterable[tuple[str, Lsn]]) -> Needs:
-        """What the log must hold for these generations: each one's name in the inspection, and its `as_of`."""
+        """What the log must hold for generations: each one's name in the inspection, and its `as_of`."""
         found = self._inspection
         asked = [IndexNeeds(found.usage(name), as_of) for name, as_of in generations]
         return stream_needs(asked, self._dependence.carried, self.baseline, found.catalog)

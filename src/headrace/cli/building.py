@@ -147,11 +147,8 @@ class Building:
         plan = self._work.plan
         with contextlib.closing(Client(self._work.connections.sink)) as client:
             meta = MetaIndex(client, plan.slot, plan.prefix)
-            fillings = []
             try:
-                for one in self._generations:
-                    fillings.append(self._begun(client, one))
-                self._fill_all(client, meta, fillings)
+                self._fill_all(client, meta, [self._begun(client, one) for one in self._generations])
             except HeadraceError as error:
                 if not self._ending.is_set():
                     self._failure = BuildFailure(self._generations[0], error)

@@ -1,7 +1,7 @@
 """From which schema is a generation followed that the files do not describe any more?
 
-Its own, which was kept with it. Where the database or this version of Headrace does not bear that any more, it is
-frozen: it stays as it is, and is no way back.
+Its own, which was kept with it. Where the database or this version of Headrace does not bear that any more,
+it is frozen: it stays as it is, and is no way back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.assembly.transform import load_transform
 from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.project import Here, Project
+from headrace.cli.project import Here
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
@@ -65,11 +65,6 @@ def inspect_kept(
         if one.generation in frozen
     ]
     return inspection, state.changed(*marked)
-
-
-def without_kept(project: Project) -> Project:
-    """The project of the files alone."""
-    return dataclasses.replace(project, kept={})
 
 
 def _read(

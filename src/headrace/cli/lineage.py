@@ -1,7 +1,7 @@
 """What is durable of a run's generations, and when does it change?
 
 One object in the run's main thread. What the stream writes changes only while no query runs; what readers see
-changes at any time. Whatever is killed in between is done again by the next start: every step can be repeated.
+changes at any time. Whatever is killed in between is done again by the next start: each step can be repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How does a deployment run, from nothing to following, and how does it end?
 
-The order of birth is publication, slot, snapshot (decision 2). The stream begins at once; what is not seeded is
-filled beside it, and a start after a kill goes on with what is left.
+The order of birth is publication, slot, snapshot (decision 2). The stream begins at once; what is not seeded
+is filled beside it, and a start after a kill goes on with what is left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog, schema_changed
-from headrace.cli.building import Building, BuildFailure, Pace
+from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
@@ -52,6 +52,7 @@ from headrace.sinks.opensearch import (
     Parked,
     PipelineState,
 )
+from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.session import LocalSpark, local_spark
@@ -129,6 +130,7 @@ class Run:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._exported: ExportedSlot | None = None
+        self._lease: Lease | None = None
         self._next_orders = 0.0
         self._announced = False
 
@@ -142,12 +144,30 @@ class Run:
             held.enter_context(contextlib.closing(self._client))
             with self._stopping.interrupting():
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
-                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+                lock = held.enter_context(self._slot_lock())
                 connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
                 inspection = inspect(self._project, self._here, connection)
                 inspection.raise_errors()
                 self._client.wait_until_ready(_SINK_SECONDS)
+                lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
+                self._lease = held.enter_context(lease)
             self._start(connection, inspection, lock)
+
+    @contextlib.contextmanager
+    def _slot_lock(self) -> Iterator[SlotLock]:
+        """The lock in the database; where another run has it, the cluster may know more of that one."""
+        with contextlib.ExitStack() as held:
+            try:
+                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+            except HeadraceError as error:
+                holder = None
+                if error.kind is Kind.SLOT_IN_USE:
+                    with contextlib.suppress(HeadraceError):
+                        holder = holder_of(self._client, self._project.slot, self._project.prefix)
+                if holder is None:
+                    raise
+                raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
+            yield lock
 
     def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
         with contextlib.ExitStack() as running:
@@ -294,8 +314,10 @@ class Run:
         )
 
     def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
-        """Run the query until told to stop; again after failures that may pass, and where it is to write
-        other generations."""
+        """Run the query until told to stop.
+
+        Again after failures that may pass, and where it is to write other generations.
+        """
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -347,7 +369,8 @@ class Run:
                     spark, work, building, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
                 ) as filling,
             ):
-                return self._watched(query, lock, watch, beside, filling, lineage), watch
+                ending = self._watched(query, lock, watch, beside=beside, filling=filling, lineage=lineage)
+                return ending, watch
         finally:
             query.stop()
 
@@ -408,6 +431,7 @@ class Run:
         query: DocumentsQuery,
         lock: SlotLock,
         catalog: CatalogWatch,
+        *,
         beside: WorkingOff,
         filling: Building,
         lineage: Lineage,
@@ -429,6 +453,8 @@ class Run:
                     return _Ending(query.failure() or unknown)
                 if (failure := beside.failure()) is not None:
                     return _Ending(failure)
+                if self._lease is not None and (lost := self._lease.lost()) is not None:
+                    raise lost
                 self._publish(filling, lineage)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
                 if begun and not live:
@@ -462,7 +488,7 @@ class Run:
         return _Ending(again=True, failed=failed)
 
     def _ordered(self) -> list[Order]:
-        """What somebody asks for, looked up now and then; a cluster that does not answer is told of elsewhere."""
+        """What somebody asks for, looked up now and then; of a silent cluster is told elsewhere."""
         if time.monotonic() < self._next_orders:
             return []
         self._next_orders = time.monotonic() + _ORDER_SECONDS

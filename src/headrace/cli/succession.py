@@ -1,6 +1,6 @@
 """Which generation of an index is built, served, kept and dropped?
 
-Pure: from what the pipeline remembers and what the files ask for now to what is to be done. One index at a time.
+Pure: from what the pipeline remembers and what the files ask for now to what is to be done, index by index.
 """
 
 from __future__ import annotations

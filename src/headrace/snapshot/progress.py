@@ -1,7 +1,7 @@
 """Which ranges of a table are read already, in few words? Pure.
 
-Blocks are kept as intervals, neighbours as one: ranges are read nearly in order, so there are never many. They
-count for one file only: a rewrite of the table gives it another, and everything is to be read again.
+Blocks are kept as intervals, neighbours as one: ranges are read nearly in order, so there are never many.
+They count for one file only: a rewrite of the table gives it another, and all is to be read again.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Two documents per pipeline in the hidden index `{prefix}headrace_meta`. One, its id the slot's name, says how
 far it is; whoever commits a batch writes it. The other, `SLOT.generations`, says which generations there are;
-the run writes it, also while batches are committed. A database that was restored elsewhere under the same slot
-meets the old state and can be told apart by it.
+the run writes it, also while batches are committed. A database that was restored elsewhere under the same
+slot meets the old state and can be told apart by it.
 """
 
 from __future__ import annotations
