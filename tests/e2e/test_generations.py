@@ -123,3 +123,86 @@ def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) 
     pipeline.converges()
     refused = typed(pipeline, "rollback", "orders")
     assert (refused.returncode, "HEADRACE_USAGE" in refused.stderr) == (2, True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["range", "filled", "swapped"])
+def test_killed_in_a_reindex(pipeline: Headrace, failpoint: str) -> None:
+    """At each commit point of a generation, with a writer: the next start goes on, and nothing is wrong."""
+    pipeline.terminate()
+    before = generations(pipeline, "orders")["served"]["generation"]
+    pipeline.start(failpoint=failpoint)
+    pipeline.wait_ready()
+    assert typed(pipeline, "reindex", "orders").returncode == 0
+    writing = Writing(pipeline)
+    writing.start()
+    try:
+        pipeline.wait_failpoint()
+        pipeline.shop.run("DELETE FROM orders WHERE id = (SELECT max(id) FROM orders)")
+        pipeline.kill()
+        count = len(pipeline.documents("orders"))
+        assert count > 0, "readers see a whole generation"
+        pipeline.start()
+        pipeline.wait_until(lambda: not building(pipeline, "orders"), "did not build it", 100)
+        pipeline.wait_ready()
+    finally:
+        writing.end()
+    pipeline.converges()
+    after = generations(pipeline, "orders")
+    assert after["served"]["generation"] != before
+    assert after["kept"]["generation"] == before
+    pipeline.shop.run("UPDATE orders SET status = 'paid' WHERE id % 2 = 0")
+    pipeline.converges()
+    typed(pipeline, "rollback", "orders", "--wait", "60")
+    pipeline.converges()
+
+
+def building(pipeline: Headrace, index: str) -> bool:
+    found = {one["name"]: one for one in pipeline.status().get("indexes", ())}
+    return found.get(index, {}).get("phase") != "live" or found[index]["building"] is not None
+
+
+@pytest.mark.long
+def test_a_changed_file_is_built_behind_the_served_one_and_can_be_put_back(pipeline: Headrace) -> None:
+    """The former generation is followed from the schema that it was made for, across starts."""
+    schema = pipeline.config.parent / "users.schema.yml"
+    declared = schema.read_text()
+    pipeline.terminate()
+    before = generations(pipeline, "users")["served"]["generation"]
+    schema.write_text(declared + "  - constant: version\n    value: 2\n")
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.wait_until(lambda: not building(pipeline, "users"), "did not build it", 100)
+    assert generations(pipeline, "users")["kept"]["generation"] == before
+    pipeline.shop.run("UPDATE users SET name = name || '#'")
+    pipeline.terminate()
+    schema.write_text(declared)
+    pipeline.start()
+    pipeline.wait_ready()
+    assert generations(pipeline, "users")["served"]["generation"] == before, "it was only kept, not built"
+    pipeline.converges()
+
+
+@pytest.mark.long
+def test_a_build_that_fails_leaves_the_old_one_serving(pipeline: Headrace) -> None:
+    """The schema's mapping refuses what the rows hold; the old generation goes on, and says why."""
+    schema = pipeline.config.parent / "orders.schema.yml"
+    declared = schema.read_text()
+    pipeline.terminate()
+    before = generations(pipeline, "orders")["served"]["generation"]
+    wrong = "  - custom: misfit\n    column: status\n    postgres: [varchar]\n    opensearch: date\n"
+    schema.write_text(declared + wrong)
+    pipeline.start()
+    pipeline.wait_until(lambda: "failed" in generations(pipeline, "orders"), "did not fail", 100)
+    failed = generations(pipeline, "orders")
+    assert failed["served"]["generation"] == before
+    assert "refused" in failed["failed"]["reason"]
+    pipeline.shop.run("UPDATE orders SET status = 'paid' WHERE id % 3 = 0")
+    schema.write_text(declared)
+    pipeline.converges()
+    pipeline.wait_ready()
+    pipeline.terminate()
+    pipeline.start()
+    pipeline.wait_ready()
+    assert "failed" not in generations(pipeline, "orders")
+    pipeline.converges()

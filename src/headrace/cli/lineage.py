@@ -16,6 +16,7 @@ from headrace.cli.seeding import Seeding
 from headrace.cli.succession import Next, obey, succeed, superseded
 from headrace.errors import HeadraceError, patiently
 from headrace.model import Lsn, TableName
+from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
 from headrace.status.board import IndexPhase, StatusBoard
 
@@ -149,7 +150,9 @@ class Lineage:
     def complete(self, one: GenerationState, documents: int) -> None:
         """It is filled and compared: let readers see it. The query may run."""
         self.seeding.finish(one)
+        reach("filled")
         self._serve(one)
+        reach("swapped")
         self._meta.keep(self.state.generations)
         self.seeding.forget_progress(one)
         self._board.index(

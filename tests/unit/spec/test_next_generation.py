@@ -33,6 +33,8 @@ LEFT_OUT = {
     ("top", "version"): "there is only one",
     ("top", "doc_id"): "always refused",
     ("count", "column"): "always refused",
+    ("avg", "value_type"): "read, and without effect",
+    ("count", "value_type"): "read, and without effect",
     ("soft_delete", "field"): "another word for column",
 }
 INNER = [{"keyword": "a"}]
@@ -131,7 +133,7 @@ def aggregate(of: Callable[..., None], tag: str) -> None:
     if tag == "ids":
         base |= {"element_type": "long"}
         own |= {"element_type": ("long", "keyword")}
-    else:
+    elif tag not in ("avg", "count"):
         own |= {"value_type": ("long", "integer")}
     of(tag, base, {**RELATED, **own, "foreign_key": ("x_id", "y_id")})
     without = {key: value for key, value in base.items() if key != "foreign_key"}
