@@ -234,8 +234,8 @@ class Building:
         pieces = []
         for one, part in chosen:
             one.changes = state.counters.changes if one.changes < 0 else one.changes
-            exported = None if self._snapshot is None else self._snapshot.snapshot_name
-            version = one.state.joined if exported else state.reached
+            exported = self._exported(one)
+            version = state.reached if exported is None else one.state.joined
             pieces.append(SeedRange(one.name, part, version, exported, pace))
         began = time.monotonic()
         tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
@@ -245,6 +245,13 @@ class Building:
             mine = [part for owner, part in chosen if owner is one]
             self._note(one, mine, written.get(one.name, 0), time.monotonic() - began)
         return open_
+
+    def _exported(self, one: _Filling) -> str | None:
+        """The slot's snapshot, for a generation that joined where it was taken; others came later."""
+        slot = self._snapshot
+        if slot is None or one.state.joined > slot.consistent_point:
+            return None
+        return slot.snapshot_name
 
     def _places(self) -> int:
         """How many ranges are read at once."""

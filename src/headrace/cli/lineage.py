@@ -88,6 +88,8 @@ class Lineage:
             state = state.changed(self.seeding.make(index, self.as_of, joined))
             self.state = state
         self._save(state)
+        for index in self._indexes:
+            self.tell(index)
 
     def take_up(
         self, published: Mapping[str, int], found: Alterations, catalog: str, orders: Sequence[Order]
@@ -184,13 +186,12 @@ class Lineage:
 
     def tell(self, index: str) -> None:
         """Tell the board how this index stands."""
-        served = self.state.served(index)
+        served, found = self.state.served(index), self.state.of(index)
         if served is not None:
-            self._board.index(index, phase=IndexPhase.LIVE, generation=served.generation)
-        elif self.state.of(index):
-            self._board.index(
-                index, phase=IndexPhase.BACKFILLING, generation=self.state.of(index)[-1].generation
-            )
+            phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
+            self._board.index(index, phase=phase, generation=served.generation)
+        elif found:
+            self._board.index(index, phase=IndexPhase.BACKFILLING, generation=found[-1].generation)
 
     def _marked(self, one: GenerationState, left: frozenset[str], found: Alterations) -> GenerationState:
         """Frozen, where changes are lost to it or its plan is not right any more."""

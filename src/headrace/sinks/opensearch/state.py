@@ -119,9 +119,9 @@ class PipelineState:
 
     @property
     def seeded(self) -> bool:
-        """Whether every logical index has a generation that readers see."""
-        names = {one.index for one in self.generations}
-        return self.phase == "following" and all(self.served(name) is not None for name in names)
+        """Whether readers of every logical index see a generation that is complete and followed."""
+        right = {one.index for one in self.generations if one.published and one.followed}
+        return self.phase == "following" and right == {one.index for one in self.generations}
 
     def changed(self, *generations: GenerationState) -> Self:
         """With these in the place of those of the same concrete name; a new one comes last."""
