@@ -354,7 +354,8 @@ class Run:
             self._project.publication,
             catalog.needs((lineage.seeding.name_of(one), one.as_of) for one in written),
             state.place(),
-            held=None if state.ahead is None else state.applied,
+            state.applied,
+            parked=state.ahead is not None,
         )
         building = lineage.building
         if building:

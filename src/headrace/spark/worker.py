@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
@@ -29,8 +28,8 @@ from headrace.spark.share import Task
 from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted
 
 
-@dataclass
-class Applied(WriterCommitMessage):
+@dataclass(frozen=True, slots=True)
+class Applied:
     """What one task did.
 
     Attributes:
@@ -72,15 +71,14 @@ class Worker:
             HeadraceError: what no patience cures.
         """
         task = Task.of(changes)
-        done = Applied(task.position, task.rows.num_rows if task.share.number == 0 else 0)
-        if task.rows.num_rows:
-            wanted = self._wanted(task)
-            for one in wanted.portions():
-                done.result += self._write(one, task.version)
-            done.parked = wanted.parked
-        else:
+        if not task.rows.num_rows:
             self._warm_up()
-        return done
+            return Applied(task.position, 0)
+        result, wanted = WriteResult(), self._wanted(task)
+        for one in wanted.portions():
+            result += self._write(one, task.version)
+        changes = task.rows.num_rows if task.share.number == 0 else 0
+        return Applied(task.position, changes, result, wanted.parked)
 
     def _warm_up(self) -> None:
         """In a quiet moment, open what the next change would have to wait for."""

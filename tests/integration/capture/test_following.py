@@ -17,7 +17,9 @@ from headrace.capture.buffer import Limit
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.position import end_of_commits
 from headrace.postgres.quoting import identifier
+from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
@@ -409,3 +411,29 @@ def test_closing_ends_every_wait(source: Source, start: Offset) -> None:
         for one in waits:
             with pytest.raises(HeadraceError, match="closed"):
                 one.result(timeout=10)
+
+
+def test_the_end_of_a_log_that_ends_in_the_middle_of_a_record_is_reached_soon(
+    source: Source, start: Offset
+) -> None:
+    """An open transaction fills pages, put on disk whole: with half a record at the end."""
+    stream = source.stream(start)
+    with connect(source.url, autocommit=False) as writer, ReadSession(source.url) as session:
+
+        def cut() -> bool:
+            execute(writer, "SELECT pg_logical_emit_message(true, 'large', repeat('x', 30000))")
+            time.sleep(0.7)  # the WAL writer has done all that it does by itself
+            [(flushed, left)] = execute(
+                writer,
+                "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint,"
+                " (pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn())::bigint",
+            )
+            return bool(flushed % 8192 == 0 and left)
+
+        insert(source, 1, 1)
+        eventually(cut)
+        end = end_of_commits(session.query)
+        begun = time.monotonic()
+        assert ids(table(stream, start, next_batch(stream, start))) == [1]
+        eventually(lambda: stream.is_empty(Offset(end), end), 3)
+        assert time.monotonic() - begun < 3
