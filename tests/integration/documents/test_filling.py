@@ -44,8 +44,7 @@ TABLES = (
     "CREATE TABLE person (family text, number int, PRIMARY KEY (family, number))",
     "CREATE TABLE visit (id bigint PRIMARY KEY, family text, number int, place text)",
     "CREATE INDEX ON visit (family, number)",
-    "INSERT INTO person SELECT CASE WHEN n % 2 = 0 THEN 'a:%ü' ELSE 'b' END, n "
-    f"FROM generate_series(1, {PEOPLE}) n",
+    f"INSERT INTO person SELECT (ARRAY['a:%ü', 'b'])[1 + n % 2], n FROM generate_series(1, {PEOPLE}) n",
     "INSERT INTO visit SELECT number, family, number, 'there' FROM person",
 )
 SCHEMA = """
