@@ -114,6 +114,24 @@ def digests_statement(
     )
 
 
+def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
+    """The ids of all documents, in buckets of a hash: see `headrace.assembly.identities`.
+
+    Rows `(bucket, how many, sum of the hashes)`; with `listed` rows `(id)` of the buckets that the one
+    parameter names, an array.
+    """
+    digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{_where(_live(plan))}"
+    ids = (
+        f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
+        f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
+    )
+    bucket = "((h.hash >> 48) & 65535)::int"
+    if listed:
+        return f"SELECT h.id FROM ({ids}) AS h WHERE {bucket} = ANY ($1::int[])"
+    return f"SELECT {bucket}, count(*)::bigint, sum(h.hash)::text FROM ({ids}) AS h GROUP BY 1"
+
+
 def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRELATED) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
     root = f"{table_sql(part.table or plan.table.name)} AS {_ROOT}"

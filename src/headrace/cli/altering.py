@@ -7,7 +7,7 @@ of what is found here.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.arrivals import came_with_rows
@@ -18,9 +18,8 @@ from headrace.catalog.usage import Usage
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import TableName
+from headrace.model import Lsn, TableName
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import IndexState
 
 SECONDS = 10.0
 ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
@@ -190,10 +189,10 @@ class KnownCatalog:
         """From what is known now."""
         return CatalogWatch(self._url, self._dependence, self.baseline)
 
-    def needs(self, indexes: Mapping[str, IndexState]) -> Needs:
-        """What the log must hold for these generations."""
+    def needs(self, generations: Iterable[tuple[str, Lsn]]) -> Needs:
+        """What the log must hold for generations: each one's name in the inspection, and its `as_of`."""
         found = self._inspection
-        asked = [IndexNeeds(found.usage(name), one.as_of) for name, one in indexes.items()]
+        asked = [IndexNeeds(found.usage(name), as_of) for name, as_of in generations]
         return stream_needs(asked, self._dependence.carried, self.baseline, found.catalog)
 
 

@@ -264,6 +264,53 @@ def verify(
         raise typer.Exit(1)
 
 
+Waiting = Annotated[
+    float | None,
+    typer.Option("--wait", min=0.0, envvar="HEADRACE_WAIT", help="wait until it is done, so many seconds"),
+]
+
+
+@app.command(short_help="List the generations of every index.")
+def indexes(
+    config: Config = _CONFIG, slot: Slot = None, output: Output = Format.HUMAN, log_level: Log = LogLevel.INFO
+) -> None:
+    """List every generation: which one readers see, which one is built, which one can be gone back to."""
+    _log(log_level)
+    from headrace.cli.indexes import show_indexes  # noqa: PLC0415 - loads the database driver
+
+    show_indexes(config, os.environ, slot, as_json=output is Format.JSON)
+
+
+@app.command(short_help="Build an index anew beside the one that is read.")
+def reindex(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    wait: Waiting = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Ask the running pipeline for a new generation of an index; readers see the old one until it is done."""
+    _log(log_level)
+    from headrace.cli.indexes import order  # noqa: PLC0415 - loads the database driver
+
+    order(config, os.environ, slot, index, "reindex", wait=wait)
+
+
+@app.command(short_help="Let readers see the generation before.")
+def rollback(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    wait: Waiting = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Ask the running pipeline to go back to the kept generation; it stays until the schema file changes."""
+    _log(log_level)
+    from headrace.cli.indexes import order  # noqa: PLC0415 - loads the database driver
+
+    order(config, os.environ, slot, index, "rollback", wait=wait)
+
+
 @app.command(short_help="Wait until a commit is in the documents.")
 def wait(
     lsn: Annotated[

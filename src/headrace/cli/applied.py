@@ -133,7 +133,7 @@ class Applied:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
+        if not state.seeded:
             return False
         return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
 
@@ -162,7 +162,7 @@ class Applied:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
         """
-        for one in state.indexes.values():
+        for one in state.generations:
             self.client.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
 
     def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:

@@ -37,6 +37,7 @@ class Inspection:
         setup: what is to be altered; with its refusals. Only of the indexes that fit the catalog.
         coverage: what the log carries of each table, as `setup`.
         fingerprint: of the same moment as the catalog.
+        unfit: kept generations that the database does not bear any more, with the reason.
     """
 
     project: Project
@@ -51,17 +52,21 @@ class Inspection:
     setup: SetupPlan
     coverage: tuple[TableCoverage, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
-        """The columns that the documents of these indexes read, of all indexes where none is named."""
-        specs = self.project.specs
+        """The columns that the documents of these indexes or kept generations read; of all without a name."""
+        specs = self.project.followed
         return used_columns([specs[name] for name in names or specs], self.catalog)
 
     def hashes(self) -> dict[str, str]:
         """What the documents and the mapping of each index are determined by now (decision 13)."""
         specs = self.project.specs
-        types = {name: determining(self.fingerprint, self.usage(name)) for name in specs}
-        return self.project.hashes(specs, types)
+        return self.project.hashes(specs, {name: self.types(name) for name in specs})
+
+    def types(self, name: str) -> object:
+        """What the catalog says of the columns that an index or a kept generation reads."""
+        return determining(self.fingerprint, self.usage(name))
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
@@ -113,26 +118,27 @@ def inspect(
     server = inspect_server(connection, here.database)
     with ReadSession(here.database) as session:
         catalog, fingerprint = _look(session, project)
-        by_index = {name: findings(spec, catalog) for name, spec in project.specs.items()}
+        by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
         misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
+        unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.kept.keys()}
         found = _once(one for some in by_index.values() for one in some)
-        project = completed(project, {n: complete(s, catalog) for n, s in project.specs.items()})
-        specs = list(project.specs.values())
+        project = completed(project, {n: complete(s, catalog) for n, s in project.followed.items()})
+        specs = list(project.followed.values())
         found += look_closer(session, specs, catalog)
         if reading:
             found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
-    if slot is not None and (unfit := slot_problem(slot, server.database)):
-        problems.append(unfit)
+    if slot is not None and (problem := slot_problem(slot, server.database)):
+        problems.append(problem)
     if reading and not problems and (slot is None or slot.active_pid is None):
         problems += reader_problems(here.database, server, new_slot=slot is None)
     required: dict[TableName, tuple[str, ...]] = {}
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
     covered: tuple[TableCoverage, ...] = ()
-    fitting = [spec for name, spec in project.specs.items() if name not in misfits]
+    fitting = [spec for name, spec in project.followed.items() if name not in misfits]
     if fitting:
         needs = required_columns(fitting, catalog)
         tables = frozenset(table for spec in fitting for table in spec.tables())
@@ -170,7 +176,12 @@ def inspect(
         setup,
         covered,
         fingerprint,
+        unfit,
     )
+
+
+def _first_error(found: Iterable[Finding]) -> str:
+    return next(one.error.cause for one in found if one.level == "error")
 
 
 def _once(findings: Iterable[Finding]) -> list[Finding]:
@@ -185,7 +196,7 @@ def _look(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]
     """The catalog and its fingerprint of one moment."""
     while True:
         catalog = read_catalog(session, project.tables())
-        usage = used_columns(project.specs.values(), catalog)
+        usage = used_columns(project.followed.values(), catalog)
         fingerprint = read_fingerprint(session, usage, project.publication)
         if read_catalog(session, project.tables()) == catalog:
             return catalog, fingerprint

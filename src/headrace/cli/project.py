@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.assembly.transform import load_transform, transform_digest
@@ -51,7 +51,13 @@ def each(error: HeadraceError) -> tuple[HeadraceError, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A deployment with its schemas; `specs` holds the enabled indexes by name."""
+    """A deployment with its schemas.
+
+    Attributes:
+        specs: the enabled indexes, by name.
+        kept: generations that are followed from schemas that the files do not hold any more, by their
+            concrete names, which their specs bear too.
+    """
 
     deployment: Deployment
     specs: Mapping[str, IndexSpec]
@@ -59,6 +65,12 @@ class Project:
     publication: str
     sink_name: str
     sink: OpenSearchSink
+    kept: Mapping[str, IndexSpec] = field(default_factory=dict)
+
+    @property
+    def followed(self) -> Mapping[str, IndexSpec]:
+        """The indexes and what is kept beside them, by name."""
+        return {**self.specs, **self.kept}
 
     @property
     def prefix(self) -> str:
@@ -67,7 +79,7 @@ class Project:
 
     def tables(self) -> frozenset[TableName]:
         """Every table that a document reads."""
-        return frozenset(table for spec in self.specs.values() for table in spec.tables())
+        return frozenset(table for spec in self.followed.values() for table in spec.tables())
 
     def resolve(self) -> Here:
         """The addresses and secrets of this environment.
@@ -113,15 +125,16 @@ class Project:
         Args:
             types: for each index, what the catalog says of the columns that it reads.
         """
+        return {name: spec_hash(spec, self.determinants(spec, types[name])) for name, spec in specs.items()}
+
+    def determinants(self, spec: IndexSpec, types: object) -> dict[str, object]:
+        """What determines an index beside its schema; `types` as for `hashes`."""
         extra: dict[str, object] = {
             "text_analysis": self.sink.text_analysis,
             "auto_subfields": self.sink.auto_subfields,
             "pipeline": self.sink.pipeline,
         }
-        return {
-            name: spec_hash(spec, extra | {"types": types[name]} | _code(spec))
-            for name, spec in specs.items()
-        }
+        return extra | {"types": types} | _code(spec)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -246,9 +259,13 @@ def _only_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSin
     return sinks[0]
 
 
-def completed(project: Project, specs: Mapping[str, IndexSpec]) -> Project:
-    """The project with specs that the catalog has completed."""
-    return dataclasses.replace(project, specs=specs)
+def completed(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
+    """The project with specs that the catalog has completed, of all that is followed."""
+    return dataclasses.replace(
+        project,
+        specs={name: followed[name] for name in project.specs},
+        kept={name: followed[name] for name in project.kept},
+    )
 
 
 def _code(spec: IndexSpec) -> dict[str, object]:

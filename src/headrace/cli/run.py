@@ -1,26 +1,29 @@
 """How does a deployment run, from nothing to following, and how does it end?
 
-The order of birth is publication, slot, snapshot (decision 2). A start that dies before its first seeding
-is complete leaves a state that says so; the next start begins again with a new slot, because the exported
-snapshot died with the process.
+The order of birth is publication, slot, snapshot (decision 2). The stream begins at once; what is not seeded
+is filled beside it, and a start after a kill goes on with what is left.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.cli import terminal
-from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog
+from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog, schema_changed
+from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
+from headrace.cli.kept import inspect_kept
+from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project
-from headrace.cli.seeding import Cursor, Seeding
+from headrace.cli.seeding import Seeding
 from headrace.cli.stopping import Stopping
 from headrace.cli.watching import Watch, impatient_client
 from headrace.errors import HeadraceError, Kind, Retry, patiently
@@ -37,7 +40,19 @@ from headrace.postgres.slot import (
 )
 from headrace.postgres.slot_lock import SlotLock
 from headrace.postgres.steps import execute_plan
-from headrace.sinks.opensearch import Client, Counters, IndexState, MetaIndex, Parked, PipelineState
+from headrace.sinks.opensearch import (
+    Client,
+    Counters,
+    Generation,
+    Generations,
+    GenerationState,
+    MetaIndex,
+    Order,
+    Orders,
+    Parked,
+    PipelineState,
+)
+from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.session import LocalSpark, local_spark
@@ -47,8 +62,19 @@ from headrace.status.phases import Event
 _SINK_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
+_ORDER_SECONDS = 1.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
+_BY_A_GENERATION = ALTERED | {
+    Kind.SINK_REJECTED,
+    Kind.DATABASE,
+    Kind.TRANSFORM,
+    Kind.VALUE,
+    Kind.SCHEMA,
+    Kind.BINDING,
+    Kind.PRIVILEGE,
+}
+"""What one generation may be the only reason of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +83,23 @@ class RunOptions:
 
     master: str = "local[*]"
     log_level: str = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """Why a query is to end.
+
+    Attributes:
+        failure: what it failed of; None where it did not.
+        again: it is to run again, perhaps with other generations; else the run ends.
+        failed: what cannot be filled.
+        orders: what somebody asks for.
+    """
+
+    failure: HeadraceError | None = None
+    again: bool = False
+    failed: BuildFailure | None = None
+    orders: Sequence[Order] = ()
 
 
 class Run:
@@ -85,10 +128,14 @@ class Run:
         self._on_live = on_live
         self._client = Client(here.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._orders = Orders(self._client, project.slot, project.prefix)
+        self._exported: ExportedSlot | None = None
+        self._lease: Lease | None = None
+        self._next_orders = 0.0
         self._announced = False
 
     def execute(self) -> None:
-        """Seed what is not seeded, then follow until told to stop.
+        """Seed what is not seeded, follow meanwhile and afterwards, until told to stop.
 
         Raises:
             HeadraceError: what ended the run.
@@ -97,18 +144,38 @@ class Run:
             held.enter_context(contextlib.closing(self._client))
             with self._stopping.interrupting():
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
-                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+                lock = held.enter_context(self._slot_lock())
                 connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
                 inspection = inspect(self._project, self._here, connection)
                 inspection.raise_errors()
                 self._client.wait_until_ready(_SINK_SECONDS)
+                lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
+                self._lease = held.enter_context(lease)
             self._start(connection, inspection, lock)
 
+    @contextlib.contextmanager
+    def _slot_lock(self) -> Iterator[SlotLock]:
+        """The lock in the database; where another run has it, the cluster may know more of that one."""
+        with contextlib.ExitStack() as held:
+            try:
+                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+            except HeadraceError as error:
+                holder = None
+                if error.kind is Kind.SLOT_IN_USE:
+                    with contextlib.suppress(HeadraceError):
+                        holder = holder_of(self._client, self._project.slot, self._project.prefix)
+                if holder is None:
+                    raise
+                raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
+            yield lock
+
     def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
-        seeding = Seeding(inspection, self._here, self._client, self._board)
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
-                state = self._known_state(connection, inspection, seeding)
+                state = self._known_state(connection, inspection)
+                orders = self._orders.read(self._project.specs) if state is not None else []
+                if state is not None:
+                    inspection, state = self._with_kept(connection, inspection, state)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
@@ -116,12 +183,12 @@ class Run:
                 with self._stopping.patient(), terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if state is None:
-                    state = self._new_state(inspection, published, catalog)
-                    state = self._first_seeding(spark, seeding, state, catalog)
+                    lineage = self._born(inspection, published, catalog, running)
                 else:
-                    state = self._further_seeding(spark, seeding, state, published, catalog)
-                seeding.publish(state)
-            self._follow(spark, catalog, seeding, state, lock)
+                    lineage = self._lineage(inspection, state, catalog)
+                    found = catalog.since(state.catalog)
+                    lineage.take_up(published, found, catalog.baseline.to_text(), orders)
+            self._follow(spark, catalog, lineage, lock)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -129,19 +196,23 @@ class Run:
         level = "info" if verbose else "warn"
         return local_spark(master=options.master, log_level=level, terminal=verbose)
 
-    def _known_state(
-        self, connection: Connection, inspection: Inspection, seeding: Seeding
-    ) -> PipelineState | None:
+    def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""
         state = self._meta.load()
         check_origin(state, inspection.server, inspection.slot)
         if state is None or state.phase == "following":
             return state
-        terminal.say("the last start ended before its seeding was complete; beginning again")
+        terminal.say("the last start ended before its slot was made; beginning again")
         drop_slot(connection, self._project.slot)
-        seeding.discard(state.indexes)
+        self._discard(state.generations)
         self._meta.delete()
         return None
+
+    def _with_kept(
+        self, connection: Connection, inspection: Inspection, state: PipelineState
+    ) -> tuple[Inspection, PipelineState]:
+        generations = Generations(self._client, self._project.prefix)
+        return inspect_kept(inspection, self._here, connection, generations, state)
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
@@ -149,29 +220,44 @@ class Run:
             terminal.warn(warning)
         self._board.warned(inspection.setup.warnings)
         execute_plan(inspection.setup, connection, lambda step: terminal.say(f"set-up: {step.why}"))
-        tables = self._project.tables()
+        tables = inspection.project.tables()
         found = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in found.items() if table in tables}
 
-    def _first_seeding(
-        self, spark: LocalSpark, seeding: Seeding, state: PipelineState, catalog: KnownCatalog
-    ) -> PipelineState:
-        """Slot, snapshot, generations, documents; whatever fails, the slot does not stay behind."""
+    def _lineage(self, inspection: Inspection, state: PipelineState, catalog: KnownCatalog) -> Lineage:
+        return Lineage(
+            state,
+            Seeding(inspection, self._here, self._client, self._board),
+            self._meta,
+            self._orders,
+            self._board,
+            inspection=inspection,
+            as_of=catalog.baseline.as_of,
+            keep=self._project.deployment.generations.keep,
+        )
+
+    def _born(
+        self,
+        inspection: Inspection,
+        published: Mapping[str, int],
+        catalog: KnownCatalog,
+        running: contextlib.ExitStack,
+    ) -> Lineage:
+        """Slot, snapshot, generations; where they do not all come to be, the slot does not stay behind.
+
+        The slot's snapshot lives until its first seeding is complete, or the run ends.
+        """
+        state = self._new_state(inspection, published, catalog)
         self._meta.save(state)
-        with self._slot() as slot, self._undone_on_failure(seeding) as made:
-            terminal.done(f"slot {slot.name} at {format_lsn(slot.consistent_point)}")
-            state = dataclasses.replace(
-                state, phase="seeding", consistent_point=slot.consistent_point, applied=slot.consistent_point
-            )
-            for name in self._project.specs:
-                state = dataclasses.replace(
-                    state, indexes={**state.indexes, name: seeding.make(name, catalog.baseline.as_of)}
-                )
-                made.update(state.indexes)
-            self._meta.save(state)
-            self._board.happened(Event.SEEDING)
-            cursor = Cursor(slot.consistent_point, slot.snapshot_name)
-            return seeding.fill(spark, self._meta, state, cursor)
+        slot = running.enter_context(self._slot())
+        lineage = self._lineage(inspection, state, catalog)
+        with self._undone_on_failure(lineage):
+            point = slot.consistent_point
+            terminal.done(f"slot {slot.name} at {format_lsn(point)}")
+            state = dataclasses.replace(state, phase="following", consistent_point=point, applied=point)
+            lineage.born(state, point)
+        self._exported = slot
+        return lineage
 
     def _slot(self) -> ExportedSlot:
         """The new slot. A refusal made nothing: a slot of that name is someone else's and must stay."""
@@ -186,24 +272,29 @@ class Run:
             raise
 
     @contextlib.contextmanager
-    def _undone_on_failure(self, seeding: Seeding) -> Iterator[dict[str, IndexState]]:
+    def _undone_on_failure(self, lineage: Lineage) -> Iterator[None]:
         """Take back what was made; what cannot be, the next start takes back, as the state tells it to."""
-        made: dict[str, IndexState] = {}
         try:
-            yield made
+            yield
         except BaseException:
             with contextlib.suppress(HeadraceError):
-                self._undo(seeding, made)
+                self._undo(lineage)
             raise
 
-    def _undo(self, seeding: Seeding, made: Mapping[str, IndexState]) -> None:
+    def _undo(self, lineage: Lineage) -> None:
         state = self._meta.load()
         if state is not None and state.phase == "following":
-            return  # it is seeded: the next start goes on from here
+            return  # everything is there: the next start goes on from here
         with connect(self._here.database) as connection:
             drop_slot(connection, self._project.slot)
-        seeding.discard(made)
+        self._discard(lineage.state.generations)
         self._meta.delete()
+
+    def _discard(self, made: Iterable[GenerationState]) -> None:
+        generations = Generations(self._client, self._project.prefix)
+        for one in made:
+            if one.building:
+                generations.drop(Generation(one.index, one.generation, one.hash, 0, one.uuid))
 
     def _new_state(
         self, inspection: Inspection, published: Mapping[str, int], catalog: KnownCatalog
@@ -222,110 +313,114 @@ class Run:
             catalog=catalog.baseline.to_text(),
         )
 
-    def _further_seeding(
-        self,
-        spark: LocalSpark,
-        seeding: Seeding,
-        state: PipelineState,
-        published: Mapping[str, int],
-        catalog: KnownCatalog,
-    ) -> PipelineState:
-        """Seed what is new or changed since the last run, as of what has been applied."""
-        gone = {name: one for name, one in state.indexes.items() if name not in self._project.specs}
-        kept = {name: one for name, one in state.indexes.items() if name not in gone}
-        found, known = catalog.since(state.catalog), catalog.baseline.to_text()
-        todo = seeding.unseeded(state, published, found.wrong)
-        still = {name: one for name, one in kept.items() if name not in todo}
-        for name, one in still.items():
-            self._board.index(name, phase=IndexPhase.LIVE, generation=one.generation)
-        seeding.renew(still, found.emptied, state.reached)
-        if not todo and not gone and (published, known) == (state.published, state.catalog):
-            return state
-        seeding.discard({name: one for name, one in kept.items() if one.seeded_at is None})
-        made = {name: seeding.make(name, catalog.baseline.as_of) for name in todo}
-        state = dataclasses.replace(state, indexes={**kept, **made}, published=published, catalog=known)
-        self._meta.save(state)
-        if not todo:
-            return state
-        self._board.happened(Event.SEEDING)
-        return seeding.fill(spark, self._meta, state, Cursor(state.reached, None))
+    def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
+        """Run the query until told to stop.
 
-    def _follow(
-        self,
-        spark: LocalSpark,
-        catalog: KnownCatalog,
-        seeding: Seeding,
-        state: PipelineState,
-        lock: SlotLock,
-    ) -> None:
-        """Run the query until told to stop; again after failures that may pass."""
-        work = seeding.work(state.indexes)
-        needs = catalog.needs(state.indexes)
+        Again after failures that may pass, and where it is to write other generations.
+        """
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            following = Following(
-                self._project.slot,
-                self._project.publication,
-                needs,
-                state.place(),
-                state.applied,
-                parked=state.ahead is not None,
-            )
-            query = DocumentsQuery(spark.session, work, following, spark.scratch)
-            try:
-                watch = catalog.watch()
-                with WorkingOff(spark.session, work) as beside:
-                    failure = self._watched(query, lock, watch, beside)
-            finally:
-                query.stop()
-            if failure is None and watch.moved:
-                state = self._renew(catalog, watch, seeding)
-                continue
-            if failure is None:
+            ending, watch = self._one_query(spark, catalog, lineage, lock)
+            if ending.failure is None and not ending.again:
                 break
-            told, failure = failure, watch.explained(failure)
+            if ending.failure is None:
+                self._between(catalog, watch, lineage, ending)
+                continue
+            failure = watch.explained(ending.failure)
+            bystanders = lineage.bystanders if failure.kind in _BY_A_GENERATION else []
+            if bystanders:
+                catalog, lineage = self._without(bystanders, failure, lineage, lock)
+                continue
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
-            if failure is told and failure.kind in ALTERED:
-                self._build_anew_next_time()
+            if failure is ending.failure and failure.kind in ALTERED:
+                lineage.give_up(lineage.written, failure.cause)  # the log will hold it again
             if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            state = self._still_continuous(lock)
+            lineage.adopt(self._still_continuous(lock))
         self._settle()
 
-    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, seeding: Seeding) -> PipelineState:
+    def _one_query(
+        self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock
+    ) -> tuple[_Ending, CatalogWatch]:
+        """The stream with what is beside it, until something is to be done without it."""
+        written, state = lineage.written, lineage.state
+        work = lineage.seeding.work(written)
+        following = Following(
+            self._project.slot,
+            self._project.publication,
+            catalog.needs((lineage.seeding.name_of(one), one.as_of) for one in written),
+            state.place(),
+            state.applied,
+            parked=state.ahead is not None,
+        )
+        building = lineage.building
+        if building:
+            self._board.happened(Event.SEEDING)
+        turn = threading.Lock()
+        query = DocumentsQuery(spark.session, work, following, spark.scratch)
+        watch = catalog.watch()
+        try:
+            with (
+                WorkingOff(spark.session, work, turn) as beside,
+                Building(
+                    spark, work, building, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
+                ) as filling,
+            ):
+                ending = self._watched(query, lock, watch, beside=beside, filling=filling, lineage=lineage)
+                return ending, watch
+        finally:
+            query.stop()
+
+    def _pace(self) -> Pace:
+        given = self._project.deployment.seeding
+        return Pace(given.rows_per_second, given.connections)
+
+    def _between(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage, ending: _Ending) -> None:
+        """No query runs, every batch is applied: do what could not be done beside one."""
+        with self._stopping.interrupting():
+            if watch.moved:
+                self._renew(catalog, watch, lineage)
+            if ending.failed is not None:
+                lineage.give_up([ending.failed.generation], ending.failed.error.cause)
+            lineage.carry_out(ending.orders)
+
+    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage) -> None:
         """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
 
         Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
         """
         catalog.baseline = watch.baseline
-        with self._stopping.interrupting():
-            for attempt in patiently():
-                with attempt:
-                    state = self._meta.load()
-                    assert state is not None, "it is there while a run lives"
-                    seeding.renew(state.indexes, watch.emptied, state.reached)
-                    state = dataclasses.replace(state, catalog=watch.baseline.to_text())
-                    self._meta.save(state)
-        assert state is not None
-        return state
-
-    def _build_anew_next_time(self) -> None:
-        """The log holds a table in a shape that the catalog may not show any more, and will hold it again.
-
-        What is built behind that place has read those changes, and is followed from there on.
-        """
         for attempt in patiently():
             with attempt:
-                state = self._meta.load()
-                if state is not None:
-                    stale = {name: dataclasses.replace(one, hash="") for name, one in state.indexes.items()}
-                    self._meta.save(dataclasses.replace(state, indexes=stale))
+                lineage.altered(watch.emptied, watch.baseline.to_text())
 
-    def _live(self) -> None:
+    def _without(
+        self, given: Sequence[GenerationState], failure: HeadraceError, lineage: Lineage, lock: SlotLock
+    ) -> tuple[KnownCatalog, Lineage]:
+        """Go on without generations that nobody reads: one of them may be what cannot be written.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
+        """
+        lineage.give_up(given, failure.cause)
+        state = self._still_continuous(lock)
+        with connect(self._here.database, application_name="headrace run") as connection:
+            inspection = inspect(self._project, self._here, connection)
+            inspection, state = self._with_kept(connection, inspection, state)
+        catalog = KnownCatalog(inspection, self._here)
+        usage = inspection.usage()
+        if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
+            raise schema_changed(wrong)
+        return catalog, self._lineage(inspection, state, catalog)
+
+    def _live(self, *, building: bool) -> None:
+        self._board.followed()
+        if building:
+            return
         self._board.happened(Event.FOLLOWING)
         if not self._announced:
             self._announced = True
@@ -333,33 +428,74 @@ class Run:
             self._on_live()
 
     def _watched(
-        self, query: DocumentsQuery, lock: SlotLock, catalog: CatalogWatch, beside: WorkingOff
-    ) -> HeadraceError | None:
-        """Keep the board up to date while the query runs; why it ended, or None where it is to end
-        (`catalog` says whether only to begin again).
+        self,
+        query: DocumentsQuery,
+        lock: SlotLock,
+        catalog: CatalogWatch,
+        *,
+        beside: WorkingOff,
+        filling: Building,
+        lineage: Lineage,
+    ) -> _Ending:
+        """Keep the board up to date while the query runs; why it is to end.
 
         Raises:
             HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
-                SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table.
+                SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table; what keeps an index
+                without a served generation from being filled.
         """
-        began, live = time.monotonic(), False
+        began, begun, live = time.monotonic(), False, False
         with Watch(
             self._here, self._project, self._board, lock, catalog=catalog, trouble=query.trouble
         ) as watch:
             while not self._stopping.is_set():
                 if not query.active:
-                    return query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+                    unknown = HeadraceError(Kind.SPARK, "the query ended without a reason")
+                    return _Ending(query.failure() or unknown)
                 if (failure := beside.failure()) is not None:
-                    return failure
-                if not live and (query.begun() or time.monotonic() - began > _QUIET_SECONDS):
-                    live = True
-                    self._live()
-                if live:
+                    return _Ending(failure)
+                if self._lease is not None and (lost := self._lease.lost()) is not None:
+                    raise lost
+                self._publish(filling, lineage)
+                begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
+                if begun and not live:
+                    live = not lineage.building
+                    self._live(building=not live)
+                if (failed := filling.failure()) is not None:
+                    return self._failed_to_fill(failed, lineage)
+                if begun:
                     watch.look()
-                    if catalog.moved:
-                        return None
+                    orders = self._ordered()
+                    if catalog.moved or lineage.must_drop or orders:
+                        return _Ending(again=True, orders=orders)
                 self._stopping.wait(_LOOK_SECONDS)
-        return None
+        return _Ending()
+
+    def _publish(self, filling: Building, lineage: Lineage) -> None:
+        """Let readers see what is complete; the cluster is waited for."""
+        for one, documents in filling.completed():
+            for attempt in patiently():
+                with attempt:
+                    lineage.complete(one, documents)
+        if self._exported is not None and not lineage.building:
+            self._exported.close()
+            self._exported = None
+
+    def _failed_to_fill(self, failed: BuildFailure, lineage: Lineage) -> _Ending:
+        """What is served goes on; an index that nobody can read yet ends the run."""
+        if lineage.state.served(failed.generation.index) is None:
+            return _Ending(failed.error)
+        self._board.failed(failed.error)
+        return _Ending(again=True, failed=failed)
+
+    def _ordered(self) -> list[Order]:
+        """What somebody asks for, looked up now and then; of a silent cluster is told elsewhere."""
+        if time.monotonic() < self._next_orders:
+            return []
+        self._next_orders = time.monotonic() + _ORDER_SECONDS
+        with contextlib.suppress(HeadraceError):
+            return self._orders.read(self._project.specs)
+        return []
 
     def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""

@@ -68,7 +68,7 @@ def wished_lsn(text: str) -> Lsn:
 
 def why_behind(state: PipelineState, slot: SlotFacts | None, awaited: Lsn) -> tuple[str, str]:
     """Why something is not applied yet, as far as can be seen from outside, and what helps."""
-    if state.phase != "following" or any(one.seeded_at is None for one in state.indexes.values()):
+    if not state.seeded:
         return "the indexes are being seeded", "Wait for /readyz of the run."
     if state.reached >= awaited:
         return "documents of a change that touches very many are still to be written", "Wait longer."

@@ -221,6 +221,22 @@ class Server(_Model):
         return value
 
 
+class Seeding(_Model):
+    """What filling an index may take from the database and the cluster."""
+
+    rows_per_second: Annotated[int, Field(ge=1)] | None = None
+    """Documents of all indexes together that are read in a second, at most; None: as fast as it goes."""
+    connections: Annotated[int, Field(ge=1)] | None = None
+    """Ranges of rows that are read at once, each over a connection; None: one for each place of Spark."""
+
+
+class GenerationsPolicy(_Model):
+    """What becomes of an index that a newer one has replaced."""
+
+    keep: Annotated[int, Field(ge=0, le=9)] = 1
+    """How many former generations of an index are kept and followed, for a rollback."""
+
+
 class Deployment(_Model):
     """A whole deployment file."""
 
@@ -234,6 +250,8 @@ class Deployment(_Model):
     prefix: str = ""
     """Stands before every name that Headrace creates in a cluster; with its separator."""
     server: Server = Server()
+    seeding: Seeding = Seeding()
+    generations: GenerationsPolicy = GenerationsPolicy()
 
     @field_validator("prefix")
     @classmethod

@@ -2,8 +2,9 @@
 
 The names are the rows of the table of commit points: `planned` (a batch is planned, nothing written),
 `bulk` (a bulk of a batch is durable), `applied` (the applied position is durable, not yet confirmed),
-`confirmed` (the confirmation was sent), `range` (a seeding range is written, not yet noted) and `parked` (the
-documents of a parked chunk are durable, and noted). A batch without changes reaches none of them.
+`confirmed` (the confirmation was sent), `range` (a seeding range is written, not yet noted), `filled` (a
+generation is complete, the alias not yet swapped), `swapped` (the alias is, the state does not say so yet)
+and `parked` (the documents of a parked chunk are durable, and noted). A batch without changes reaches none.
 
 The environment arms one of them, and every process of the pipeline inherits it:
 
@@ -23,7 +24,7 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-Name = Literal["planned", "bulk", "applied", "confirmed", "range", "parked"]
+Name = Literal["planned", "bulk", "applied", "confirmed", "range", "filled", "swapped", "parked"]
 
 
 def reach(name: Name) -> None:

@@ -2,16 +2,20 @@
 
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.planning import check_table, plan_parts
-from headrace.snapshot.ranges import check_filenode, plan_ranges
+from headrace.snapshot.progress import RangesDone
+from headrace.snapshot.ranges import check_filenode, files_of, plan_ranges, read_filenodes
 from headrace.snapshot.reading import Selection, check_readable, read_part
 
 __all__ = [
+    "RangesDone",
     "Selection",
     "check_filenode",
     "check_readable",
     "check_table",
     "exported_snapshot",
+    "files_of",
     "plan_parts",
     "plan_ranges",
+    "read_filenodes",
     "read_part",
 ]

@@ -7,10 +7,10 @@ each range names the file that it was cut for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from headrace.catalog.table import Table
+from headrace.catalog.table import Catalog, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
@@ -24,6 +24,9 @@ LEFT JOIN pg_namespace n ON n.nspname = wanted.schema
 LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name AND c.relkind IN ('r', 'm')
 ORDER BY wanted.place
 """
+
+
+_FILENODES = "SELECT pg_relation_filenode(to_regclass(name))::bigint FROM unnest($1::text[]) AS name"
 
 
 class Queries(Protocol):
@@ -88,6 +91,22 @@ def check_filenode(session: Queries, part: CtidRange) -> None:
     sql = "SELECT pg_relation_filenode($1::regclass)::bigint"
     if session.query(sql, (name,)) != [(part.filenode,)]:
         raise _changed(part.table, "rewritten (VACUUM FULL, CLUSTER, TRUNCATE or ALTER TABLE)")
+
+
+def files_of(tables: Iterable[TableName], catalog: Catalog) -> tuple[TableName, ...]:
+    """The tables that hold the rows of these: their partitions, where they have some (pure)."""
+    found = (catalog[name].partitions if catalog[name].kind == "p" else (name,) for name in tables)
+    return tuple(sorted({leaf for leaves in found for leaf in leaves}, key=str))
+
+
+def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int | None, ...]:
+    """Which files hold their rows now; TRUNCATE and whatever rewrites a table gives it another.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    rows = session.query(_FILENODES, ([quoted(name) for name in tables],))
+    return tuple(filenode for (filenode,) in rows)
 
 
 def _changed(table: TableName, what: str) -> HeadraceError:

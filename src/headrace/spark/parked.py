@@ -42,12 +42,16 @@ class ParkedPart(Piece):
 class WorkingOff:
     """A thread that lets jobs write what is parked, for as long as this is entered.
 
+    Args:
+        turn: held by whoever has a job beside the stream; two at once would take the stream's place.
+
     Attributes:
         left: how many chunks were left when it looked last.
     """
 
-    def __init__(self, spark: SparkSession, work: Work) -> None:
+    def __init__(self, spark: SparkSession, work: Work, turn: threading.Lock | None = None) -> None:
         self._spark = spark
+        self._turn = turn or threading.Lock()
         self._work = work
         self.left = 0
         self._whole = 0
@@ -90,7 +94,8 @@ class WorkingOff:
         if not self.left:
             return False
         chunks = parked.chunks(max(1, min(most * _CHUNKS_OF_A_TASK, self._whole // 10)))
-        run_pieces(self._spark, self._work, _parts(chunks, most), _GROUP)
+        with self._turn:
+            run_pieces(self._spark, self._work, _parts(chunks, most), _GROUP)
         return True
 
 

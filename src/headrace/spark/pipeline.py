@@ -30,6 +30,7 @@ from headrace.spark.documents import COUNTS, LiveDocuments
 from headrace.spark.failures import headrace_error
 from headrace.spark.noting import Noting
 from headrace.spark.plan import Work
+from headrace.spark.session import POOL, STREAM
 
 _POLL_SECONDS = 0.2
 _TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
@@ -84,6 +85,7 @@ class DocumentsQuery:
             .option("troubleFile", str(self.trouble))
             .load()
         )
+        spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
         self._counted = -1
         self._query: StreamingQuery = (

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.catalog.table import Catalog
@@ -25,13 +25,17 @@ SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spar
 class DocumentsPlan:
     """The documents to keep and where they go.
 
+    Two generations of one index may be written by the same batch: each has its own name here, which its
+    spec bears too, and so do its operations and its keys.
+
     Attributes:
-        specs: the indexes, by name.
-        targets: index → what a bulk request addresses.
+        specs: the generations, by name.
+        targets: generation → what a bulk request addresses.
         slot: whose position is kept; with `prefix` it says where.
         skip_rejected: indexes that go on without a document that the sink refuses.
         large_change: documents of one index that a change may touch before they are worked off beside
             later changes.
+        indexes: generation → the index that people know; one that is not here has the same name.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -43,6 +47,11 @@ class DocumentsPlan:
     prefix: str
     skip_rejected: frozenset[str]
     large_change: int
+    indexes: Mapping[str, str] = field(default_factory=dict)
+
+    def index_of(self, generation: str) -> str:
+        """The index that people know."""
+        return self.indexes.get(generation, generation)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,20 +1,17 @@
 """How are many documents written at once? A Spark batch job: one task for each piece of the work.
 
 The job reads from a source of its own, `headrace_documents_job`, whose partitions are the pieces; reading
-one writes its documents and yields what was written. Seeding is one such job: a piece for each range of rows.
+one writes its documents and yields what was written. Seeding is such jobs: a piece holds some ranges of rows.
 """
 
 from __future__ import annotations
 
 import base64
 import pickle
-import threading
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from types import TracebackType
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -27,6 +24,7 @@ from headrace.model import CtidRange, Lsn
 from headrace.sinks.contract import WriteResult
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
+from headrace.spark.session import BESIDE, POOL
 from headrace.spark.worker import Worker, worker_of
 
 _POLL_SECONDS = 0.2
@@ -43,24 +41,43 @@ class Piece(InputPartition):
         """Write them; durable when it returns."""
         raise NotImplementedError
 
+    def results(self, worker: Worker) -> Iterator[tuple[str, WriteResult]]:
+        """Write them; what was written of which index, one after the other."""
+        yield self.index, self.run(worker)
+
 
 @dataclass
 class SeedRange(Piece):
-    """A range of one index's root rows, and as of when it is read.
+    """A range of one generation's root rows, and as of when it is read.
 
     Attributes:
         version: of every document, a position that the snapshot includes (decision 11).
         snapshot: an exported snapshot; None reads what is there.
+        rows_per_second: of this task.
     """
 
     index: str
     rows: CtidRange
     version: Lsn
     snapshot: str | None
+    rows_per_second: float | None = None
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of the range."""
-        return worker.seed(self.index, self.rows, self.version, self.snapshot)
+        return worker.seed(self.index, self.rows, self.version, self.snapshot, self.rows_per_second)
+
+
+@dataclass
+class SeedRanges(Piece):
+    """Some ranges, one after the other: as many of these as ranges are to be read at once."""
+
+    index: str
+    ranges: tuple[SeedRange, ...]
+
+    def results(self, worker: Worker) -> Iterator[tuple[str, WriteResult]]:
+        """Write the documents of each."""
+        for one in self.ranges:
+            yield one.index, one.run(worker)
 
 
 class PiecesSource(DataSource):
@@ -72,7 +89,7 @@ class PiecesSource(DataSource):
         return "headrace_documents_job"
 
     def schema(self) -> str:
-        """One row for each piece."""
+        """A row for each part of a piece."""
         return "`index` string, upserts bigint, bytes bigint"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
@@ -95,28 +112,9 @@ class PiecesReader(DataSourceReader):
         """Write the documents of one piece."""
         if not isinstance(partition, Piece):
             raise HeadraceError(Kind.INTERNAL, f"not a piece of work: {partition!r}")
-        result = partition.run(worker_of(self._options))
-        row = {"index": partition.index, "upserts": result.upserted, "bytes": result.bytes}
-        yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
-
-
-def seed(
-    spark: SparkSession,
-    work: Work,
-    ranges: Sequence[SeedRange],
-    on_progress: Callable[[int], None] = lambda _: None,
-) -> dict[str, int]:
-    """Write the documents of all `ranges`; returns how many by index.
-
-    Args:
-        on_progress: called with the number of finished ranges, now and then, from another thread.
-
-    Raises:
-        HeadraceError: what stopped a task, or SPARK.
-    """
-    group = f"headrace-seed-{uuid.uuid4().hex}"
-    with _Progress(spark, group, on_progress):
-        return run_pieces(spark, work, ranges, group)
+        for index, result in partition.results(worker_of(self._options)):
+            row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}
+            yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
 
 def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: str) -> dict[str, int]:
@@ -152,6 +150,7 @@ def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> lis
     def collect() -> list[Row]:
         spark.dataSource.register(PiecesSource)
         context.setJobGroup(group, "documents", interruptOnCancel=True)
+        context.setLocalProperty(POOL, BESIDE)
         return spark.read.format(PiecesSource.name()).options(**options).load().collect()
 
     with ThreadPoolExecutor(1, "headrace job") as thread:
@@ -163,34 +162,3 @@ def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> lis
                 context.cancelJobGroup(group)
                 wait([rows], _POLL_SECONDS)
             raise
-
-
-class _Progress:
-    """Watches the job that runs inside and reports its finished tasks."""
-
-    def __init__(self, spark: SparkSession, group: str, on_progress: Callable[[int], None]) -> None:
-        self._context = spark.sparkContext
-        self._group = group
-        self._on_progress = on_progress
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="headrace progress", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        tracker = self._context.statusTracker()
-        while not self._done.wait(_POLL_SECONDS):
-            finished = 0
-            for job in tracker.getJobIdsForGroup(self._group):
-                info = tracker.getJobInfo(job)
-                for stage in info.stageIds if info is not None else ():
-                    progress = tracker.getStageInfo(stage)
-                    finished += progress.numCompletedTasks if progress is not None else 0
-            self._on_progress(finished)

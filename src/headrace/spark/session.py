@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,8 @@ from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.spark.interpreter import worker_python
 
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+_LOCAL = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
@@ -45,6 +48,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.session.timeZone": "UTC",
+    "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.stopTimeout": "5s",
@@ -59,6 +63,10 @@ _SETTINGS: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+
+POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
+"""The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
+_PLACES = "spark.headrace.places"
 
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVM plans many small batches and moves few bytes: a second compiler costs more than it brings."""
@@ -156,7 +164,37 @@ def _settings(master: str, memory: str, log_level: str, folder: Path) -> SparkCo
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
+    threads = _threads(master)
+    if threads is not None:
+        # One place more, which jobs beside the stream leave free: Spark takes none back.
+        own |= {"spark.default.parallelism": str(threads), _PLACES: str(threads)}
+        master = f"local[{threads + 1}]"
     return SparkConf().setMaster(_with_retries(master)).setAppName("headrace").setAll(list(own.items()))
+
+
+def places_beside(session: SparkSession) -> int:
+    """How many tasks may run beside the stream, so that one place is left for its own."""
+    context = session.sparkContext
+    given = context.getConf().get(_PLACES)
+    return max(1, context.defaultParallelism - 1) if given is None else int(given)
+
+
+def _threads(master: str) -> int | None:
+    """How many tasks a local master may run at once; None for another, or one that says more."""
+    found = _LOCAL.fullmatch(master)
+    if found is None:
+        return None
+    return _processors() if found[1] == "*" else int(found[1])
+
+
+def _processors() -> int:
+    """How many this process may use; a container's limit counts, as it does for the JVM."""
+    known = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = _CPU_LIMIT.read_text().split()
+        return known if quota == "max" else max(1, min(known, -(-int(quota) // int(period))))
+    except (OSError, ValueError):
+        return known
 
 
 @contextlib.contextmanager

@@ -21,7 +21,8 @@ from headrace.resolution import Resolver
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
-from headrace.snapshot import check_filenode
+from headrace.snapshot import check_filenode, files_of, read_filenodes
+from headrace.spark.pace import paced
 from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.spark.share import Task
 from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted
@@ -87,19 +88,59 @@ class Worker:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
 
-    def seed(self, index: str, part: CtidRange, version: Lsn, snapshot: str | None) -> WriteResult:
-        """Write the documents of a range of root rows, as the exported `snapshot` sees them."""
-        plan = self._work.plan
+    def seed(
+        self,
+        index: str,
+        part: CtidRange,
+        version: Lsn,
+        snapshot: str | None,
+        rows_per_second: float | None = None,
+    ) -> WriteResult:
+        """Write the documents of a range of root rows.
+
+        Args:
+            index: the generation.
+            version: a position that was applied before (decision 11).
+            snapshot: an exported one whose documents they are; None reads what is there.
+            rows_per_second: no faster than that.
+
+        Raises:
+            HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
+        """
         for attempt in patiently():
             with (
                 attempt,
                 ReadSession(self._work.connections.database, snapshot=snapshot) as session,
             ):
-                assembler = Assembler(session, plan.specs[index], plan.catalog)
-                result = self._writer.write(assembler.assemble_range(part, version))
-                check_filenode(session, part)
+                session.await_replay(version)
+                result = self._seed(session, index, part, version, rows_per_second)
         reach("range")
         return self._accepted(result)
+
+    def _seed(
+        self, session: ReadSession, index: str, part: CtidRange, version: Lsn, pace: float | None
+    ) -> WriteResult:
+        """Again where a table was emptied meanwhile: the stream has renewed only what it found written."""
+        plan = self._work.plan
+        spec = plan.specs[index]
+        tables = files_of(spec.tables(), plan.catalog)
+        assembler = Assembler(session, spec, plan.catalog)
+        while True:
+            before = read_filenodes(session, tables)
+            result = self._writer.write(paced(assembler.assemble_range(part, version), pace))
+            check_filenode(session, part)
+            if read_filenodes(session, tables) == before:
+                return result
+
+    def mend(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
+        """Assemble the documents of these keys anew; `version` as for `seed`."""
+        for attempt in patiently():
+            with attempt, self._reading() as session:
+                session.await_replay(version)
+        result = WriteResult()
+        for first in range(0, len(keys), KEYS_AT_ONCE):
+            result += self._write({index: keys[first : first + KEYS_AT_ONCE]}, version)
+        return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document that the index holds anew; `version` as for `seed`."""
@@ -118,10 +159,11 @@ class Worker:
             with attempt:
                 found = [self._parked.chunk(one) for one in identities]
         chunks = [one for one in found if one is not None]
+        written = {target: name for name, target in self._work.plan.targets.items()}
         wanted: dict[Lsn, dict[str, dict[Key, None]]] = {}
         for chunk in chunks:
-            if self._work.plan.targets.get(chunk.index) == chunk.target:
-                keys = wanted.setdefault(chunk.version, {}).setdefault(chunk.index, {})
+            if chunk.target in written:
+                keys = wanted.setdefault(chunk.version, {}).setdefault(written[chunk.target], {})
                 keys.update(dict.fromkeys(chunk.keys))
         result = WriteResult()
         for version, by_index in wanted.items():
@@ -183,7 +225,8 @@ class Worker:
         return self._accepted(result)
 
     def _accepted(self, result: WriteResult) -> WriteResult:
-        refused = [one for one in result.rejected if one.index not in self._work.plan.skip_rejected]
+        plan = self._work.plan
+        refused = [one for one in result.rejected if plan.index_of(one.index) not in plan.skip_rejected]
         if refused:
             first = refused[0]
             raise HeadraceError(

@@ -10,7 +10,10 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.spec.tree import (
     AggregateField,
@@ -23,6 +26,7 @@ from headrace.spec.tree import (
     MapField,
     ObjectField,
     Order,
+    Place,
     SoftDelete,
     Through,
 )
@@ -46,6 +50,7 @@ _LABELS: dict[type, str] = {
     SoftDelete: "soft_delete",
     Through: "through",
 }
+_CLASSES: dict[str, type] = {label: one for one, label in _LABELS.items()}
 _LEFT_OUT = {"place", "hash", "name"}
 _UNORDERED = {"fields", "filters", "when"}
 
@@ -66,6 +71,52 @@ def normalised(spec: IndexSpec, extra: Mapping[str, object] | None = None) -> di
 def spec_hash(spec: IndexSpec, extra: Mapping[str, object] | None = None) -> str:
     """Ten hexadecimal digits over the normal form."""
     return hashlib.sha256(_canonical(normalised(spec, extra)).encode()).hexdigest()[:_HASH_DIGITS]
+
+
+def denormalised(found: Mapping[str, object], name: str) -> IndexSpec:
+    """The specification that `normalised` was given: the same documents, under the `name`, without places.
+
+    Raises:
+        HeadraceError: SCHEMA, where another version of Headrace wrote it.
+    """
+    if found.get("format") != DOCUMENT_FORMAT:
+        raise _unknown(f"its document format is {found.get('format')!r}, this version's is {DOCUMENT_FORMAT}")
+    try:
+        spec = _restored(found["index"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _unknown(f"it cannot be read: {error!r}") from error
+    if not isinstance(spec, IndexSpec):
+        raise _unknown("it is no index")
+    return dataclasses.replace(spec, name=name, hash=spec_hash(spec))
+
+
+def _unknown(why: str) -> HeadraceError:
+    return HeadraceError(Kind.SCHEMA, f"a schema that was kept is not of this version: {why}")
+
+
+def _restored(value: object) -> Any:
+    """What `_value` was given, of a dataclass."""
+    if isinstance(value, list):
+        return tuple(_restored(one) for one in value)
+    if not isinstance(value, dict):
+        return value
+    made = _CLASSES[value["is"]]
+    known = {field.name for field in dataclasses.fields(made)}
+    given = {key: _attribute(key, one) for key, one in value.items() if key != "is"}
+    if "place" in known:
+        given["place"] = Place(Path("kept"), 0, 0)
+    if "name" in known:
+        given["name"] = ""
+    return made(**given)
+
+
+def _attribute(name: str, value: object) -> Any:
+    if name == "table" and isinstance(value, list):
+        schema, table = value
+        return TableName(schema, table)
+    if name == "options" and isinstance(value, dict):
+        return tuple(value.items())
+    return _restored(value)
 
 
 def _canonical(value: object) -> str:

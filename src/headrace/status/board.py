@@ -34,9 +34,13 @@ class IndexStatus:
 
     Attributes:
         generation: the concrete search index behind the alias; None until there is one.
+        building: the concrete index that is being filled, beside the served one or as the first; else None.
         ranges_done: finished ranges of its seeding, of `ranges_total`; both 0 where nothing was to seed.
         rows: root rows that its seeding has read.
         documents: documents written by its seeding.
+        documents_per_second: of late; None where nothing is filled.
+        seconds_left: as far as that tells.
+        error: why the last generation could not be filled or is kept no longer; None where all is well.
     """
 
     name: str
@@ -46,6 +50,10 @@ class IndexStatus:
     ranges_total: int = 0
     rows: int = 0
     documents: int = 0
+    building: str | None = None
+    documents_per_second: float | None = None
+    seconds_left: float | None = None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +119,7 @@ class _Content:
     samples: Samples = field(default_factory=Samples)
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
+    follows: bool = False
 
 
 class StatusBoard:
@@ -141,6 +150,11 @@ class StatusBoard:
         """Move the phase along its table."""
         with self._lock:
             self._content.state = self._content.state.after(event)
+
+    def followed(self) -> None:
+        """The stream follows; from now on indexes can be served while others are filled."""
+        with self._lock:
+            self._content.follows = True
 
     def failed(self, error: HeadraceError) -> None:
         """Note `error`; one that waiting may cure makes the run degraded until `Event.RECOVERED`."""
@@ -238,7 +252,7 @@ def _unready(content: _Content) -> str | None:
     phase = content.state.phase
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
-    if phase is not Phase.LIVE:
+    if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
     waiting = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
     return f"not seeded: {', '.join(waiting)}" if waiting else None

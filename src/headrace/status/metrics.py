@@ -92,13 +92,25 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     documents = GaugeMetricFamily(
         "headrace_index_seeded_documents", "Documents that seeding wrote.", labels=["index"]
     )
+    speed = GaugeMetricFamily(
+        "headrace_index_seeded_documents_per_second",
+        "Of late; absent where nothing is seeded.",
+        labels=["index"],
+    )
+    rest = GaugeMetricFamily(
+        "headrace_index_seeding_seconds_left", "As far as that tells; absent where unknown.", labels=["index"]
+    )
     for one in indexes:
+        if one.documents_per_second is not None:
+            speed.add_metric([one.name], one.documents_per_second)
+        if one.seconds_left is not None:
+            rest.add_metric([one.name], one.seconds_left)
         seeded.add_metric([one.name], float(one.phase is IndexPhase.LIVE))
         planned.add_metric([one.name], one.ranges_total)
         done.add_metric([one.name], one.ranges_done)
         rows.add_metric([one.name], one.rows)
         documents.add_metric([one.name], one.documents)
-    yield from (seeded, planned, done, rows, documents)
+    yield from (seeded, planned, done, rows, documents, speed, rest)
 
 
 def _gauge(name: str, documentation: str, value: float | None) -> GaugeMetricFamily:

@@ -7,7 +7,7 @@ import pytest
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
-from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex, PipelineState
 from integration.cli.command_line import Deployment
 
 
@@ -34,7 +34,7 @@ def follow(deployment: Deployment, index: str) -> None:
         "following",
         slot.consistent_point,
         slot.consistent_point,
-        {index: IndexState(made.index, made.uuid, made.hash, slot.consistent_point)},
+        (GenerationState(index, made.index, made.uuid, made.hash, slot.consistent_point, published=True),),
     )
     MetaIndex(client, deployment.name).save(state)
     client.close()

@@ -79,7 +79,7 @@ class Stock:
             point = slot.consistent_point
         with contextlib.closing(Client(here.sink)) as client:
             seeding = Seeding(inspection, here, client, StatusBoard())
-            made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point)
+            made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
             server = inspection.server
             state = PipelineState(
                 system_identifier=str(server.system_identifier),
@@ -90,13 +90,14 @@ class Stock:
                 phase="following",
                 consistent_point=point,
                 applied=point,
-                indexes={"stock": made},
+                generations=(made,),
             )
-            with contextlib.closing(Worker(seeding.work(state.indexes))) as worker:
+            with contextlib.closing(Worker(seeding.work(state.generations))) as worker:
                 for part in self._ranges(inspection.catalog):
-                    worker.seed("stock", part, point, None)
+                    worker.seed(made.generation, part, point, None)
             MetaIndex(client, project.slot, project.prefix).save(state)
-            seeding.publish(state)
+            seeding.finish(made)
+            seeding.serve(made)
         with connect(
             here.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it

@@ -11,7 +11,7 @@ import pytest
 import urllib3
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Counters, Endpoint, IndexState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Counters, Endpoint, GenerationState, MetaIndex, PipelineState
 from integration.sinks.scripted_server import Reply, Request, scripted
 
 STATE = PipelineState(
@@ -49,7 +49,9 @@ def test_a_new_pipeline_has_no_state(client: Client, prefix: str) -> None:
 
 
 def test_what_was_saved_is_loaded_by_the_next_process(client: Client, prefix: str) -> None:
-    seeded = replace(STATE, phase="following", indexes={"users": IndexState("users_ab_1", "u", "ab", 17)})
+    seeded = replace(
+        STATE, phase="following", generations=(GenerationState("users", "users_ab_1", "u", "ab", 17),)
+    )
     first = meta(client, prefix)
     first.save(STATE)
     first.save(seeded)

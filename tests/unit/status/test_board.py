@@ -56,6 +56,10 @@ def test_progress_of_a_seeding_is_shown() -> None:
             "ranges_total": 4,
             "rows": 30,
             "documents": 29,
+            "building": None,
+            "documents_per_second": None,
+            "seconds_left": None,
+            "error": None,
         }
     ]
 
@@ -146,3 +150,14 @@ def test_writers_on_many_threads_lose_no_count() -> None:
         thread.join()
     counters = one.snapshot()["counters"]
     assert (counters["changes"], counters["errors"]) == (2000, 2000)
+
+
+def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
+    one = board("users")
+    one.happened(Event.SEEDING)
+    one.index("users", phase=IndexPhase.LIVE, generation="users_1", building="users_2")
+    assert not one.ready, "nothing follows yet"
+    one.followed()
+    assert (one.phase, one.ready) == (Phase.BACKFILLING, True)
+    one.index("users", phase=IndexPhase.BACKFILLING)
+    assert one.snapshot()["reason"] == "not seeded: users"

@@ -24,7 +24,13 @@ from headrace.model.nearest import meant
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
-from headrace.sinks.opensearch import Generation, Generations, IndexState, OpenSearchWriter, PipelineState
+from headrace.sinks.opensearch import (
+    Generation,
+    Generations,
+    GenerationState,
+    OpenSearchWriter,
+    PipelineState,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +123,7 @@ def _compare(inspection: Inspection, here: Here, applied: Applied, report: Repor
         report.why_undecided = pipeline.why
 
 
-def _known(inspection: Inspection, state: PipelineState, index: str) -> IndexState:
+def _known(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
     """The generation that was seeded from these files, of these tables.
 
     Raises:
@@ -126,12 +132,12 @@ def _known(inspection: Inspection, state: PipelineState, index: str) -> IndexSta
     wrong = tuple(one.error for one in inspection.findings if one.level == "error")
     if wrong:
         raise Problems(wrong)
-    known = state.indexes.get(index)
-    if state.phase != "following" or known is None or known.seeded_at is None:
+    known = state.served(index)
+    if state.phase != "following" or known is None:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN, f"the index {index} is not seeded yet", "Let `headrace run` seed it first."
         )
-    if known.hash != inspection.hashes()[index]:
+    if known.frozen or known.hash != inspection.hashes()[index]:
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",
@@ -140,7 +146,7 @@ def _known(inspection: Inspection, state: PipelineState, index: str) -> IndexSta
     return known
 
 
-def _check_published(generations: Generations, index: str, known: IndexState) -> None:
+def _check_published(generations: Generations, index: str, known: GenerationState) -> None:
     """What is compared is what readers see.
 
     Raises:

@@ -3,11 +3,13 @@
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.generations import Generation, Generations
+from headrace.sinks.opensearch.kept import KeptDocument, build_notes
 from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.orders import Order, Orders
 from headrace.sinks.opensearch.parked import Chunk, Parked
-from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
+from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.wish import Wish
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
@@ -17,14 +19,18 @@ __all__ = [
     "Counters",
     "Endpoint",
     "Generation",
+    "GenerationState",
     "Generations",
     "IndexOptions",
-    "IndexState",
+    "KeptDocument",
     "MetaIndex",
     "OpenSearchWriter",
+    "Order",
+    "Orders",
     "Parked",
     "PipelineState",
     "Wish",
     "WriterOptions",
+    "build_notes",
     "mapping",
 ]

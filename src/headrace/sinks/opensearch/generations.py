@@ -8,7 +8,7 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
@@ -17,17 +17,23 @@ from headrace.sinks.opensearch.options import IndexOptions
 
 _OURS = "headrace"
 _WRITE = ".write"
+_TOMBSTONES = "24h"
+"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One concrete index of the logical index `name`; `uuid` is what OpenSearch gave it at its birth."""
+    """One concrete index of the logical index `name`; `uuid` is what OpenSearch gave it at its birth.
+
+    `schema` is the normalised one that it was made for, as JSON text.
+    """
 
     name: str
     index: str
     hash: str
     number: int
     uuid: str
+    schema: str = field(default="", compare=False)
 
     @property
     def target(self) -> str:
@@ -55,7 +61,7 @@ class Generations:
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
-        """Make the next generation of `name`, set up to be seeded: no refresh, no replicas.
+        """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
 
         Args:
             name: the logical index.
@@ -69,14 +75,19 @@ class Generations:
         number = max((one.number for one in self.existing(name)), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
-        settings = {**body["settings"]["index"], "refresh_interval": "-1", "number_of_replicas": 0}
+        settings = {
+            **body["settings"]["index"],
+            "refresh_interval": "-1",
+            "number_of_replicas": 0,
+            "gc_deletes": _TOMBSTONES,
+        }
         request = {
             "settings": {"index": settings},
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
         self._client.call("PUT", path(index), request)
-        return Generation(name, index, spec_hash, number, self._uuid(index))
+        return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Make all that was seeded searchable and give the index its lasting settings."""
@@ -84,6 +95,7 @@ class Generations:
         lasting = {
             "refresh_interval": given.get("refresh_interval", options.refresh_interval),
             "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
+            "gc_deletes": given.get("gc_deletes"),
         }
         self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
         self._client.call("POST", path(generation.index, "_refresh"))
@@ -131,7 +143,7 @@ class Generations:
         if match is None or not ours or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
-        return Generation(name, index, match[1], int(match[2]), uuid)
+        return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
 
     def _uuid(self, index: str) -> str:
         found = self._client.read(path(index, "_settings")).json()

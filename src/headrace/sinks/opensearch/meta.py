@@ -1,41 +1,27 @@
 """Where does the state of a pipeline live, and how is it kept from two writers?
 
-One document per pipeline in the hidden index `{prefix}headrace_meta`, its id the slot's name: a database
-that was restored elsewhere under the same slot meets the old state and can be told apart by it.
+Two documents per pipeline in the hidden index `{prefix}headrace_meta`. One, its id the slot's name, says how
+far it is; whoever commits a batch writes it. The other, `SLOT.generations`, says which generations there are;
+the run writes it, also while batches are committed. A database that was restored elsewhere under the same
+slot meets the old state and can be told apart by it.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-import uuid
-from dataclasses import dataclass
+import dataclasses
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.kept import KeptDocument, build_notes, meta_index
+from headrace.sinks.opensearch.orders import Orders
 from headrace.sinks.opensearch.parked import Parked
-from headrace.sinks.opensearch.state import Counters, PipelineState
+from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.wish import wish_document
 
-_BODY = {
-    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}},
-    },
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """The document's place in the index's history."""
-
-    seq_no: int
-    primary_term: int
-
-    def query(self) -> dict[str, str | int]:
-        return {"if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
+_GENERATIONS = "generations"
 
 
 class MetaIndex:
@@ -48,13 +34,13 @@ class MetaIndex:
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._prefix = prefix
-        self.index = f"{prefix}headrace_meta"
-        self._document = (self.index, "_doc", slot)
         self._slot = slot
-        self._writer = uuid.uuid4().hex
-        self._seen: _Seen | None = None
+        self.index = meta_index(prefix)
+        what = f"the state of slot {slot}"
+        self._progress = KeptDocument(client, self.index, slot, what)
+        self._list = KeptDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
         self._state: PipelineState | None = None
-        self._unsure = True
+        self._kept: Sequence[Any] | None = None
 
     def load(self) -> PipelineState | None:
         """What was saved last, by anyone; None where the pipeline is new.
@@ -62,8 +48,9 @@ class MetaIndex:
         Raises:
             HeadraceError: CONTINUITY, where the document cannot be read.
         """
-        found = self._get()
-        self._adopt(found)
+        progress, generations = self._progress.load(), self._list.load()
+        self._kept = None if generations is None else generations.get(_GENERATIONS)
+        self._state = None if progress is None else self._read(progress)
         return self._state
 
     def save(self, state: PipelineState) -> None:
@@ -73,11 +60,13 @@ class MetaIndex:
             HeadraceError: CONTINUITY, where someone else wrote since; SINK_UNREACHABLE and SINK_BUSY,
                 after which a further `save` finds out by itself what became of this one.
         """
-        if self._unsure:
-            self._find_out()
-        self._unsure = True
-        self._put(state)
-        self._unsure = False
+        whole = state.to_json()
+        generations = whole.pop(_GENERATIONS)
+        if generations != self._kept:  # first: a state never names fewer than were made
+            self._list.save({_GENERATIONS: generations})
+            self._kept = generations
+        self._progress.save(whole)
+        self._state = state
 
     def advance(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> PipelineState:
         """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
@@ -90,62 +79,36 @@ class MetaIndex:
         self.save(state)
         return state
 
+    def keep(self, generations: Sequence[GenerationState]) -> None:
+        """Write only which generations there are; batches may be committed meanwhile by another process.
+
+        Raises:
+            HeadraceError: as `save`.
+        """
+        assert self._state is not None, "load or save first"
+        state = dataclasses.replace(self._state, generations=tuple(generations))
+        listed = state.to_json()[_GENERATIONS]
+        self._list.save({_GENERATIONS: listed})
+        self._state, self._kept = state, listed
+
     def delete(self) -> None:
         """Forget the pipeline, what it has parked and what was asked of it."""
         Parked(self._client, self._slot, self._prefix).forget()
-        for document in (self._document, wish_document(self.index, self._slot)):
-            self._client.call("DELETE", path(*document), allow=(404,))
-        self._seen, self._state = None, None
+        self._client.call("DELETE", path(*wish_document(self.index, self._slot)), allow=(404,))
+        for one in (self._list.load() or {}).get(_GENERATIONS, ()):
+            build_notes(self._client, self._slot, self._prefix, one["generation"]).delete()
+            Orders(self._client, self._slot, self._prefix).forget([one["index"]])
+        self._progress.delete()
+        self._list.delete()
+        self._state = self._kept = None
 
-    def _put(self, state: PipelineState) -> None:
-        now = dt.datetime.now(dt.UTC).isoformat()
-        if self._seen is None:
-            self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: it is there already
-        condition = {"op_type": "create"} if self._seen is None else self._seen.query()
-        body = {**state.to_json(), "updated_at": now, "writer": self._writer}
-        answer = self._client.call("PUT", path(*self._document, query=condition), body, allow=(409,))
-        if not answer.ok:
-            raise self._conflict()
-        self._remember(answer.json(), state)
-
-    def _find_out(self) -> None:
-        """After a write without an answer: take what is there if it is what we saw or what we wrote."""
-        found = self._get()
-        seen = _seen(found)
-        if seen != self._seen and (found is None or found["_source"].get("writer") != self._writer):
-            raise self._conflict()
-        self._adopt(found)
-
-    def _get(self) -> dict[str, Any] | None:
-        answer = self._client.read(path(*self._document), allow=(404,))
-        return answer.json() if answer.ok else None
-
-    def _adopt(self, found: dict[str, Any] | None) -> None:
-        self._seen = _seen(found)
-        self._unsure = False
-        if found is None:
-            self._state = None
-            return
+    def _read(self, progress: Mapping[str, Any]) -> PipelineState:
+        older = {} if self._kept is None else {_GENERATIONS: self._kept}
         try:
-            self._state = PipelineState.from_json(found["_source"])
+            return PipelineState.from_json({**progress, **older})
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the state of slot {self._slot} in the index {self.index} cannot be read: {error!r}",
                 "Delete that document and let the indexes be seeded again.",
             ) from error
-
-    def _remember(self, answer: dict[str, Any], state: PipelineState) -> None:
-        self._seen = _Seen(answer["_seq_no"], answer["_primary_term"])
-        self._state = state
-
-    def _conflict(self) -> HeadraceError:
-        return HeadraceError(
-            Kind.CONTINUITY,
-            f"another process changed the state of slot {self._slot} in the index {self.index}",
-            "Let only one Headrace run with this slot, then start again.",
-        )
-
-
-def _seen(found: dict[str, Any] | None) -> _Seen | None:
-    return None if found is None else _Seen(found["_seq_no"], found["_primary_term"])

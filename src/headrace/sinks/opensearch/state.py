@@ -31,20 +31,44 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexState:
-    """The generation that a logical index writes.
+class GenerationState:
+    """One concrete index that the pipeline writes.
 
     Attributes:
-        seeded_at: None until it is seeded.
+        index: the logical index.
+        generation: the concrete one; its `hash` and `uuid` are as OpenSearch has them.
+        seeded_at: None while it is built; then the position at which it was complete.
         as_of: before this place in the log a table may have had another shape than the generation's plan
             knows; what was written then was read when it was seeded (bytes).
+        joined: every change behind this position is written to it; no document has a lower version (bytes).
+        published: whether the alias serves it. Of an index's seeded generations one is, the others are kept.
+        pinned: the hash of the schema that a rollback has turned away from: while the file says that,
+            nothing newer is built.
+        frozen: why it is not followed any more; it then only waits to be dropped.
+        order: the last order that was carried out on it.
     """
 
+    index: str
     generation: str
     uuid: str
     hash: str
     seeded_at: Lsn | None = None
     as_of: Lsn = 0
+    joined: Lsn = 0
+    published: bool = False
+    pinned: str = ""
+    frozen: str = ""
+    order: str = ""
+
+    @property
+    def building(self) -> bool:
+        """Whether documents are still missing."""
+        return self.seeded_at is None
+
+    @property
+    def followed(self) -> bool:
+        """Whether live changes are written to it."""
+        return not self.frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +81,7 @@ class PipelineState:
         applied: every change up to here is durable in the documents; the slot is confirmed no further.
         ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
             on from here; else None.
-        indexes: by logical name.
+        generations: all that are written or kept, in the order in which they were made.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
         catalog: what the documents depend on in the database's catalog, as it was when they were seeded or
@@ -73,7 +97,7 @@ class PipelineState:
     phase: Phase
     consistent_point: Lsn
     applied: Lsn
-    indexes: Mapping[str, IndexState] = field(default_factory=lambda: MappingProxyType({}))
+    generations: tuple[GenerationState, ...] = ()
     published: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     identities_before: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     catalog: str = ""
@@ -84,6 +108,31 @@ class PipelineState:
     def reached(self) -> Lsn:
         """Up to where changes need not be read again."""
         return self.applied if self.ahead is None else self.ahead
+
+    def of(self, index: str) -> tuple[GenerationState, ...]:
+        """The generations of one logical index, oldest first."""
+        return tuple(one for one in self.generations if one.index == index)
+
+    def served(self, index: str) -> GenerationState | None:
+        """The generation that its readers see; None before the first is complete."""
+        return next((one for one in self.of(index) if one.published), None)
+
+    @property
+    def seeded(self) -> bool:
+        """Whether readers of every logical index see a generation that is complete and followed."""
+        right = {one.index for one in self.generations if one.published and one.followed}
+        return self.phase == "following" and right == {one.index for one in self.generations}
+
+    def changed(self, *generations: GenerationState) -> Self:
+        """With these in the place of those of the same concrete name; a new one comes last."""
+        by_name = {one.generation: one for one in generations}
+        known = tuple(by_name.pop(one.generation, one) for one in self.generations)
+        return replace(self, generations=(*known, *by_name.values()))
+
+    def without(self, *names: str) -> Self:
+        """Without the generations of these concrete names."""
+        left = tuple(one for one in self.generations if one.generation not in names)
+        return replace(self, generations=left)
 
     def advanced(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
@@ -117,7 +166,7 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
-            "indexes": {name: _index_to_json(one) for name, one in self.indexes.items()},
+            "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
             "catalog": self.catalog,
@@ -141,7 +190,7 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
-            indexes={name: _index_from_json(one) for name, one in found["indexes"].items()},
+            generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],
             catalog=found.get("catalog", ""),
@@ -149,16 +198,41 @@ class PipelineState:
         )
 
 
-def _index_to_json(one: IndexState) -> dict[str, Any]:
+def _generation_to_json(one: GenerationState) -> dict[str, Any]:
     return {
+        "index": one.index,
         "generation": one.generation,
         "uuid": one.uuid,
         "hash": one.hash,
         "seeded_at": None if one.seeded_at is None else format_lsn(one.seeded_at),
         "as_of": format_lsn(one.as_of),
+        "joined": format_lsn(one.joined),
+        "published": one.published,
+        "pinned": one.pinned,
+        "frozen": one.frozen,
+        "order": one.order,
     }
 
 
-def _index_from_json(one: Mapping[str, Any]) -> IndexState:
-    seeded = None if one["seeded_at"] is None else parse_lsn(one["seeded_at"])
-    return IndexState(one["generation"], one["uuid"], one["hash"], seeded, parse_lsn(one.get("as_of", "0/0")))
+def _generations_from_json(found: Mapping[str, Any]) -> tuple[GenerationState, ...]:
+    if "generations" in found:
+        return tuple(_generation_from_json(one) for one in found["generations"])
+    # Before there were several to an index, what was seeded was served.
+    older = [_generation_from_json({"index": name, **one}) for name, one in found["indexes"].items()]
+    return tuple(replace(one, joined=one.seeded_at or 0, published=not one.building) for one in older)
+
+
+def _generation_from_json(one: Mapping[str, Any]) -> GenerationState:
+    return GenerationState(
+        one["index"],
+        one["generation"],
+        one["uuid"],
+        one["hash"],
+        None if one["seeded_at"] is None else parse_lsn(one["seeded_at"]),
+        parse_lsn(one.get("as_of", "0/0")),
+        parse_lsn(one.get("joined", "0/0")),
+        published=one.get("published", False),
+        pinned=one.get("pinned", ""),
+        frozen=one.get("frozen", ""),
+        order=one.get("order", ""),
+    )

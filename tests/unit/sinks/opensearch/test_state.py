@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from headrace.sinks.opensearch import Counters, IndexState, PipelineState
+from headrace.sinks.opensearch import Counters, GenerationState, PipelineState
 
 STATE = PipelineState(
     system_identifier="7301234567890123456",
@@ -16,10 +16,20 @@ STATE = PipelineState(
     phase="seeding",
     consistent_point=0x1600000010,
     applied=0x1600000010,
-    indexes={
-        "users": IndexState("users_ab_1", "uuid-1", "ab", 0x1600000020, as_of=0x1600000018),
-        "orders": IndexState("orders_cd_2", "uuid-2", "cd"),
-    },
+    generations=(
+        GenerationState(
+            "users",
+            "users_ab_1",
+            "uuid-1",
+            "ab",
+            0x1600000020,
+            as_of=0x1600000018,
+            published=True,
+            pinned="cd",
+        ),
+        GenerationState("users", "users_cd_2", "uuid-3", "cd", frozen="a column was dropped"),
+        GenerationState("orders", "orders_cd_2", "uuid-2", "cd", joined=0x1600000019),
+    ),
     identities_before={"order_items": "ALTER TABLE order_items REPLICA IDENTITY DEFAULT"},
     catalog="what a fingerprint's text is",
     counters=Counters(changes=5, batches=1),
@@ -41,3 +51,38 @@ def test_a_batch_moves_it_forward_and_adds_up() -> None:
 
 def test_a_repeated_batch_never_moves_it_back() -> None:
     assert STATE.advanced(1, Counters()).applied == STATE.applied
+
+
+def test_what_an_older_version_kept_is_read() -> None:
+    """There was one generation to an index, and what was seeded was served."""
+    older = {
+        "users": {
+            "generation": "users_ab_1",
+            "uuid": "u",
+            "hash": "ab",
+            "seeded_at": "16/20",
+            "as_of": "16/18",
+        },
+        "orders": {"generation": "orders_cd_2", "uuid": "v", "hash": "cd", "seeded_at": None},
+    }
+    found = {**STATE.to_json(), "indexes": older}
+    del found["generations"]
+    users, orders = PipelineState.from_json(found).generations
+    assert users == GenerationState(
+        "users", "users_ab_1", "u", "ab", 0x1600000020, 0x1600000018, joined=0x1600000020, published=True
+    )
+    assert orders == GenerationState("orders", "orders_cd_2", "v", "cd")
+
+
+def test_an_index_is_served_by_what_is_published() -> None:
+    assert STATE.served("users") == STATE.generations[0]
+    assert STATE.served("orders") is None
+    assert not replace(STATE, phase="following").seeded
+    assert replace(STATE, phase="following").without("orders_cd_2").seeded
+
+
+def test_generations_are_changed_in_their_place() -> None:
+    first, second, third = STATE.generations
+    new = GenerationState("users", "users_ef_3", "w", "ef")
+    after = STATE.changed(replace(second, frozen=""), new)
+    assert after.generations == (first, replace(second, frozen=""), third, new)

@@ -1,0 +1,66 @@
+"""Which documents should there be? In memory that does not grow with their number.
+
+The ids fall into buckets by a hash, and of each bucket only the number and the sum of the hashes are kept.
+Two sides that have the same ids have the same buckets; where they do not, the ids of a few are listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from headrace.assembly.lowering import plan_document
+from headrace.assembly.statement import identities_statement
+from headrace.catalog.table import Catalog
+from headrace.postgres.session import ReadSession
+from headrace.spec.tree import IndexSpec
+
+Buckets = Mapping[int, tuple[int, int]]
+"""Number and sum of the hashes of its ids, by bucket; one without ids is absent."""
+
+
+def bucket_of(id_: str) -> int:
+    """Where an id belongs, 0 ≤ bucket < 65,536."""
+    return (_hash(id_) >> 48) & 0xFFFF
+
+
+def buckets_of(ids: Iterable[str]) -> Buckets:
+    """The buckets of these ids."""
+    found: dict[int, tuple[int, int]] = {}
+    for id_ in ids:
+        number = _hash(id_)
+        bucket = (number >> 48) & 0xFFFF
+        count, total = found.get(bucket, (0, 0))
+        found[bucket] = count + 1, total + number
+    return found
+
+
+def _hash(id_: str) -> int:
+    return int.from_bytes(hashlib.sha256(id_.encode()).digest()[:8], "big", signed=True)
+
+
+class Identities:
+    """The ids that the documents of one index have in the database. Used from one thread."""
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        plan = plan_document(spec, catalog)
+        self._sums, self._listed = (identities_statement(plan, listed=one) for one in (False, True))
+
+    def buckets(self) -> Buckets:
+        """All of them; one pass over the root table.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session.
+        """
+        rows = self._session.query(self._sums)
+        return {bucket: (count, int(total)) for bucket, count, total in rows}
+
+    def of(self, buckets: Sequence[int]) -> Iterator[str]:
+        """The ids of these buckets.
+
+        Raises:
+            HeadraceError: as `buckets`.
+        """
+        for (id_,) in self._session.stream(self._listed, [list(buckets)]):
+            yield id_

@@ -1,0 +1,344 @@
+"""How is a generation filled while live changes flow into it?
+
+A thread beside the stream lets Spark jobs read some ranges of rows each, notes what is done, and begins again
+with what is left, whatever happens. When nothing is left it compares the ids, and says that it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Self
+
+from headrace.assembly.identities import Identities
+from headrace.cli import terminal
+from headrace.cli.sweeping import sweep
+from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.model import CtidRange, Lsn, key_of_id
+from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import ExportedSlot
+from headrace.sinks.opensearch import Client, GenerationState, KeptDocument, MetaIndex, build_notes
+from headrace.sinks.opensearch.contents import count, ids, refresh
+from headrace.snapshot import RangesDone, plan_ranges
+from headrace.spark.plan import Work
+from headrace.spark.seeding import SeedRange, SeedRanges, run_pieces
+from headrace.spark.session import LocalSpark, places_beside
+from headrace.spark.worker import Worker
+from headrace.status.board import StatusBoard
+from headrace.status.rate import Rate
+
+_MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
+"""Of a range's table file."""
+_RANGES_OF_A_PLACE = 4
+"""In one job: a kill repeats no more than one job."""
+_MOST_RESTARTS = 5
+_POLL_SECONDS = 0.2
+_PAUSE_SECONDS = 1.0
+_TOLD_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What a seeding may take: rows in a second of all tasks together, and tasks at once."""
+
+    rows_per_second: float | None = None
+    connections: int | None = None
+
+
+@dataclass(slots=True)
+class _Filling:
+    """One generation that is filled.
+
+    Attributes:
+        done: what is read.
+        documents: that were written, by this start and those before.
+        disturbed: something was repeated, so the cluster may hold what it should not.
+    """
+
+    state: GenerationState
+    notes: KeptDocument
+    done: RangesDone = field(default_factory=RangesDone)
+    documents: int = 0
+    left: deque[CtidRange] = field(default_factory=deque)
+    ranges: int = 0
+    disturbed: bool = False
+    changes: int = -1
+    rate: Rate = field(default_factory=Rate)
+
+    @property
+    def name(self) -> str:
+        return self.state.generation
+
+
+@dataclass(frozen=True, slots=True)
+class BuildFailure:
+    """Why a generation cannot be filled."""
+
+    generation: GenerationState
+    error: HeadraceError
+
+
+class Building:
+    """Fills generations for as long as this is entered.
+
+    Args:
+        work: the stream's own, which holds the generations.
+        generations: those to fill.
+        board: is told of the progress.
+        snapshot: whose documents are read at `joined`; None, or gone: what is there.
+        turn: see `WorkingOff`.
+    """
+
+    def __init__(
+        self,
+        spark: LocalSpark,
+        work: Work,
+        generations: Sequence[GenerationState],
+        board: StatusBoard,
+        *,
+        snapshot: ExportedSlot | None,
+        pace: Pace,
+        turn: threading.Lock,
+    ) -> None:
+        self._spark = spark.session
+        self._work = work
+        self._board = board
+        self._snapshot = snapshot
+        self._pace = pace
+        self._turn = turn
+        self._group = f"headrace-seed-{uuid.uuid4().hex}"
+        self._generations = generations
+        self._apart = False
+        self._told = time.monotonic()
+        self._lock = threading.Lock()
+        self._complete: list[tuple[GenerationState, int]] = []
+        self._failure: BuildFailure | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._work_off, name="headrace building", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._generations:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        while self._thread.is_alive():  # again and again: its job may not have begun yet
+            self._spark.sparkContext.cancelJobGroup(self._group)
+            self._thread.join(_POLL_SECONDS)
+
+    def completed(self) -> list[tuple[GenerationState, int]]:
+        """Those that are complete since it was asked last, with the number of documents written."""
+        with self._lock:
+            found, self._complete = self._complete, []
+        return found
+
+    def failure(self) -> BuildFailure | None:
+        """What has ended it; None while it works, or has nothing left to do."""
+        return self._failure
+
+    def _work_off(self) -> None:
+        plan = self._work.plan
+        with contextlib.closing(Client(self._work.connections.sink)) as client:
+            meta = MetaIndex(client, plan.slot, plan.prefix)
+            try:
+                self._fill_all(client, meta, [self._begun(client, one) for one in self._generations])
+            except HeadraceError as error:
+                if not self._ending.is_set():
+                    self._failure = BuildFailure(self._generations[0], error)
+            except _Failed as failed:
+                self._failure = failed.failure
+
+    def _begun(self, client: Client, one: GenerationState) -> _Filling:
+        plan = self._work.plan
+        notes = build_notes(client, plan.slot, plan.prefix, one.generation)
+        for attempt in self._patiently():
+            with attempt:
+                known = notes.load()
+        filling = _Filling(one, notes)
+        if known is not None:
+            filling.done = RangesDone.from_json(known["done"])
+            filling.documents, filling.disturbed = known["documents"], True
+        return filling
+
+    def _fill_all(self, client: Client, meta: MetaIndex, fillings: list[_Filling]) -> None:
+        """Until all are complete; after each failure the ranges are planned again."""
+        failures = 0
+        waiting = list(fillings)
+        while waiting and not self._ending.is_set():
+            portion: list[_Filling] = []
+            try:
+                self._plan(waiting)
+                while any(one.left for one in waiting) and not self._ending.is_set():
+                    portion = self._fill_some(meta, waiting)
+                    failures = 0
+                for one in [*waiting]:
+                    portion = [one]
+                    self._complete_one(client, meta, one)
+                    waiting.remove(one)
+            except HeadraceError as error:
+                if self._ending.is_set():
+                    return
+                failures += 1
+                for one in waiting:
+                    one.disturbed = True
+                self._after(error, failures, portion or waiting)
+
+    def _after(self, error: HeadraceError, failures: int, concerned: list[_Filling]) -> None:
+        """Wait, or do otherwise; or give up."""
+        if error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS:  # rewritten: planned anew
+            return
+        if error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
+            self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
+            return
+        if self._snapshot is not None:  # it may be gone, with its connection
+            self._snapshot = None
+            return
+        if len(concerned) > 1 and not self._apart:
+            self._apart = True
+            return
+        raise _Failed(BuildFailure(concerned[0].state, error))
+
+    def _plan(self, fillings: list[_Filling]) -> None:
+        """What is left of each, as the tables are now."""
+        plan = self._work.plan
+        parts = self._places() * _RANGES_OF_A_PLACE
+        with ReadSession(self._work.connections.database) as session:
+            for one in fillings:
+                table = plan.catalog[plan.specs[one.name].table]
+                ranges = plan_ranges(session, table, _MOST_BYTES)
+                if len(ranges) < parts:  # a small table, too, is read by all
+                    ranges = plan_ranges(session, table, _LEAST_BYTES)
+                one.left = deque(one.done.left(ranges))
+                one.ranges = len(ranges)
+                self._show(one)
+
+    def _fill_some(self, meta: MetaIndex, fillings: list[_Filling]) -> list[_Filling]:
+        """One job: some ranges of each generation in turn. Returns those that it concerned."""
+        places = self._places()
+        open_ = [one for one in fillings if one.left]
+        if self._apart:
+            open_ = open_[:1]
+        chosen = _in_turn(open_, places * _RANGES_OF_A_PLACE)
+        state = meta.load()
+        if state is None:
+            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted while it runs")
+        rate = self._pace.rows_per_second
+        pace = None if rate is None else rate / min(places, len(chosen))
+        pieces = []
+        for one, part in chosen:
+            one.changes = state.counters.changes if one.changes < 0 else one.changes
+            exported = self._exported(one)
+            version = state.reached if exported is None else one.state.joined
+            pieces.append(SeedRange(one.name, part, version, exported, pace))
+        began = time.monotonic()
+        tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
+        with self._turn:
+            written = run_pieces(self._spark, self._work, tasks, self._group)
+        for one in open_:
+            mine = [part for owner, part in chosen if owner is one]
+            self._note(one, mine, written.get(one.name, 0), time.monotonic() - began)
+        return open_
+
+    def _exported(self, one: _Filling) -> str | None:
+        """The slot's snapshot, for a generation that joined where it was taken; others came later."""
+        slot = self._snapshot
+        if slot is None or one.state.joined > slot.consistent_point:
+            return None
+        return slot.snapshot_name
+
+    def _places(self) -> int:
+        """How many ranges are read at once."""
+        places = places_beside(self._spark)
+        return min(places, self._pace.connections or places)
+
+    def _note(self, one: _Filling, parts: list[CtidRange], documents: int, seconds: float) -> None:
+        for part in parts:
+            one.done = one.done.done(part)
+        one.left = deque(part for part in one.left if part not in parts)
+        one.documents += documents
+        one.rate.add(documents, seconds, len(parts))
+        for attempt in self._patiently():
+            with attempt:
+                one.notes.save({"done": one.done.to_json(), "documents": one.documents})
+        self._show(one)
+
+    def _complete_one(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
+        """Compare the ids where something can have gone wrong, and say that it is done."""
+        state = meta.load()
+        refresh(client, one.name)
+        undisturbed = state is not None and state.counters.changes == one.changes and not one.disturbed
+        if not undisturbed or count(client, one.name) != one.documents:
+            self._sweep(client, meta, one)
+        with self._lock:
+            self._complete.append((dataclasses.replace(one.state), one.documents))
+
+    def _sweep(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
+        plan = self._work.plan
+        spec = plan.specs[one.name]
+        state = meta.load()
+        assert state is not None, "it was there a moment ago"
+        with (
+            ReadSession(self._work.connections.database) as session,
+            contextlib.closing(Worker(self._work)) as worker,
+        ):
+            session.await_replay(state.reached)
+            version: Lsn = state.reached
+
+            def mend(found: list[str]) -> None:
+                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in found]
+                worker.mend(one.name, keys, version)
+
+            mended = sweep(Identities(session, spec, plan.catalog), lambda: ids(client, one.name), mend)
+        if mended:
+            terminal.say(f"{one.state.index}: {mended:,} ids looked at again")
+            refresh(client, one.name)
+
+    def _show(self, one: _Filling) -> None:
+        done = one.ranges - len(one.left)
+        left = one.rate.seconds_for(len(one.left))
+        self._board.index(
+            one.state.index,
+            building=one.name,
+            ranges_done=max(0, done),
+            ranges_total=one.ranges,
+            documents=one.documents,
+            documents_per_second=one.rate.per_second,
+            seconds_left=left,
+        )
+        if time.monotonic() - self._told > _TOLD_SECONDS:
+            self._told = time.monotonic()
+            rest = "" if left is None else f", about {left:,.0f} s left"
+            speed = one.rate.per_second or 0.0
+            terminal.say(
+                f"{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
+                f"{speed:,.0f} a second{rest}"
+            )
+
+    def _patiently(self) -> Iterator[contextlib.AbstractContextManager[object]]:
+        """As `patiently`, but not behind the end."""
+        for attempt in patiently():
+            if self._ending.is_set():
+                raise HeadraceError(Kind.SINK_UNREACHABLE, "it is ending")
+            yield attempt
+
+
+class _Failed(Exception):  # noqa: N818 - no error for a person
+    def __init__(self, failure: BuildFailure) -> None:
+        super().__init__(failure)
+        self.failure = failure
+
+
+def _in_turn(fillings: Sequence[_Filling], most: int) -> list[tuple[_Filling, CtidRange]]:
+    """The next ranges of each, one after the other, so that all get on alike."""
+    waiting = [(one, deque(one.left)) for one in fillings]
+    found: list[tuple[_Filling, CtidRange]] = []
+    while len(found) < most and any(parts for _, parts in waiting):
+        found += [(one, parts.popleft()) for one, parts in waiting if parts]
+    return found[:most]

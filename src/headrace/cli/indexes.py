@@ -1,0 +1,180 @@
+"""`headrace indexes`, `reindex` and `rollback`: which generations are there, and which one do readers see?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.cli.applied import Applied
+from headrace.cli.project import find_index, open_place, open_project
+from headrace.cli.slots import size
+from headrace.cli.succession import why_no_way_back
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch import Client, GenerationState, Orders, PipelineState, build_notes
+from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.orders import What
+
+_LOOK_SECONDS = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One generation, for people and programs.
+
+    Attributes:
+        state: served, building, kept, frozen, failed or gone (from the cluster).
+        documents: searchable ones; of one that is built, those written; None where it is gone.
+        bytes: on disk, without replicas.
+        created: ISO 8601, UTC.
+        ordered: what is asked for and not done yet.
+    """
+
+    index: str
+    generation: str
+    state: str
+    documents: int | None
+    bytes: int | None
+    created: str | None
+    hash: str
+    reason: str
+    ordered: str | None
+
+
+def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+    """Print every generation of the deployment.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
+    """
+    here, name, prefix = open_place(config, environ, slot)
+    with Applied(here, name, prefix) as applied:
+        state = applied.state()
+        indexes = dict.fromkeys(one.index for one in state.generations)
+        ordered = {one.index: one.what for one in Orders(applied.client, name, prefix).read(indexes)}
+        found = [
+            _listed(applied.client, one, ordered.get(one.index), (name, prefix)) for one in state.generations
+        ]
+    if as_json:
+        terminal.data([asdict(one) for one in found])
+        return
+    head = ("index", "generation", "state", "documents", "size", "age", "hash")
+    terminal.table(head, [_row(one) for one in found], right=(3, 4, 5))
+    for one in found:
+        if one.reason:
+            terminal.say(f"{one.generation}: {one.reason}")
+    for index, what in ordered.items():
+        terminal.say(f"{index}: {what} is asked for, and not done yet")
+
+
+def order(
+    config: Path, environ: Mapping[str, str], slot: str | None, index: str, what: What, *, wait: float | None
+) -> None:
+    """Ask the pipeline to build `index` anew, or to let readers see the generation before.
+
+    Args:
+        wait: seconds to wait until it is done; None returns at once.
+
+    Raises:
+        HeadraceError: USAGE for an index that is not there, and where nothing can be gone back to; BEHIND
+            where it is not done in time; SINK_REJECTED where it failed; SLOT_UNKNOWN, CONTINUITY, CONFIG,
+            CONNECTION, SINK_UNREACHABLE.
+    """
+    project = open_project(config, environ, slot=slot)
+    find_index(project, index)
+    here = project.resolve()
+    with Applied(here, project.slot, project.prefix) as applied:
+        state = applied.check()
+        if what == "rollback":
+            _check_way_back(state, index)
+        number = Orders(applied.client, project.slot, project.prefix).give(index, what)
+        facts = applied.slot()
+        if facts is None or facts.reader is None:
+            terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
+        else:
+            terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
+        if wait is not None:
+            _await(applied, index, what, number, wait)
+
+
+def _check_way_back(state: PipelineState, index: str) -> None:
+    found = state.of(index)
+    if not any(one.followed and not one.building and not one.published for one in found):
+        raise HeadraceError(
+            Kind.USAGE,
+            why_no_way_back(index, found),
+            "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
+        )
+
+
+def _await(applied: Applied, index: str, what: What, number: str, seconds: float) -> None:
+    """Until the generation that bears the order is served.
+
+    Raises:
+        HeadraceError: BEHIND, SINK_REJECTED.
+    """
+    end = time.monotonic() + seconds
+    with terminal.working(f"waiting for {what} {index} …"):
+        while time.monotonic() < end:
+            found = [one for one in applied.state().of(index) if one.order == number]
+            if found and found[-1].published:
+                terminal.done(f"{index}: readers see {found[-1].generation}")
+                return
+            if found and found[-1].frozen:
+                raise HeadraceError(Kind.SINK_REJECTED, f"{found[-1].generation}: {found[-1].frozen}")
+            time.sleep(_LOOK_SECONDS)
+    raise HeadraceError(
+        Kind.BEHIND,
+        f"{what} {index} is not done after {seconds:g} s",
+        "`headrace indexes` shows how far it is.",
+    )
+
+
+def _listed(client: Client, one: GenerationState, ordered: str | None, place: tuple[str, str]) -> Listed:
+    stats = client.read(path(one.generation, "_stats", "docs,store"), allow=(404,))
+    settings = client.read(path(one.generation, "_settings"), allow=(404,))
+    documents = bytes_ = created = None
+    if stats.ok and settings.ok:
+        primaries = stats.json()["_all"]["primaries"]
+        documents, bytes_ = primaries["docs"]["count"], primaries["store"]["size_in_bytes"]
+        born = int(settings.json()[one.generation]["settings"]["index"]["creation_date"]) / 1000
+        created = datetime.fromtimestamp(born, UTC).isoformat(timespec="seconds")
+        if one.building:
+            notes = build_notes(client, *place, one.generation).load()
+            documents = 0 if notes is None else notes["documents"]
+    state = _state(one) if created is not None else "gone"
+    return Listed(one.index, one.generation, state, documents, bytes_, created, one.hash, one.frozen, ordered)
+
+
+def _state(one: GenerationState) -> str:
+    if one.published:
+        return "served"
+    if one.frozen:
+        return "failed" if one.building else "frozen"
+    return "building" if one.building else "kept"
+
+
+def _row(one: Listed) -> tuple[str, ...]:
+    age = "" if one.created is None else _age(datetime.now(UTC) - datetime.fromisoformat(one.created))
+    state = f"{one.state}, frozen" if one.state == "served" and one.reason else one.state
+    return (
+        one.index,
+        one.generation,
+        state,
+        "" if one.documents is None else f"{one.documents:,}",
+        "" if one.bytes is None else size(one.bytes),
+        age,
+        one.hash,
+    )
+
+
+def _age(given: timedelta) -> str:
+    """In its largest unit."""
+    seconds = given.total_seconds()
+    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

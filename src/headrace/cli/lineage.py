@@ -1,0 +1,258 @@
+"""What is durable of a run's generations, and when does it change?
+
+One object in the run's main thread. What the stream writes changes only while no query runs; what readers see
+changes at any time. Whatever is killed in between is done again by the next start: each step can be repeated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+
+from headrace.cli import terminal
+from headrace.cli.altering import Alterations
+from headrace.cli.inspection import Inspection
+from headrace.cli.seeding import Seeding
+from headrace.cli.succession import Next, obey, succeed, superseded
+from headrace.errors import HeadraceError, patiently
+from headrace.model import Lsn, TableName
+from headrace.model.failpoints import reach
+from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
+from headrace.status.board import IndexPhase, StatusBoard
+
+
+class Lineage:
+    """The generations of a run.
+
+    Args:
+        state: as it was saved last.
+        as_of: what new generations are planned for, see `GenerationState.as_of`.
+        keep: how many former generations of an index are kept.
+    """
+
+    def __init__(
+        self,
+        state: PipelineState,
+        seeding: Seeding,
+        meta: MetaIndex,
+        orders: Orders,
+        board: StatusBoard,
+        *,
+        inspection: Inspection,
+        as_of: Lsn,
+        keep: int,
+    ) -> None:
+        self.state = state
+        self.seeding = seeding
+        self.as_of = as_of
+        self._meta = meta
+        self._orders = orders
+        self._board = board
+        self._inspection = inspection
+        self._indexes = tuple(inspection.project.specs)
+        self._keep = keep
+        self._doomed: list[GenerationState] = []
+
+    @property
+    def written(self) -> list[GenerationState]:
+        """Those that live changes go to."""
+        return [one for one in self.state.generations if one.followed]
+
+    @property
+    def building(self) -> list[GenerationState]:
+        """Those that are to be filled."""
+        return [one for one in self.written if one.building]
+
+    @property
+    def bystanders(self) -> list[GenerationState]:
+        """Those that are written, and that nobody reads: the stream can go on without them."""
+        served = {one.index for one in self.state.generations if one.published}
+        return [one for one in self.written if not one.published and one.index in served]
+
+    @property
+    def must_drop(self) -> bool:
+        """Whether something waits for the query's end, to be deleted."""
+        return bool(self._doomed)
+
+    def adopt(self, state: PipelineState) -> None:
+        """Go on from a state that was loaded."""
+        self.state = state
+
+    def born(self, state: PipelineState, joined: Lsn) -> None:
+        """Make the first generation of every index, at the slot's beginning.
+
+        Raises:
+            HeadraceError: SINK_REJECTED and what else the cluster does not bear.
+        """
+        for index in self._indexes:
+            state = state.changed(self.seeding.make(index, self.as_of, joined))
+            self.state = state
+        self._save(state)
+        for index in self._indexes:
+            self.tell(index)
+
+    def take_up(
+        self, published: Mapping[str, int], found: Alterations, catalog: str, orders: Sequence[Order]
+    ) -> None:
+        """Go on from what earlier runs left; nothing runs yet.
+
+        Args:
+            published: the publication's memberships now.
+            found: what was altered since.
+            catalog: what is known of the catalog now.
+
+        Raises:
+            HeadraceError: what either side does not bear.
+        """
+        state = self.state
+        there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
+        left = frozenset(
+            table for table, member in state.published.items() if published.get(table, member) != member
+        )
+        marked = tuple(self._marked(one, left, found) for one in there)
+        state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
+        self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
+        self.state = state
+        for index in self._indexes:
+            self._carry_out(index, succeed(state.of(index), self.seeding.hashes[index]))
+        done = [order for order in orders if self._obeyed(order)]
+        self._save(self.state)
+        self.drop_doomed()
+        for index in self._indexes:
+            self.seeding.drop_strangers(index, self.state.of(index))
+            self.tell(index)
+        for order in done:
+            self._orders.done(order)
+
+    def carry_out(self, orders: Sequence[Order]) -> None:
+        """Do what is asked for, between two batches: no query runs.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        self._reload()
+        done = [order for order in orders if self._obeyed(order)]
+        self._save(self.state)
+        self.drop_doomed()
+        for order in done:
+            self._orders.done(order)
+            self.tell(order.index)
+
+    def altered(self, emptied: Collection[TableName], catalog: str) -> None:
+        """Partitions have come or gone: renew what lost rows, and note what is known of the catalog now.
+
+        Raises:
+            HeadraceError: what either side does not bear; it can be done again.
+        """
+        self._reload()
+        self.seeding.renew(self.written, emptied, self.state.reached)
+        self._meta.save(dataclasses.replace(self.state, catalog=catalog))
+        self.state = dataclasses.replace(self.state, catalog=catalog)
+
+    def complete(self, one: GenerationState, documents: int) -> None:
+        """It is filled and compared: let readers see it. The query may run."""
+        self.seeding.finish(one)
+        reach("filled")
+        self._serve(one)
+        reach("swapped")
+        self._meta.keep(self.state.generations)
+        self.seeding.forget_progress(one)
+        self._board.index(
+            one.index,
+            documents=documents,
+            building=None,
+            documents_per_second=None,
+            seconds_left=None,
+            error=None,
+        )
+        self.tell(one.index)
+        terminal.done(f"{self._inspection.project.prefix}{one.index}: {documents:,} documents")
+
+    def give_up(self, given: Collection[GenerationState], reason: str) -> None:
+        """Follow these no longer, so that the others can go on; no query runs."""
+        self._reload()
+        marked = [dataclasses.replace(one, frozen=reason) for one in given]
+        self._save(self.state.changed(*marked))
+        for one in marked:
+            what = "is not built" if one.building else "is frozen, not kept"
+            terminal.warn(f"{one.index}: {one.generation} {what}: {reason}")
+            self._board.index(one.index, building=None, error=reason)
+
+    def drop_doomed(self) -> None:
+        """Delete what nobody needs any more; no query runs that was planned with it."""
+        doomed, self._doomed = self._doomed, []
+        for one in doomed:
+            self.seeding.drop(one)
+
+    def tell(self, index: str) -> None:
+        """Tell the board how this index stands."""
+        served, found = self.state.served(index), self.state.of(index)
+        if served is not None:
+            phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
+            self._board.index(index, phase=phase, generation=served.generation)
+        elif found:
+            self._board.index(index, phase=IndexPhase.BACKFILLING, generation=found[-1].generation)
+
+    def _marked(self, one: GenerationState, left: frozenset[str], found: Alterations) -> GenerationState:
+        """Frozen, where changes are lost to it or its plan is not right any more."""
+        if not one.followed:
+            return one
+        usage = self._inspection.usage(self.seeding.name_of(one))
+        if left & {str(table) for table in usage}:
+            why = "a table had left the publication, its changes are lost"
+        elif said := dict.fromkeys(each.what for each in found.wrong if each.concerns(usage)):
+            why = "; ".join(said)
+        else:
+            return one
+        if one.published:
+            terminal.warn(f"{one.index}: {why}; seeding anew")
+        return dataclasses.replace(one, frozen=why)
+
+    def _obeyed(self, order: Order) -> bool:
+        """Whether the order is to be taken away: it is done, or can never be."""
+        try:
+            found = obey(self.state.of(order.index), self.seeding.hashes[order.index], order)
+            self._carry_out(order.index, found)
+        except HeadraceError as error:
+            terminal.warn(f"{order.what} {order.index}: {error}")
+            self._board.index(order.index, error=error.cause)
+        return True
+
+    def _carry_out(self, index: str, found: Next) -> None:
+        self._doom(found.drop)
+        if found.serve is not None:
+            self._serve(found.serve)
+            terminal.done(f"{index}: readers see {found.serve.generation}")
+        if found.make:
+            made = self.seeding.make(index, self.as_of, self.state.reached, found.order)
+            self.state = self.state.changed(made)
+
+    def _serve(self, one: GenerationState) -> None:
+        """Swap the alias, and note it; what is superseded waits to be dropped."""
+        before = self.state.served(one.index)
+        self.seeding.serve(one)
+        seeded = self.state.reached if one.seeded_at is None else one.seeded_at
+        state = self.state
+        if before is not None and before.generation != one.generation:
+            state = state.changed(dataclasses.replace(before, published=False))
+        self.state = state.changed(dataclasses.replace(one, seeded_at=seeded, published=True))
+        name = None if before is None else before.generation
+        self._doom(superseded(self.state.of(one.index), name, self._keep))
+
+    def _doom(self, given: Collection[GenerationState]) -> None:
+        self._doomed += given
+        self.state = self.state.without(*(one.generation for one in given))
+
+    def _reload(self) -> None:
+        """What the last batch has noted."""
+        for attempt in patiently():
+            with attempt:
+                found = self._meta.load()
+        assert found is not None, "it is there while a run lives"
+        self.state = dataclasses.replace(found, generations=self.state.generations)
+
+    def _save(self, state: PipelineState) -> None:
+        for attempt in patiently():
+            with attempt:
+                self._meta.save(state)
+        self.state = state

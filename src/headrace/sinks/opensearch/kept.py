@@ -1,0 +1,132 @@
+"""How is one small document kept in the meta index, safe from two writers and from lost answers?
+
+Every write names the version that was read before, so a second writer is noticed and never overwritten. A
+write whose answer is lost may have happened or not: the next one looks first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch.client import Client, path
+
+_BODY = {
+    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
+    "mappings": {
+        "dynamic": False,
+        "properties": {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}},
+    },
+}
+
+
+def meta_index(prefix: str) -> str:
+    """The hidden index that holds what Headrace remembers under one prefix."""
+    return f"{prefix}headrace_meta"
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The document's place in the index's history."""
+
+    seq_no: int
+    primary_term: int
+
+    def query(self) -> dict[str, str | int]:
+        return {"if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
+
+
+class KeptDocument:
+    """One document; used from one thread. Call `load` first.
+
+    Args:
+        index: the meta index.
+        identity: the document's id.
+        what: whose it is, for people: "the state of slot s".
+    """
+
+    def __init__(self, client: Client, index: str, identity: str, what: str) -> None:
+        self._client = client
+        self._index = index
+        self._document = (index, "_doc", identity)
+        self._what = what
+        self._writer = uuid.uuid4().hex
+        self._seen: _Seen | None = None
+        self._unsure = True
+
+    def load(self) -> Mapping[str, Any] | None:
+        """What was saved last, by anyone; None where nothing was.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        found = self._get()
+        self._adopt(found)
+        return None if found is None else found["_source"]
+
+    def save(self, body: Mapping[str, Any]) -> None:
+        """Write `body` whole; durable when it returns.
+
+        Raises:
+            HeadraceError: CONTINUITY, where someone else wrote since; SINK_UNREACHABLE and SINK_BUSY,
+                after which a further `save` finds out by itself what became of this one.
+        """
+        if self._unsure:
+            self._find_out()
+        self._unsure = True
+        self._put(body)
+        self._unsure = False
+
+    def delete(self) -> None:
+        """Forget it, whatever it says."""
+        self._client.call("DELETE", path(*self._document), allow=(404,))
+        self._seen = None
+
+    def _put(self, body: Mapping[str, Any]) -> None:
+        now = dt.datetime.now(dt.UTC).isoformat()
+        if self._seen is None:
+            self._client.call("PUT", path(self._index), _BODY, allow=(400,))  # 400: it is there already
+        condition = {"op_type": "create"} if self._seen is None else self._seen.query()
+        whole = {**body, "updated_at": now, "writer": self._writer}
+        answer = self._client.call("PUT", path(*self._document, query=condition), whole, allow=(409,))
+        if not answer.ok:
+            raise self._conflict()
+        saved = answer.json()
+        self._seen = _Seen(saved["_seq_no"], saved["_primary_term"])
+
+    def _find_out(self) -> None:
+        """After a write without an answer: take what is there if it is what we saw or what we wrote."""
+        found = self._get()
+        if _seen(found) != self._seen and (found is None or found["_source"].get("writer") != self._writer):
+            raise self._conflict()
+        self._adopt(found)
+
+    def _get(self) -> dict[str, Any] | None:
+        answer = self._client.read(path(*self._document), allow=(404,))
+        return answer.json() if answer.ok else None
+
+    def _adopt(self, found: dict[str, Any] | None) -> None:
+        self._seen = _seen(found)
+        self._unsure = False
+
+    def _conflict(self) -> HeadraceError:
+        return HeadraceError(
+            Kind.CONTINUITY,
+            f"another process changed {self._what} in the index {self._index}",
+            "Let only one Headrace run with this slot, then start again.",
+        )
+
+
+def _seen(found: dict[str, Any] | None) -> _Seen | None:
+    return None if found is None else _Seen(found["_seq_no"], found["_primary_term"])
+
+
+def build_notes(client: Client, slot: str, prefix: str, generation: str) -> KeptDocument:
+    """Where the progress of a generation's seeding is kept; nothing else writes there."""
+    return KeptDocument(
+        client, meta_index(prefix), f"{slot}.build.{generation}", f"the progress of {generation}"
+    )

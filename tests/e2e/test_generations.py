@@ -1,0 +1,228 @@
+"""A new generation is built beside the one that is read, which stays right until, and behind, the swap."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import urllib3
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
+from headrace.sinks.opensearch.orders import What
+
+
+@pytest.fixture(scope="module")
+def pipeline(deploy: Deploy) -> Iterator[Headrace]:
+    with deploy(users=60) as one:
+        one.start()
+        one.wait_ready()
+        yield one
+
+
+def typed(pipeline: Headrace, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command beside the run."""
+    arguments = [sys.executable, "-m", "headrace", *words, "--config", str(pipeline.config)]
+    return subprocess.run(
+        [*arguments, "--slot", pipeline.name], capture_output=True, text=True, timeout=100, check=False
+    )
+
+
+def listed(pipeline: Headrace, index: str) -> dict[str, dict[str, Any]]:
+    """What `headrace indexes` says, by state."""
+    done = typed(pipeline, "indexes", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    return {one["state"]: one for one in json.loads(done.stdout) if one["index"] == index}
+
+
+def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
+    """What the state says, by what it says."""
+    with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+        state = MetaIndex(client, pipeline.name, pipeline.prefix).load()
+    assert state is not None
+    found = {}
+    for one in state.of(index):
+        name = "building" if one.building else "kept"
+        name = "failed" if one.frozen and one.building else name
+        found["served" if one.published else name] = one
+    return found
+
+
+def ask(pipeline: Headrace, index: str, what: What) -> None:
+    """As the commands do."""
+    with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+        Orders(client, pipeline.name, pipeline.prefix).give(index, what)
+
+
+class Searching(threading.Thread):
+    """Searches an alias again and again, and notes what is missing."""
+
+    def __init__(self, pipeline: Headrace, index: str, expected: int) -> None:
+        super().__init__()
+        self._target = f"{pipeline.sink_url}/{pipeline.prefix}{index}/_count"
+        self._expected = expected
+        self._ended = threading.Event()
+        self.wrong: list[object] = []
+        self.searches = 0
+
+    def run(self) -> None:
+        pool = urllib3.PoolManager()
+        while not self._ended.wait(0.005):
+            answer = pool.request("GET", self._target)
+            self.searches += 1
+            if answer.status != 200 or answer.json()["count"] != self._expected:
+                self.wrong.append(answer.data)
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+class Writing(threading.Thread):
+    """Changes rows all the time; never how many documents there are."""
+
+    def __init__(self, pipeline: Headrace) -> None:
+        super().__init__()
+        self._shop = pipeline.shop
+        self._ended = threading.Event()
+        self.commits = 0
+
+    def run(self) -> None:
+        while not self._ended.wait(0.02):
+            self.commits += 1
+            self._shop.run(
+                f"UPDATE order_items SET quantity = quantity % 9 + 1 WHERE id % 53 = {self.commits % 53}",
+                f"UPDATE users SET name = name || '.' WHERE id = {self.commits % 60 + 1}",
+            )
+
+    def end(self) -> None:
+        self._ended.set()
+        self.join()
+
+
+def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> None:
+    before = listed(pipeline, "users")
+    assert list(before) == ["served"]
+    count = len(pipeline.documents("users"))
+    searching, writing = Searching(pipeline, "users", count), Writing(pipeline)
+    searching.start()
+    writing.start()
+    try:
+        done = typed(pipeline, "reindex", "users", "--wait", "60")
+        assert done.returncode == 0, done.stderr + pipeline.said()
+        time.sleep(0.5)
+    finally:
+        searching.end()
+        writing.end()
+    assert searching.wrong == []
+    assert searching.searches > 50
+    pipeline.converges()
+    after = listed(pipeline, "users")
+    assert after["kept"]["generation"] == before["served"]["generation"]
+    assert after["served"]["documents"] >= count
+    assert set(listed(pipeline, "orders")) == {"served"}
+
+
+def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) -> None:
+    generations_before = generations(pipeline, "users")
+    pipeline.shop.run("UPDATE users SET name = name || '!'", "DELETE FROM users WHERE id = 7")
+    pipeline.converges()
+    done = typed(pipeline, "rollback", "users", "--wait", "30")
+    assert done.returncode == 0, done.stderr + pipeline.said()
+    after = generations(pipeline, "users")
+    assert after["served"].generation == generations_before["kept"].generation
+    assert after["kept"].generation == generations_before["served"].generation
+    pipeline.converges()
+    pipeline.shop.run("UPDATE users SET name = name || '?'")
+    pipeline.converges()
+    refused = typed(pipeline, "rollback", "orders")
+    assert (refused.returncode, "HEADRACE_USAGE" in refused.stderr) == (2, True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["range", "filled", "swapped"])
+def test_killed_in_a_reindex(pipeline: Headrace, failpoint: str) -> None:
+    """At each commit point of a generation, with a writer: the next start goes on, and nothing is wrong."""
+    pipeline.terminate()
+    before = generations(pipeline, "orders")["served"].generation
+    pipeline.start(failpoint=failpoint)
+    pipeline.wait_ready()
+    ask(pipeline, "orders", "reindex")
+    writing = Writing(pipeline)
+    writing.start()
+    try:
+        pipeline.wait_failpoint()
+        pipeline.shop.run("DELETE FROM orders WHERE id = (SELECT max(id) FROM orders)")
+        pipeline.kill()
+        count = len(pipeline.documents("orders"))
+        assert count > 0, "readers see a whole generation"
+        pipeline.start()
+        pipeline.wait_until(lambda: not building(pipeline, "orders"), "did not build it", 100)
+        pipeline.wait_ready()
+    finally:
+        writing.end()
+    pipeline.converges()
+    after = generations(pipeline, "orders")
+    assert after["served"].generation != before
+    assert after["kept"].generation == before
+    pipeline.shop.run("UPDATE orders SET status = 'paid' WHERE id % 2 = 0")
+    pipeline.converges()
+
+
+def building(pipeline: Headrace, index: str) -> bool:
+    found = {one["name"]: one for one in pipeline.status().get("indexes", ())}
+    return found.get(index, {}).get("phase") != "live" or found[index]["building"] is not None
+
+
+@pytest.mark.long
+def test_a_changed_file_is_built_behind_the_served_one_and_can_be_put_back(pipeline: Headrace) -> None:
+    """The former generation is followed from the schema that it was made for, across starts."""
+    schema = pipeline.config.parent / "users.schema.yml"
+    declared = schema.read_text()
+    pipeline.terminate()
+    before = generations(pipeline, "users")["served"].generation
+    schema.write_text(declared + "  - constant: version\n    value: 2\n")
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.wait_until(lambda: not building(pipeline, "users"), "did not build it", 100)
+    assert generations(pipeline, "users")["kept"].generation == before
+    pipeline.shop.run("UPDATE users SET name = name || '#'")
+    pipeline.terminate()
+    schema.write_text(declared)
+    pipeline.start()
+    pipeline.wait_ready()
+    assert generations(pipeline, "users")["served"].generation == before, "it was only kept, not built"
+    pipeline.converges()
+
+
+@pytest.mark.long
+def test_a_build_that_fails_leaves_the_old_one_serving(pipeline: Headrace) -> None:
+    """The schema's mapping refuses what the rows hold; the old generation goes on, and says why."""
+    schema = pipeline.config.parent / "orders.schema.yml"
+    declared = schema.read_text()
+    pipeline.terminate()
+    before = generations(pipeline, "orders")["served"].generation
+    wrong = "  - custom: misfit\n    column: status\n    postgres: [varchar]\n    opensearch: date\n"
+    schema.write_text(declared + wrong)
+    pipeline.start()
+    pipeline.wait_until(lambda: "failed" in generations(pipeline, "orders"), "did not fail", 100)
+    failed = generations(pipeline, "orders")
+    assert failed["served"].generation == before
+    assert "refused" in failed["failed"].frozen
+    pipeline.shop.run("UPDATE orders SET status = 'paid' WHERE id % 3 = 0")
+    schema.write_text(declared)
+    pipeline.converges()
+    pipeline.wait_ready()
+    pipeline.terminate()
+    pipeline.start()
+    pipeline.wait_ready()
+    assert "failed" not in generations(pipeline, "orders")
+    pipeline.converges()

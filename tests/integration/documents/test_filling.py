@@ -1,0 +1,225 @@
+"""A generation is filled beside the stream: what meets it there, and what is compared at its end."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.assembly.identities import Identities, buckets_of
+from headrace.catalog import read_catalog
+from headrace.cli.sweeping import sweep
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generation,
+    Generations,
+    IndexOptions,
+    OpenSearchWriter,
+    WriterOptions,
+    mapping,
+)
+from headrace.sinks.opensearch.contents import documents, ids, refresh
+from headrace.snapshot import plan_ranges
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.share import shared
+from headrace.spark.worker import Worker
+from headrace.spec import IndexSpec, load_schema
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+PEOPLE = 40
+TABLES = (
+    "CREATE TABLE person (family text, number int, PRIMARY KEY (family, number))",
+    "CREATE TABLE visit (id bigint PRIMARY KEY, family text, number int, place text)",
+    "CREATE INDEX ON visit (family, number)",
+    f"INSERT INTO person SELECT (ARRAY['a:%ü', 'b'])[1 + n % 2], n FROM generate_series(1, {PEOPLE}) n",
+    "INSERT INTO visit SELECT number, family, number, 'there' FROM person",
+)
+SCHEMA = """
+version: 1
+table: person
+primary_key: [family, number]
+fields:
+  - count: visits
+    table: visit
+    primary_key: id
+    foreign_key: [family, number]
+"""
+SECOND = SCHEMA + "  - constant: version\n    value: 2\n"
+
+
+class World:
+    """A database, two generations of one index from two schemas, and a worker that writes both."""
+
+    def __init__(self, url: str, node: str, folder: Path) -> None:
+        self.url = url
+        self.writer = psycopg.connect(url, autocommit=True)
+        self.client = Client(Endpoint((node,)))
+        self.generations = Generations(self.client, f"f{uuid.uuid4().hex[:8]}_")
+        self.first, first = self._make(folder / "one.yml", SCHEMA)
+        self.second, second = self._make(folder / "two.yml", SECOND)
+        specs = {self.first.index: first, self.second.index: second}
+        with ReadSession(url) as session:
+            catalog = read_catalog(session, first.tables())
+        self.plan = DocumentsPlan(
+            specs=specs,
+            catalog=catalog,
+            resolution=plan_resolution(specs.values(), catalog),
+            targets={one.index: one.target for one in (self.first, self.second)},
+            writer=WriterOptions(),
+            slot="s",
+            prefix="test_filling_",
+            skip_rejected=frozenset(),
+            large_change=1000,
+            indexes=dict.fromkeys(specs, "people"),
+        )
+        self.worker = Worker(Work(self.plan, Connections(url, Endpoint((node,)))))
+
+    def _make(self, file: Path, text: str) -> tuple[Generation, IndexSpec]:
+        file.write_text(text)
+        spec = load_schema(file, "people")
+        made = self.generations.create("people", spec.hash, mapping(spec, IndexOptions()))
+        return made, replace(spec, name=made.index)
+
+    def close(self) -> None:
+        self.worker.close()
+        for one in (self.first, self.second):
+            self.generations.drop(one)
+        self.client.close()
+        self.writer.close()
+
+    def position(self) -> Lsn:
+        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+        return parse_lsn(text)
+
+    def fill(self, one: Generation, pace: float | None = None) -> None:
+        with ReadSession(self.url) as session:
+            ranges = plan_ranges(session, self.plan.catalog[self.plan.specs[one.index].table], 8 << 20)
+        for part in ranges:
+            self.worker.seed(one.index, part, self.position(), None, pace)
+
+    def held(self, one: Generation) -> Mapping[str, object]:
+        refresh(self.client, one.index)
+        return dict(documents(self.client, one.index))
+
+    def expected(self, **more: object) -> Mapping[str, object]:
+        """A naive evaluation over plain rows."""
+        people = self.writer.execute("SELECT * FROM person").fetchall()
+        visits = self.writer.execute("SELECT family, number FROM visit").fetchall()
+        ids_ = {one: f"{one[0].replace('%', '%25').replace(':', '%3A')}:{one[1]}" for one in people}
+        return {ids_[one]: {"visits": visits.count(one), **more} for one in people}
+
+
+@pytest.fixture
+def world(
+    make_database: Callable[..., str], opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> Iterator[World]:
+    one = World(make_database(TABLES), opensearch.url, tmp_path)
+    yield one
+    one.close()
+
+
+def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
+    """Each from its own schema."""
+    world.fill(world.first)
+    world.fill(world.second)
+    world.writer.execute("INSERT INTO visit VALUES (1000, 'b', 1, 'again')")
+    end = world.position()
+    after = [("id", "1000"), ("family", "b"), ("number", "1"), ("place", "again")]
+    row = {
+        "_commit_lsn": end,
+        "schema": "public",
+        "table": "visit",
+        "op": "i",
+        "after": after,
+        "_commit_seq": 0,
+    }
+    batch = pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)
+    [part] = shared([batch], end, end, 1)
+    assert world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)).result.upserted == 2
+    assert world.held(world.first) == world.expected()
+    assert world.held(world.second) == world.expected(version=2)
+
+
+def emptied_meanwhile(world: World, table: str) -> threading.Thread:
+    """Truncates `table` as soon as the reader, who has begun, lets go of it."""
+
+    def truncate() -> None:
+        time.sleep(0.3)
+        with psycopg.connect(world.url, autocommit=True) as connection:
+            connection.execute(f"TRUNCATE {table}".encode())
+
+    thread = threading.Thread(target=truncate)
+    thread.start()
+    return thread
+
+
+def test_a_range_whose_children_are_truncated_meanwhile_is_read_again(world: World) -> None:
+    """The stream renews what it finds written; this was on its way."""
+    thread = emptied_meanwhile(world, "visit")
+    world.fill(world.first, pace=PEOPLE)
+    thread.join()
+    assert world.writer.execute("SELECT count(*) FROM visit").fetchall() == [(0,)]
+    assert world.held(world.first) == world.expected()
+
+
+def test_a_range_whose_own_table_is_truncated_meanwhile_is_no_range_any_more(world: World) -> None:
+    """And what it has written is found by the sweep."""
+    thread = emptied_meanwhile(world, "person")
+    with pytest.raises(HeadraceError, match="was rewritten") as refused:
+        world.fill(world.first, pace=PEOPLE)
+    thread.join()
+    assert refused.value.kind is Kind.CONTINUITY
+    assert len(world.held(world.first)) == PEOPLE
+    assert swept(world) == PEOPLE
+    assert world.held(world.first) == {}
+
+
+def test_the_sweep_finds_orphans_and_what_is_missing(world: World) -> None:
+    world.fill(world.first)
+    assert swept(world) == 0
+    with ReadSession(world.url) as session:
+        identities = Identities(session, world.plan.specs[world.first.index], world.plan.catalog)
+        assert identities.buckets() == buckets_of(world.expected())
+    orphan = DocumentOperation("x", "b:4711", 1, b'{"visits":1}')
+    writer = OpenSearchWriter(world.client, {"x": world.first.target})
+    writer.write([orphan, replace(orphan, id="b:1", version=world.position(), body=None)])
+    writer.close()
+    assert world.held(world.first) != world.expected()
+    assert swept(world) == 2
+    assert world.held(world.first) == world.expected()
+
+
+def swept(world: World) -> int:
+    index = world.first.index
+    refresh(world.client, index)
+    with ReadSession(world.url) as session:
+        identities = Identities(session, world.plan.specs[index], world.plan.catalog)
+
+        def mend(found: list[str]) -> None:
+            # As the pipeline does it behind a later commit.
+            world.writer.execute("SELECT pg_logical_emit_message(false, '', 'x')")
+            world.worker.mend(index, [key_of_id(one, 2) for one in found], world.position())
+
+        return sweep(identities, lambda: ids(world.client, index), mend)
+
+
+def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:
+    """A generation that was dropped is never made anew by a late write."""
+    world.generations.drop(world.second)
+    with pytest.raises(HeadraceError, match="does not exist any more"):
+        world.fill(world.second)
+    with closing(world.client):
+        assert [one.index for one in world.generations.existing("people")] == [world.first.index]

@@ -1,0 +1,53 @@
+"""A kept schema is read back as what it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.spec import IndexSpec, denormalised, load_schema, normalised, spec_hash
+from headrace.testing.soak.declaring import declare, text_of
+from headrace.testing.soak.inventing import invent_database
+
+Load = Callable[[str], IndexSpec]
+
+
+def there_and_back(spec: IndexSpec) -> IndexSpec:
+    kept = json.dumps(normalised(spec), sort_keys=True)
+    return denormalised(json.loads(kept), "another")
+
+
+@pytest.mark.parametrize("name", ["users", "orders", "products"])
+def test_the_shops_schemas_come_back(name: str) -> None:
+    with resources.as_file(resources.files("headrace.testing.shop")) as folder:
+        spec = load_schema(folder / f"{name}.schema.yml", name)
+    back = there_and_back(spec)
+    assert back.name == "another"
+    assert (normalised(back), back.hash) == (normalised(spec), spec.hash)
+    assert back.tables() == spec.tables()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_schemas_come_back(load: Load, seed: int, tmp_path: Path) -> None:
+    random = Random(seed)
+    schemas, _ = declare(random, invent_database(random))
+    for schema in schemas.values():
+        spec = load(text_of(schema))
+        back = there_and_back(spec)
+        assert normalised(back) == normalised(spec)
+        assert spec_hash(back, {"x": 1}) == spec_hash(spec, {"x": 1})
+        assert there_and_back(back) == back
+
+
+def test_what_another_version_kept_is_refused(load: Load) -> None:
+    kept = normalised(load("version: 1\ntable: a\nprimary_key: id\nfields: [{keyword: b}]\n"))
+    for wrong in ({**kept, "format": 99}, {"format": kept["format"], "index": {"is": "later"}}, {}):
+        with pytest.raises(HeadraceError) as refused:
+            denormalised(wrong, "a")
+        assert refused.value.kind is Kind.SCHEMA
