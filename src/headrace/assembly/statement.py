@@ -121,7 +121,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     parameter names, an array.
     """
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}{_where(_live(plan))}"
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where(_live(plan))}"
     ids = (
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
