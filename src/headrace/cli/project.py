@@ -136,10 +136,13 @@ class Here:
         """From the deployment's values."""
         found = resolved.endpoints[name]
         endpoint = Endpoint(
-            urls=(found.url,),
+            urls=found.urls,
             username=found.username.reveal() if found.username else None,
             password=found.password.reveal() if found.password else None,
+            api_key=found.api_key.reveal() if found.api_key else None,
+            ca_file=found.ca_file,
             verify=sink.tls_verify,
+            gzip=found.gzip,
             timeout=float(sink.timeout_secs),
         )
         url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)

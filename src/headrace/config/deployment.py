@@ -53,6 +53,19 @@ Value = Annotated[
 """A text, or a reference to an environment variable."""
 
 
+def _address_form(value: object) -> str | None:
+    return "<list>" if isinstance(value, list | tuple) else _value_form(value)
+
+
+Addresses = Annotated[
+    Annotated[Secret, Tag("<text>")]
+    | Annotated[EnvReference, Tag("<env>")]
+    | Annotated[tuple[Value, ...], Tag("<list>"), Field(min_length=1, strict=False)],
+    Discriminator(_address_form),
+]
+"""One value or several."""
+
+
 class ConnectionParts(_Model):
     """A database connection, part by part."""
 
@@ -123,11 +136,17 @@ class OpenSearchSink(_Model):
     """A search cluster."""
 
     type: Literal["opensearch"]
-    url: Value | None = None
-    """None: the variable <SINK>_OPENSEARCH_URL must be set."""
+    url: Addresses | None = None
+    """The nodes, each at most once tried for a request; None: <SINK>_OPENSEARCH_URL must be set."""
     username: Value | None = None
     password: Value | None = None
+    api_key: Value | None = None
+    """Instead of user and password; `ID:KEY`, or what the cluster prints as `encoded`."""
     tls_verify: bool = True
+    ca_file: Annotated[Path, Field(strict=False)] | None = None
+    """PEM certificates that are trusted instead of the system's; absolute once the file is loaded."""
+    gzip: bool = False
+    """Whether requests are compressed; costs processor time, saves network."""
     batch_size: Annotated[int, Field(ge=1)] = 1000
     """Documents in one bulk request, at most."""
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
@@ -175,7 +194,7 @@ Sink = Annotated[
     Discriminator(_sink_form),
 ]
 
-TAGS = frozenset({"<text>", "<env>", "<parts>", "<opensearch>", "<stdout>"})
+TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdout>"})
 """What a union adds to the location of an error; no key of a file."""
 
 
@@ -280,8 +299,9 @@ class Deployment(_Model):
             values.append(self.source.connection_url.password)
         for name, sink in self.sinks.items():
             if isinstance(sink, OpenSearchSink):
-                names.update(reserved(name, part) for part in ("url", "username", "password"))
-                values.extend((sink.url, sink.username, sink.password))
+                names.update(variable for part in RESERVED for variable in reserved(name, part))
+                values.extend(sink.url if isinstance(sink.url, tuple) else (sink.url,))
+                values.extend((sink.username, sink.password, sink.api_key))
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
 
     def on_error_of(self, name: str) -> OnError:
@@ -289,9 +309,14 @@ class Deployment(_Model):
         return next((entry.on_error for entry in self.indexes if entry.name == name), None) or self.on_error
 
 
-def reserved(sink: str, part: str) -> str:
-    """The variable that overrides `part` (url, username, password) of the sink called `sink`."""
-    return f"{sink.upper()}_OPENSEARCH_{part.upper()}"
+RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")
+"""The keys of a cluster that variables override."""
+
+
+def reserved(sink: str, part: str) -> tuple[str, str]:
+    """The variables that override `part` of the sink called `sink`; the first that is set counts."""
+    name = f"{sink.upper()}_OPENSEARCH_{part.upper()}"
+    return name, f"HEADRACE_{name}"
 
 
 def folded_name(value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headrace.config.deployment import Deployment, StdoutSink
+from headrace.config.deployment import Deployment, OpenSearchSink, StdoutSink
 from headrace.config.problems import ConfigErrors, Locator
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
@@ -89,12 +89,15 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def _completed(path: Path, deployment: Deployment) -> Deployment:
-    """Schema paths from the file's folder; a sink that prints where there is none."""
+    """Paths from the file's folder; a sink that prints where there is none."""
     folder = path.parent.absolute()
     indexes = tuple(
         entry.model_copy(update={"schema_path": folder / entry.schema_path}) for entry in deployment.indexes
     )
-    sinks = deployment.sinks or {"stdout": StdoutSink(type="stdout")}
+    sinks = dict(deployment.sinks) or {"stdout": StdoutSink(type="stdout")}
+    for name, sink in sinks.items():
+        if isinstance(sink, OpenSearchSink) and sink.ca_file is not None:
+            sinks[name] = sink.model_copy(update={"ca_file": folder / sink.ca_file})
     return deployment.model_copy(update={"indexes": indexes, "sinks": sinks})
 
 

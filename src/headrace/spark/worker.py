@@ -6,6 +6,7 @@ Connections are opened once in a worker process and kept for its later tasks.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -51,7 +52,7 @@ class Worker:
         self._work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
-        self._client = Client(work.connections.sink)
+        self._client = Client(work.connections.sink, first=os.getpid())
         self._writer = OpenSearchWriter(self._client, work.plan.targets, work.plan.writer)
         self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 

@@ -6,7 +6,6 @@ meaning of failures. Nothing here knows what a document is.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping
@@ -31,6 +30,8 @@ from headrace.sinks.opensearch.endpoint import Endpoint
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
 _READ_ATTEMPTS = 4
+_ELSEWHERE = (429, 502, 503, 504)
+"""A node that says this may be ill alone: the next request goes to the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,16 @@ class Client:
     Args:
         endpoint: the cluster.
         read_attempts: how often a read is tried in all.
+        first: the node to begin with; many clients that begin with different ones share them.
+
+    Raises:
+        HeadraceError: CONFIG, for an unusable address or file of certificates.
     """
 
-    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS) -> None:
+    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS, first: int = 0) -> None:
         self.endpoint = endpoint.normalised()
         self._pool = _pool(self.endpoint)
-        self._first = 0
+        self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
 
     def exchange(
@@ -158,7 +163,7 @@ class Client:
                     continue
                 self._first = (node + 1) % len(urls)
                 raise failures.from_exception(error, _place(urls[node])) from error
-            self._first = node
+            self._first = (node + 1) % len(urls) if response.status in _ELSEWHERE else node
             return Answer(response.status, response.data, _place(urls[node]))
         raise AssertionError("there is at least one node")
 
@@ -171,9 +176,9 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
     headers = {"accept": "application/json", "user-agent": "headrace"}
-    if endpoint.username is not None:
-        pair = f"{endpoint.username}:{endpoint.password or ''}".encode()
-        headers["authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    if endpoint.authorization is not None:
+        headers["authorization"] = endpoint.authorization
+    endpoint.check_ca_file()
     if not endpoint.verify:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(
@@ -182,7 +187,7 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
         timeout=urllib3.Timeout(connect=endpoint.connect_timeout, read=endpoint.timeout),
         retries=False,
         cert_reqs="CERT_REQUIRED" if endpoint.verify else "CERT_NONE",
-        ca_certs=str(endpoint.ca_bundle) if endpoint.ca_bundle else None,
+        ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None,
         assert_hostname=None if endpoint.verify else False,
     )
 
