@@ -154,8 +154,8 @@ def test_of_two_nodes_one_dies_in_the_middle(opensearch: EmbeddedOpenSearch, use
         operations = [DocumentOperation("users", str(n), 1, b'{"n":1}') for n in range(3_000)]
         assert writer.write(operations[:1]).upserted == 1
         assert other.accepted == 0
-        killer = threading.Timer(0.02, one.refuse)
-        one.slow(rate=200_000)
+        one.freeze()
+        killer = threading.Timer(0.3, one.refuse)
         killer.start()
         with pytest.raises(HeadraceError) as caught:
             writer.write(operations)
