@@ -22,6 +22,7 @@ from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
+from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
 
@@ -59,6 +60,8 @@ class Project:
     publication: str
     sink_name: str
     sink: OpenSearchSink
+    reports: ReportTo | None = None
+    """Who is told what the writers do."""
 
     @property
     def prefix(self) -> str:
@@ -100,7 +103,10 @@ class Project:
     def writer_options(self) -> WriterOptions:
         """How bulks are cut."""
         return WriterOptions(
-            max_bytes=self.sink.max_bytes, max_count=self.sink.batch_size, pipeline=self.sink.pipeline
+            max_bytes=self.sink.max_bytes,
+            max_count=self.sink.batch_size,
+            pipeline=self.sink.pipeline,
+            report=self.reports,
         )
 
     def skip_rejected(self) -> frozenset[str]:

@@ -26,7 +26,9 @@ from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode
 from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.spark.share import Task
-from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted
+from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
+
+_SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
 @dataclass
@@ -171,18 +173,33 @@ class Worker:
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12).
 
-        All indexes go into the same bulk requests: a small batch costs one.
+        All indexes go into the same bulk requests: a small batch costs one. After each failure half as
+        many documents are tried: where every other request fails, most of ten would never pass together.
         """
-        for attempt in patiently():
-            with attempt, self._reading() as session:
-                operations = (
-                    operation
-                    for index, keys in portion.items()
-                    for operation in self._assembler(session, index).assemble(keys, version)
-                )
-                result = self._writer.write(operations)
+        result = WriteResult()
+        left = [portion]
+        while left:
+            for attempt in patiently():
+                with attempt:
+                    try:
+                        written = self._write_once(left[-1], version)
+                    except HeadraceError as error:
+                        if error.kind in _SINK_AWAY:
+                            left[-1:] = halves(left[-1])
+                        raise
+            left.pop()
+            result += written
         reach("bulk")
-        return self._accepted(result)
+        return result
+
+    def _write_once(self, portion: Portion, version: Lsn) -> WriteResult:
+        with self._reading() as session:
+            operations = (
+                operation
+                for index, keys in portion.items()
+                for operation in self._assembler(session, index).assemble(keys, version)
+            )
+            return self._accepted(self._writer.write(operations))
 
     def _accepted(self, result: WriteResult) -> WriteResult:
         refused = [one for one in result.rejected if one.index not in self._work.plan.skip_rejected]

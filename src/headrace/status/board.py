@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.status.lag import Samples, bytes_behind
 from headrace.status.phases import Event, Phase, State
+from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
 
 
 class IndexPhase(enum.StrEnum):
@@ -99,6 +100,7 @@ class View:
     lag_seconds: float | None
     last_error: LastError | None
     warnings: tuple[str, ...]
+    sinks: tuple[SinkActivity, ...] = ()
 
 
 @dataclass(slots=True)
@@ -120,6 +122,9 @@ class StatusBoard:
         indexes: the names of the indexes that must be seeded before the run is ready.
         clock: monotonic seconds.
         wall: Unix time in seconds.
+
+    Attributes:
+        sinks: what the writers say of themselves; one that waits for its cluster makes the run degraded.
     """
 
     def __init__(
@@ -133,6 +138,7 @@ class StatusBoard:
         self._clock = clock
         self._wall = wall
         self._started = wall()
+        self.sinks = SinkReports(clock)
         self._content = _Content(indexes={name: IndexStatus(name) for name in indexes})
 
     # What the engine writes.
@@ -186,8 +192,7 @@ class StatusBoard:
     @property
     def phase(self) -> Phase:
         """What the run is doing."""
-        with self._lock:
-            return self._content.state.phase
+        return self.view().phase
 
     @property
     def ready(self) -> bool:
@@ -196,12 +201,15 @@ class StatusBoard:
 
     def view(self) -> View:
         """Everything, as of one moment."""
+        sinks = self.sinks.view()
+        waiting = waiting_for(sinks)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
+            state = content.state if waiting is None else content.state.after(Event.TROUBLE)
             return View(
-                phase=content.state.phase,
-                unready=_unready(content),
+                phase=state.phase,
+                unready=_unready(content, state.phase, waiting),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,
@@ -211,6 +219,7 @@ class StatusBoard:
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
                 warnings=content.warnings,
+                sinks=sinks,
             )
 
     def snapshot(self) -> dict[str, Any]:
@@ -229,19 +238,30 @@ class StatusBoard:
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values())},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
+            "sinks": {one.name: _sink(one) for one in view.sinks},
             "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
 
 
-def _unready(content: _Content) -> str | None:
-    phase = content.state.phase
+def _sink(one: SinkActivity) -> dict[str, Any]:
+    return {
+        "bulk_bytes": one.bulk_bytes,
+        "in_flight": one.in_flight,
+        "retries": one.retries,
+        "trouble": None if one.error is None else str(one.error),
+    }
+
+
+def _unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
+    if phase is Phase.DEGRADED and waiting is not None:
+        return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
     if phase is not Phase.LIVE:
         return phase.value
-    waiting = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
-    return f"not seeded: {', '.join(waiting)}" if waiting else None
+    unseeded = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
+    return f"not seeded: {', '.join(unseeded)}" if unseeded else None
 
 
 def _position(lsn: Lsn | None) -> dict[str, Any] | None:
