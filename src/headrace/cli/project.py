@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headrace.assembly.transform import load_transform, transform_digest
 from headrace.config import (
     ConfigErrors,
     Deployment,
+    IndexEntry,
     OpenSearchSink,
     Resolved,
     load_deployment,
     resolve,
     resolve_database,
 )
+from headrace.config.json_file import read_json_object
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -24,6 +27,7 @@ from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
+from headrace.sinks.opensearch.settings import determining, mappings_of, settings_of
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
 
 _LONGEST_NAME = 63
@@ -51,6 +55,32 @@ def each(error: HeadraceError) -> tuple[HeadraceError, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexFiles:
+    """What the files of an index hold that are the search cluster's."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entry: IndexEntry) -> IndexFiles:
+        """Read them.
+
+        Raises:
+            HeadraceError: CONFIG.
+        """
+        return cls(_read(entry.settings_file, settings_of), _read(entry.mappings_file, mappings_of))
+
+
+def _read(path: Path | None, content: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return content(read_json_object(path))
+    except ValueError as error:
+        raise HeadraceError(Kind.CONFIG, f"{path}: {error}", "Take it out of the file.") from error
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A deployment with its schemas; `specs` holds the enabled indexes by name."""
 
@@ -62,6 +92,8 @@ class Project:
     sink: OpenSearchSink
     reports: ReportTo | None = None
     """Who is told what the writers do."""
+    files: Mapping[str, IndexFiles] = field(default_factory=dict)
+    """What the settings and mappings files of indexes hold."""
 
     @property
     def prefix(self) -> str:
@@ -89,15 +121,18 @@ class Project:
         url = resolve_database(self.deployment).reveal()
         return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
 
-    def index_options(self) -> IndexOptions:
-        """How generations are set up."""
+    def index_options(self, index: str) -> IndexOptions:
+        """How generations of `index` are set up."""
         sink = self.sink
+        files = self.files.get(index, IndexFiles())
         return IndexOptions(
             number_of_shards=sink.number_of_shards,
             number_of_replicas=sink.number_of_replicas,
             refresh_interval=sink.refresh_interval,
             text_analysis=sink.text_analysis,
             auto_subfields=sink.auto_subfields,
+            settings=files.settings,
+            mappings=files.mappings,
         )
 
     def writer_options(self) -> WriterOptions:
@@ -125,7 +160,10 @@ class Project:
             "pipeline": self.sink.pipeline,
         }
         return {
-            name: spec_hash(spec, extra | {"types": types[name]} | _code(spec))
+            name: spec_hash(
+                spec,
+                extra | {"types": types[name]} | _code(spec) | determining(self.index_options(name)),
+            )
             for name, spec in specs.items()
         }
 
@@ -180,10 +218,12 @@ def open_what_loads(
     _check_names(slot, publication)
     deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
+    files: dict[str, IndexFiles] = {}
     errors: list[HeadraceError] = []
     for entry in deployment.enabled:
         try:
             spec = load_schema(entry.schema_path, entry.name)
+            files[entry.name] = IndexFiles.of(entry)
             if entry.transform is not None:
                 load_transform(entry.transform)
             specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
@@ -203,7 +243,15 @@ def open_what_loads(
         return None, (*errors, error)
     source = deployment.source
     return (
-        Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink),
+        Project(
+            deployment,
+            specs,
+            slot or source.slot,
+            publication or source.publication,
+            name,
+            sink,
+            files=files,
+        ),
         tuple(errors),
     )
 

@@ -24,6 +24,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
     mapping,
 )
+from headrace.sinks.opensearch.settings import adjust
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.seeding import SeedRange, seed
@@ -131,7 +132,7 @@ class Seeding:
         """
         self._generations.published(name)
         spec = self._project.specs[name]
-        body = mapping(spec, self._project.index_options())
+        body = mapping(spec, self._project.index_options(name))
         schema = json.dumps(normalised(spec), sort_keys=True)
         made = self._generations.create(name, self._hashes[name], body, schema)
         self._board.index(name, phase=IndexPhase.PENDING, generation=made.index)
@@ -195,8 +196,10 @@ class Seeding:
         generation = next(g for g in self._generations.existing(name) if g.index == one.generation)
         served = self._generations.published(name)
         if served is None or served.index != generation.index:
-            self._generations.finish(generation, self._project.index_options())
+            self._generations.finish(generation, self._project.index_options(name))
             self._generations.publish(generation)
+        else:
+            adjust(self._client, generation.index, self._project.index_options(name))
         for old in self._generations.existing(name):
             if old.index != generation.index:
                 self._generations.drop(old)

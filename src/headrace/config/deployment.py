@@ -207,6 +207,10 @@ class IndexEntry(_Model):
     enabled: bool = True
     on_error: OnError | None = None
     """None: the deployment's."""
+    settings_file: Annotated[Path, Field(strict=False)] | None = None
+    """JSON with settings of the search index, which win; absolute once the file is loaded."""
+    mappings_file: Annotated[Path, Field(strict=False)] | None = None
+    """JSON that is laid over the mapping; absolute once the file is loaded."""
     transform: Annotated[str, Field(min_length=1)] | None = None
     """`module:function`, what changes its documents; see `headrace.assembly.transform`."""
 
