@@ -148,6 +148,13 @@ class Project:
         """The indexes that go on without a document that the sink refuses."""
         return frozenset(n for n in self.specs if self.deployment.on_error_of(n) == "skip")
 
+    def quarantine(self) -> dict[str, str]:
+        """The indexes that keep such documents in quarantine, and what of them stays in the index."""
+        deployment = self.deployment
+        return {
+            n: deployment.on_quarantine_of(n) for n in self.specs if deployment.on_error_of(n) == "quarantine"
+        }
+
     def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
         """What each index's documents and mapping are determined by (decision 13).
 

@@ -120,6 +120,7 @@ class Seeding:
             slot=project.slot,
             prefix=project.prefix,
             skip_rejected=project.skip_rejected(),
+            quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
         )
         return Work(plan, Connections(self._here.database, self._here.sink))

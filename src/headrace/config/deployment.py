@@ -16,8 +16,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 
 from headrace.config.secret import Secret
 
-OnError = Literal["stop", "skip"]
-"""What a document that a sink will never accept does: end the run, or go to quarantine."""
+OnError = Literal["stop", "skip", "quarantine"]
+"""What a document that a sink will never accept does: end the run, be passed over, or go to quarantine."""
+
+OnQuarantine = Literal["keep", "delete"]
+"""What becomes of the older version of a document that goes to quarantine."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
@@ -207,6 +210,8 @@ class IndexEntry(_Model):
     enabled: bool = True
     on_error: OnError | None = None
     """None: the deployment's."""
+    on_quarantine: OnQuarantine | None = None
+    """None: the deployment's."""
     settings_file: Annotated[Path, Field(strict=False)] | None = None
     """JSON with settings of the search index, which win; absolute once the file is loaded."""
     mappings_file: Annotated[Path, Field(strict=False)] | None = None
@@ -252,6 +257,7 @@ class Deployment(_Model):
     """By name; where the file names none, one called `stdout` that prints."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
+    on_quarantine: OnQuarantine = "keep"
     large_change: Annotated[int, Field(ge=1)] = 50_000
     """Documents of one index that a change may touch before they are written beside the changes behind it."""
     prefix: str = ""
@@ -311,6 +317,11 @@ class Deployment(_Model):
     def on_error_of(self, name: str) -> OnError:
         """The policy of the index called `name`."""
         return next((entry.on_error for entry in self.indexes if entry.name == name), None) or self.on_error
+
+    def on_quarantine_of(self, name: str) -> OnQuarantine:
+        """What the index called `name` does with the older version of a document in quarantine."""
+        own = next((entry.on_quarantine for entry in self.indexes if entry.name == name), None)
+        return own or self.on_quarantine
 
 
 RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")

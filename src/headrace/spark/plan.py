@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.catalog.table import Catalog
@@ -31,6 +31,8 @@ class DocumentsPlan:
         targets: index → what a bulk request addresses.
         slot: whose position is kept; with `prefix` it says where.
         skip_rejected: indexes that go on without a document that the sink refuses.
+        quarantine: indexes that keep such documents in quarantine; what of them is in the index is to "keep"
+            or to "delete".
         large_change: documents of one index that a change may touch before they are worked off beside
             later changes.
     """
@@ -44,6 +46,7 @@ class DocumentsPlan:
     prefix: str
     skip_rejected: frozenset[str]
     large_change: int
+    quarantine: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

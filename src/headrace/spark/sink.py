@@ -57,6 +57,7 @@ class DocumentsWriter(DataSourceStreamArrowWriter):
             upserts=sum(message.result.upserted for message in done),
             deletes=sum(message.result.deleted for message in done),
             batches=1,
+            rejected=sum(len(message.result.rejected) for message in done),
         )
         state = _states(self._options)
         for attempt in patiently():

@@ -24,6 +24,7 @@ from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode
+from headrace.spark.delivery import Delivery
 from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.spark.share import Task
 from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
@@ -56,6 +57,7 @@ class Worker:
         self._assemblers: dict[str, Assembler] = {}
         self._client = Client(work.connections.sink, first=os.getpid())
         self._writer = OpenSearchWriter(self._client, work.plan.targets, work.plan.writer)
+        self._delivery = Delivery(self._client, self._writer, work.plan)
         self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
@@ -101,10 +103,10 @@ class Worker:
                 ReadSession(self._work.connections.database, snapshot=snapshot) as session,
             ):
                 assembler = Assembler(session, plan.specs[index], plan.catalog)
-                result = self._writer.write(assembler.assemble_range(part, version))
+                result = self._delivery.write(assembler.assemble_range(part, version), version)
                 check_filenode(session, part)
         reach("range")
-        return self._accepted(result)
+        return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document that the index holds anew; `version` as for `seed`."""
@@ -199,19 +201,7 @@ class Worker:
                 for index, keys in portion.items()
                 for operation in self._assembler(session, index).assemble(keys, version)
             )
-            return self._accepted(self._writer.write(operations))
-
-    def _accepted(self, result: WriteResult) -> WriteResult:
-        refused = [one for one in result.rejected if one.index not in self._work.plan.skip_rejected]
-        if refused:
-            first = refused[0]
-            raise HeadraceError(
-                Kind.SINK_REJECTED,
-                f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}: "
-                f"{first.reason}",
-                'Correct the row or the schema, or set on_error = "skip" for this index.',
-            )
-        return result
+            return self._delivery.write(operations, version)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[ReadSession]:

@@ -38,6 +38,7 @@ class IndexStatus:
         ranges_done: finished ranges of its seeding, of `ranges_total`; both 0 where nothing was to seed.
         rows: root rows that its seeding has read.
         documents: documents written by its seeding.
+        quarantined: documents that the sink refuses and that are kept in quarantine.
     """
 
     name: str
@@ -47,6 +48,7 @@ class IndexStatus:
     ranges_total: int = 0
     rows: int = 0
     documents: int = 0
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,13 +94,17 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     documents = GaugeMetricFamily(
         "headrace_index_seeded_documents", "Documents that seeding wrote.", labels=["index"]
     )
+    quarantined = GaugeMetricFamily(
+        "headrace_index_quarantined", "Documents of the index in quarantine.", labels=["index"]
+    )
     for one in indexes:
         seeded.add_metric([one.name], float(one.phase is IndexPhase.LIVE))
         planned.add_metric([one.name], one.ranges_total)
         done.add_metric([one.name], one.ranges_done)
         rows.add_metric([one.name], one.rows)
         documents.add_metric([one.name], one.documents)
-    yield from (seeded, planned, done, rows, documents)
+        quarantined.add_metric([one.name], one.quarantined)
+    yield from (seeded, planned, done, rows, documents, quarantined)
 
 
 def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:

@@ -56,6 +56,7 @@ def test_progress_of_a_seeding_is_shown() -> None:
             "ranges_total": 4,
             "rows": 30,
             "documents": 29,
+            "quarantined": 0,
         }
     ]
 

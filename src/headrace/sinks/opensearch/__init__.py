@@ -7,6 +7,7 @@ from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.parked import Chunk, Parked
+from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
 from headrace.sinks.opensearch.state import Counters, IndexState, PipelineState
 from headrace.sinks.opensearch.wish import Wish
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
@@ -24,6 +25,8 @@ __all__ = [
     "OpenSearchWriter",
     "Parked",
     "PipelineState",
+    "Quarantine",
+    "Quarantined",
     "Wish",
     "WriterOptions",
     "mapping",

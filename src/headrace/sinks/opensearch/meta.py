@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.parked import Parked
+from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.state import Counters, PipelineState
 from headrace.sinks.opensearch.wish import wish_document
 
@@ -91,8 +92,9 @@ class MetaIndex:
         return state
 
     def delete(self) -> None:
-        """Forget the pipeline, what it has parked and what was asked of it."""
+        """Forget the pipeline, what it has parked, what was refused and what was asked of it."""
         Parked(self._client, self._slot, self._prefix).forget()
+        Quarantine(self._client, self._slot, self._prefix).forget()
         for document in (self._document, wish_document(self.index, self._slot)):
             self._client.call("DELETE", path(*document), allow=(404,))
         self._seen, self._state = None, None

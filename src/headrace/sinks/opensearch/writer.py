@@ -120,6 +120,8 @@ class OpenSearchWriter(DocumentWriter):
             reason = bulk.refusal(operation)
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
+            elif operation.body is None:
+                refused.append(WriteResult(deleted=1))  # nothing can be there under such an id
             else:
                 item = Item(operation.index, operation.id, operation.body is None, b"")
                 refused.append(bulk.rejected(item, reason))
