@@ -325,6 +325,32 @@ def quarantine(
         raise typer.Exit(1)
 
 
+@app.command(short_help="Take a name over from another tool's index.")
+def adopt(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    alias: Annotated[
+        str | None,
+        typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers know (default: INDEX)"),
+    ] = None,
+    delete_index: Annotated[
+        bool,
+        typer.Option(
+            "--delete-index", envvar="HEADRACE_DELETE_INDEX", help="where the name is an index, delete it"
+        ),
+    ] = False,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Let a name that readers know lead to this deployment's index, in one step; prints the way back."""
+    _log(log_level)
+    from headrace.cli.adopting import adopt_name  # noqa: PLC0415 - loads the database driver
+
+    if not adopt_name(config, os.environ, slot, index, alias, delete_index=delete_index, yes=yes):
+        raise typer.Exit(1)
+
+
 @app.command(short_help="Write a first deployment from a table.")
 def init(
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import render
-from headrace.sinks.opensearch import Client, MetaIndex, mapping
+from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.settings import check_pipeline, try_out
 
 _SINK_SECONDS = 1.0
@@ -100,6 +100,7 @@ def _index_problems(project: Project, client: Client) -> tuple[HeadraceError, ..
     if project.sink.pipeline is not None:
         found += _tried(lambda: check_pipeline(client, project.sink.pipeline or ""))
     for name, spec in project.specs.items():
+        found += _tried(partial(Generations(client, project.prefix).published, name))
         body = mapping(spec, project.index_options(name))
         scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
         found += [
@@ -113,7 +114,7 @@ def _index_problems(project: Project, client: Client) -> tuple[HeadraceError, ..
     return tuple(found)
 
 
-def _tried(action: Callable[[], None]) -> list[HeadraceError]:
+def _tried(action: Callable[[], object]) -> list[HeadraceError]:
     try:
         action()
     except HeadraceError as error:

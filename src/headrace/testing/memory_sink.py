@@ -53,7 +53,8 @@ class MemorySink(DocumentWriter):
 
     def _apply(self, operation: DocumentOperation) -> WriteResult:
         self.history.append(operation)
-        reason = "the document id is empty" if not operation.id else self.reject(operation)
+        empty = not operation.id and operation.body is not None
+        reason = "the document id is empty" if empty else self.reject(operation)
         if reason is not None:
             return WriteResult(rejected=(Rejection(operation.index, operation.id, reason),))
         at = (operation.index, operation.id)

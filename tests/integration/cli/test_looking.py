@@ -213,3 +213,13 @@ def test_what_the_cluster_refuses_of_an_index_is_found_by_making_one(whole: Depl
     assert typed(whole, "check").code == 0
     held = urllib3.request("GET", f"{whole.sink}/_cat/indices/*headrace_check*?expand_wildcards=all&h=index")
     assert held.data == b""
+
+
+def test_a_name_that_somebody_else_holds_is_found(whole: Deployment) -> None:
+    urllib3.request("PUT", f"{whole.sink}/other_{whole.name}", json={"aliases": {whole.name: {}}})
+    told = typed(whole, "check")
+    assert [kind for kind, _ in told.errors] == ["SINK_REJECTED"]
+    assert f"the name {whole.name} is taken by an alias of the index other_{whole.name}" in told.errors[0][1]
+    assert "headrace adopt" in told.errors[0][1]
+    urllib3.request("DELETE", f"{whole.sink}/other_{whole.name}")
+    assert typed(whole, "check").code == 0

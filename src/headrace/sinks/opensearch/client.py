@@ -26,6 +26,7 @@ from urllib3.exceptions import HTTPError
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
+from headrace.sinks.opensearch.flavour import Flavour
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
@@ -83,6 +84,7 @@ class Client:
         self._pool = _pool(self.endpoint)
         self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
+        self._flavour: Flavour | None = None
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
@@ -132,6 +134,7 @@ class Client:
 
         Raises:
             HeadraceError: the last failure after `seconds`; at once where waiting does not help.
+                SINK_REJECTED where it is another kind of server, or too old.
         """
         for attempt in Retrying(
             retry=retry_if_exception(_transient),
@@ -140,10 +143,22 @@ class Client:
             reraise=True,
         ):
             with attempt:
-                about = self.call("GET", "/").json()
+                self._flavour = None
+                found = self.flavour()
                 self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
-                return _version(about, self.endpoint.urls[self._first])
+                return found.version
         raise AssertionError("tenacity re-raises the last error")
+
+    def flavour(self) -> Flavour:
+        """Which server it is; asked once.
+
+        Raises:
+            HeadraceError: SINK_REJECTED where it is another kind of server, or too old.
+        """
+        if self._flavour is None:
+            answer = self.call("GET", "/")
+            self._flavour = _flavour(answer)
+        return self._flavour
 
     def close(self) -> None:
         """Close all connections; idempotent, and a later request opens new ones."""
@@ -200,12 +215,19 @@ def _transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 
-def _version(about: Any, url: str) -> str:
-    number = about.get("version", {}).get("number") if isinstance(about, dict) else None
-    if not isinstance(number, str):
+def _flavour(answer: Answer) -> Flavour:
+    try:
+        found = Flavour.of(answer.json())
+    except ValueError as error:
         raise HeadraceError(
             Kind.SINK_REJECTED,
-            f"what answers at {_place(url)} is not OpenSearch",
+            f"what answers at {answer.place} is not OpenSearch",
             "Check the URL of the sink.",
+        ) from error
+    if found.is_too_old:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"the cluster at {answer.place} is {found.name} {found.version}",
+            "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
         )
-    return number
+    return found

@@ -109,7 +109,7 @@ def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
     """
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     try:
-        client.call("PUT", path(name), {**body, "settings": {"index": settings}})
+        client.call("PUT", path(name), client.flavour().fitted({**body, "settings": {"index": settings}}))
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
 
