@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,3 +65,8 @@ class MemorySink(DocumentWriter):
         if operation.body is None:
             return WriteResult(deleted=1)
         return WriteResult(upserted=1, bytes=len(operation.body))
+
+
+def made(options: Mapping[str, Any]) -> MemorySink:  # noqa: ARG001 - it has none
+    """As an entry point of `headrace.sinks`."""
+    return MemorySink()
