@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import random
@@ -216,7 +217,18 @@ def _parts(deployment: Deployment, user: int) -> list[tuple[str, Sequence[float]
         bulk = partial(
             pool.request, "POST", "/_bulk", body=body, headers={"content-type": "application/json"}
         )
+        search = searcher(deployment.sink)
+        names = (f"bare {number}" for number in itertools.count())
+
+        def found() -> None:
+            document = json.dumps(json.loads(assemble()) | {"name": (name := next(names))}).encode()
+            headers = {"content-type": "application/json"}
+            pool.request("POST", "/_bulk", body=b"".join((line, b"\n", document, b"\n")), headers=headers)
+            while search(user) != name:
+                time.sleep(PAUSE_SECONDS)
+
         return [
+            ("  a _bulk until a search finds it", report.timed(found, 20)),
             ("  an UPDATE with its commit", report.timed(update, 50)),
             ("  assembling one document", report.timed(assemble, 50)),
             ("  a _bulk of one document", report.timed(bulk, 50)),

@@ -1,6 +1,6 @@
-"""Up to where may the slot be confirmed, while documents of changes that are read are still to be written?
+"""Up to where may the slot be confirmed, where another process knows what is durable?
 
-Said through a file, by the process that knows what is durable, to the one that reads the log.
+That process says it to the one that reads the log, through a file.
 """
 
 from __future__ import annotations
@@ -14,15 +14,12 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 
 @dataclass(frozen=True, slots=True)
 class HeldPosition:
-    """The slot may be confirmed no further than the position in the file; without one there is no limit."""
+    """The slot may be confirmed no further than the position in the file; without one not at all."""
 
     path: Path
 
-    def set(self, position: Lsn | None) -> None:
-        """Hold at `position` (bytes); None lets go. It holds when this returns."""
-        if position is None:
-            self.path.unlink(missing_ok=True)
-            return
+    def set(self, position: Lsn) -> None:
+        """Hold at `position` (bytes). It holds when this returns."""
         write_whole(self.path, format_lsn(position))
 
     def limit(self, position: Lsn) -> Lsn:
@@ -30,4 +27,4 @@ class HeldPosition:
         try:
             return min(position, parse_lsn(self.path.read_text()))
         except FileNotFoundError:
-            return position
+            return 0

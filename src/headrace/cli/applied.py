@@ -16,6 +16,7 @@ from headrace.cli.project import Here
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.position import end_of_commits, query_of
 from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
@@ -59,12 +60,12 @@ class Applied:
         self.client.close()
 
     def end_of_log(self) -> Lsn:
-        """How far the server's log is on disk now; on a standby, replayed.
+        """A place in the log behind every commit that can be seen now; on a standby, what is replayed.
 
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
         """
-        return self._asking(end_of_log)
+        return self._asking(lambda connection: end_of_commits(query_of(connection)))
 
     def slot(self) -> SlotFacts | None:
         """The slot as it is now; None where there is none."""
@@ -152,7 +153,7 @@ class Applied:
             HeadraceError: as `end_of_log` and `state`.
         """
         if time.monotonic() >= self._next_wish:
-            self._wish.make(min(lsn, self.end_of_log()))
+            self._wish.make(min(lsn, self._asking(end_of_log)))
             self._next_wish = time.monotonic() + _WISH_SECONDS
 
     def refresh(self, state: PipelineState) -> None:

@@ -269,7 +269,8 @@ class Run:
                 self._project.publication,
                 needs,
                 state.place(),
-                held=None if state.ahead is None else state.applied,
+                state.applied,
+                parked=state.ahead is not None,
             )
             query = DocumentsQuery(spark.session, work, following, spark.scratch)
             try:

@@ -1,40 +1,55 @@
-"""Up to which place in the log lies everything that somebody has just read?
-
-A commit is in the log before anyone sees it, and on disk before anyone sees it where it waits for that
-(`synchronous_commit`). One that does not is on disk at most three rounds of the WAL writer later; what is
-still not on disk then are no commits.
-"""
+"""Up to which place in the log lies everything that somebody can see, and will a reader get there?"""
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
 
 from headrace.model import Lsn
-from headrace.postgres.session import ReadSession
+from headrace.postgres.connection import Connection, execute
+from headrace.postgres.session import database_error
 
-_POSITIONS = """
+_ENDS = """
 SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bigint
             ELSE (pg_current_wal_insert_lsn() - '0/0')::bigint END,
-       CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bigint
-            ELSE (pg_current_wal_flush_lsn() - '0/0')::bigint END,
-       (SELECT setting::float8 / 1000 FROM pg_settings WHERE name = 'wal_writer_delay')
+       NOT pg_is_in_recovery() AND pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
 """
-_ROUNDS = 3
-_SPARE_SECONDS = 0.5
-_POLL_SECONDS = 0.02
+_EMPTY_TRANSACTION = "SELECT pg_current_xact_id()"
+
+Query = Callable[[str], list[tuple[Any, ...]]]
+"""Runs a statement in a transaction of its own; gives its rows."""
 
 
-def position_of_reads(session: ReadSession) -> Lsn:
-    """A place on disk behind every commit that any earlier statement has seen (bytes); waits about a second.
+def end_of_commits(query: Query) -> Lsn:
+    """A place behind every commit that has been seen so far, which readers of the log soon get to (bytes).
 
-    On a standby, the place that is replayed.
+    On a standby, the place that is replayed. On a primary the log's end may be on disk in part: up to the end
+    of a page, in the middle of a record. Readers get to the beginning of that record then, and no further
+    until somebody commits. So an empty transaction is committed; the WAL writer has it on disk within three
+    of its rounds (`wal_writer_delay`, 0.2 s each).
+
+    Raises:
+        what `query` does.
+    """
+    [(end, is_unfinished)] = query(_ENDS)
+    if is_unfinished:
+        query(_EMPTY_TRANSACTION)
+    return int(end)
+
+
+def query_of(connection: Connection) -> Query:
+    """Statements over a plain connection, each in a transaction of its own.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    [(written, flushed, delay)] = session.query(_POSITIONS)
-    deadline = time.monotonic() + _ROUNDS * delay + _SPARE_SECONDS
-    while flushed < written and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-        [(_, flushed, _)] = session.query(_POSITIONS)
-    return int(min(written, flushed))
+
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return execute(connection, sql)
+        except psycopg.Error as error:
+            raise database_error(error, connection.info.dsn) from error
+
+    return query

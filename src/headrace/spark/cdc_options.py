@@ -201,8 +201,11 @@ class CdcOptions(DatabaseOptions):
 
     @property
     def conditions(self) -> dict[TableName, str]:
-        """`where`, by table."""
-        found = {self.one_table if table is None else table: sql for table, sql in self.where.items()}
+        """`where`, by table; a comment at its end is no comment on what comes behind it."""
+        found = {
+            self.one_table if table is None else table: f"{sql}\n" if "--" in sql else sql
+            for table, sql in self.where.items()
+        }
         return {table: sql for table, sql in found.items() if table is not None}
 
     @property

@@ -70,7 +70,8 @@ def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
     """The changes of one table as rows of its own columns, typed, as `envelope=rows` gives them.
 
     Which columns there are is known from when `changes` was loaded. Values that the log left out and nobody
-    read again are NULL, and `_unchanged` names their columns.
+    read again are NULL, and `_unchanged` names their columns. So are those of a column that the table did not
+    have when the row was written, because it was added later or had been dropped.
 
     Args:
         changes: of `envelope=changes`, streaming or a batch of `foreachBatch`; with all its columns.

@@ -1,4 +1,7 @@
-"""How do live changes become documents? One Structured Streaming query, from the slot to the sink."""
+"""How do live changes become documents? One Structured Streaming query, from the slot to the sink.
+
+Its tasks write the documents; beside it, what it has applied is noted, and counted.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,27 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.capture.held import HeldPosition
 from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
-from headrace.spark import register
+from headrace.sinks.opensearch import Counters
+from headrace.spark.documents import COUNTS, LiveDocuments
 from headrace.spark.failures import headrace_error
-from headrace.spark.plan import HELD_OPTION, Work
-from headrace.spark.sink import DocumentsSink
+from headrace.spark.noting import Noting
+from headrace.spark.plan import Work
 
 _POLL_SECONDS = 0.2
+_TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
+_DONE = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +44,15 @@ class Following:
     publication: str
     needs: Needs
     continues: Mapping[str, str | int]
-    """System, timeline and database that the documents come from, and the position that they have."""
-    held: Lsn | None = None
-    """Where documents are parked: the slot is confirmed no further, and read on from the position above."""
+    """System, timeline and database of the documents, and up to where changes need not be read again."""
+    applied: Lsn
+    """The slot is confirmed no further; less than the position above where documents are parked."""
+    parked: bool = False
 
     @property
     def start(self) -> str:
         """Where the source begins: where the slot stands, or behind what is parked."""
-        return "earliest" if self.held is None else str(self.continues["lsn"])
+        return str(self.continues["lsn"]) if self.parked else "earliest"
 
 
 class DocumentsQuery:
@@ -54,13 +63,13 @@ class DocumentsQuery:
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
-        register(spark)
-        spark.dataSource.register(DocumentsSink)
+        spark.dataSource.register(LiveDocuments)
         self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
         held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
-        held.set(following.held)
-        changes = (
-            spark.readStream.format("postgres_cdc")
+        held.set(following.applied)
+        done = (
+            spark.readStream.format(LiveDocuments.name())
+            .options(**work.to_options())
             .option("url", work.connections.database)
             .option("slotName", following.slot)
             .option("publicationName", following.publication)
@@ -76,17 +85,36 @@ class DocumentsQuery:
             .load()
         )
         checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
+        self._counted = -1
         self._query: StreamingQuery = (
-            changes.writeStream.format("headrace_documents")
-            .options(**work.to_options())
-            .option(HELD_OPTION, str(held.path))
+            done.observe(_DONE, *(f.sum(name).alias(name) for name in COUNTS))
+            .writeStream.format("noop")
             .option("checkpointLocation", checkpoint.as_uri())
             .queryName("headrace")
             .start()
         )
+        self._noting = Noting(work, checkpoint, held, self._counts)
+        self._noting.open()
+
+    def _counts(self, batch: int) -> Counters:
+        """What the batches up to `batch` did that were not counted before; Spark tells a moment later."""
+        deadline = time.monotonic() + _TOLD_WITHIN
+        while (told := self._told()) and int(told[-1]["batchId"]) < batch and time.monotonic() < deadline:
+            time.sleep(_TOLD_POLL)
+        new = [one for one in told if int(one["batchId"]) > self._counted]
+        self._counted = max([self._counted, *(int(one["batchId"]) for one in new)])
+        return sum((_counters(one) for one in new), Counters())
+
+    def _told(self) -> list[Any]:
+        try:
+            return list(self._query.recentProgress)
+        except (Py4JError, PySparkException):  # the JVM ends, and takes with it what nobody has counted
+            return []
 
     def failure(self) -> HeadraceError | None:
         """Why the query is not running any more; None while it runs, or where it was stopped."""
+        if (noting := self._noting.failure()) is not None:
+            return noting
         if self._query.isActive:
             return None
         error = self._query.exception()
@@ -98,11 +126,13 @@ class DocumentsQuery:
 
     @property
     def active(self) -> bool:
-        """Whether the query runs."""
-        return bool(self._query.isActive)
+        """Whether the query runs, and what it does is noted."""
+        return self._noting.failure() is None and bool(self._query.isActive)
 
     def stop(self, patience: float = 8.0) -> None:
         """End the query behind its current batch; one that takes longer is cut off, and repeated later.
+
+        What is done is noted when this returns, where the cluster answers.
 
         Args:
             patience: how many seconds the batch may still take.
@@ -117,7 +147,14 @@ class DocumentsQuery:
         # Tasks that wait for a server do not notice: their session ends them.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
+        self._noting.close()
 
     def _batch(self) -> int:
         progress = self._query.lastProgress
         return -1 if progress is None else int(progress["batchId"])
+
+
+def _counters(progress: Any) -> Counters:
+    done = (progress["observedMetrics"] or {}).get(_DONE)
+    counts = {name: int(done[name] or 0) if done is not None else 0 for name in COUNTS}
+    return Counters(**counts, batches=1)

@@ -18,7 +18,6 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
-HELD_OPTION = "held_file"
 SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
 
 
@@ -59,7 +58,7 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan and its connections, as options of the sink."""
+    """A plan and its connections, as options of a source."""
 
     plan: DocumentsPlan
     connections: Connections

@@ -46,7 +46,7 @@ _SETTINGS: Mapping[str, str] = {
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.numRecentProgressUpdates": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
     "spark.sql.streaming.stopTimeout": "5s",
     # Each file operation of the default checkpoint forks a process.
     "spark.sql.streaming.checkpointFileManagerClass": (

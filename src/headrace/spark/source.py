@@ -35,6 +35,7 @@ from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
+from headrace.postgres.position import end_of_commits
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
@@ -48,6 +49,7 @@ from headrace.spark.followed import added, asked, origin_of, reading, tables_of,
 from headrace.spark.forms import Described, Describing, plan_changes
 from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
+from headrace.spark.membership import MembershipWatch
 from headrace.spark.options import read_options
 from headrace.spark.parts import ChangePartition, read_part, split
 from headrace.spark.shape import RowsPlan, plan_rows
@@ -119,12 +121,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._describing = Describing(options)
         self._resumed = False
         self._moved: Offset | None = None
+        self._watch: MembershipWatch | None = None
         self._used = False
 
     @told_alone()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is committed now is read, and nothing that comes later; then the query ends."""
-        self._upto = self._written()
+        self._upto = self._committed()
 
     @told_alone()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -182,6 +185,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new or begin != stored:
             return begin.to_json() | named
         stream.confirm(begin)
+        self._membership().look()
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
         awaited = self._awaited()
@@ -240,6 +244,18 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 asked=asked(options, self._plan),
             )
 
+    def _membership(self) -> MembershipWatch:
+        """The look at the publication; a documents query has its own, at more than that."""
+        if self._watch is None:
+            options = self._options
+            self._watch = MembershipWatch(
+                for_slot(options.connection, options.slot_name),
+                options.publication_name,
+                () if options.progress else self._tables(),
+                losing=not options.fail_on_data_loss,
+            )
+        return self._watch
+
     def _named(self) -> dict[str, Any]:
         """The tables that are followed, as an offset names them."""
         return with_tables(self._tables())
@@ -251,8 +267,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._upto is None and not self._looked:
             with contextlib.suppress(HeadraceError):  # the reader waits for a server that is away
-                return self._written()
+                return self._committed()
         return self._upto
+
+    def _committed(self) -> Lsn:
+        """A place behind all that is committed (bytes)."""
+        with ReadSession(for_slot(self._options.connection, self._options.slot_name)) as session:
+            return end_of_commits(session.query)
 
     def _written(self) -> Lsn:
         """How far the log is written (bytes)."""
@@ -383,6 +404,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
 
     def _tables(self) -> tuple[TableName, ...]:
         """The tables that are meant, as the database has them now; none where all of the publication are."""

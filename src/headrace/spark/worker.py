@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
-from pyspark.sql.datasource import WriterCommitMessage
 
 from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
@@ -32,8 +31,8 @@ from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
 _SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
-@dataclass
-class Applied(WriterCommitMessage):
+@dataclass(frozen=True, slots=True)
+class Applied:
     """What one task did.
 
     Attributes:
@@ -76,15 +75,14 @@ class Worker:
             HeadraceError: what no patience cures.
         """
         task = Task.of(changes)
-        done = Applied(task.position, task.rows.num_rows if task.share.number == 0 else 0)
-        if task.rows.num_rows:
-            wanted = self._wanted(task)
-            for one in wanted.portions():
-                done.result += self._write(one, task.version)
-            done.parked = wanted.parked
-        else:
+        if not task.rows.num_rows:
             self._warm_up()
-        return done
+            return Applied(task.position, 0)
+        result, wanted = WriteResult(), self._wanted(task)
+        for one in wanted.portions():
+            result += self._write(one, task.version)
+        changes = task.rows.num_rows if task.share.number == 0 else 0
+        return Applied(task.position, changes, result, wanted.parked)
 
     def _warm_up(self) -> None:
         """In a quiet moment, open what the next change would have to wait for."""
@@ -111,12 +109,12 @@ class Worker:
     def renew(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document that the index holds anew; `version` as for `seed`."""
         for attempt in patiently():
-            with attempt, self._reading() as session:
-                session.await_replay(version)
-        result = WriteResult()
-        keys = self._keys_in(index)
-        while some := list(islice(keys, KEYS_AT_ONCE)):
-            result += self._write({index: some}, version)
+            with attempt:
+                with self._reading() as session:
+                    session.await_replay(version)
+                result, keys = WriteResult(), self._keys_in(index)
+                while some := list(islice(keys, KEYS_AT_ONCE)):
+                    result += self._write({index: some}, version)
         return result
 
     def work_off(self, identities: Sequence[str]) -> WriteResult:
@@ -164,13 +162,14 @@ class Worker:
         return wanted
 
     def _keys_in(self, index: str) -> Iterator[Key]:
-        """The keys of every document that the index holds: a delete-by-query would fence nothing."""
+        """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
+
+        Raises from iterating:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: begin again.
+        """
         target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
-        for attempt in patiently():
-            with attempt:
-                refresh(self._client, target)
-                found = list(ids(self._client, target))
-        return (key_of_id(one, width) for one in found)
+        refresh(self._client, target)
+        return (key_of_id(one, width) for one in ids(self._client, target))
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12).

@@ -17,7 +17,9 @@ from headrace.capture.buffer import Limit
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.position import end_of_commits
 from headrace.postgres.quoting import identifier
+from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
@@ -82,6 +84,7 @@ def test_a_batch_within_its_limit_ends_behind_a_commit(source: Source, start: Of
 
 
 def test_the_reader_waits_while_the_buffer_is_full_and_memory_stays(source: Source, start: Offset) -> None:
+    """Debezium's users, airbyte 20873: a large transaction takes all memory."""
     insert(source, 1, ROWS)
     stream = source.stream(start, **SMALL)
     eventually(lambda: not stream._buffer.wait_for_room(0))
@@ -156,7 +159,10 @@ def test_a_stream_outlives_stops_and_crashes_of_the_server(own: EmbeddedPostgres
 def test_confirming_moves_the_slot_to_the_end_of_the_commit_and_no_further(
     source: Source, start: Offset
 ) -> None:
-    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it."""
+    """Flusso's hole 1: confirming the first change of a transaction moves the slot past all of it.
+
+    Debezium 4152: the position of a transaction's beginning is confirmed.
+    """
     insert(source, 1, 1)
     stream = source.stream(start)
     first = next_batch(stream, start)
@@ -195,6 +201,7 @@ def test_what_was_not_confirmed_comes_again_whole(source: Source, start: Offset)
 
 
 def test_a_range_inside_a_transaction_is_the_same_for_whoever_reads_it(source: Source, start: Offset) -> None:
+    """Debezium 7531: events that share a position are lost."""
     insert(source, 1, ROWS)
     one = source.stream(start, **SMALL)
     first = next_batch(one, start, Limit(1 << 20))
@@ -221,7 +228,10 @@ def test_a_range_larger_than_the_buffer_is_replayed(source: Source, start: Offse
 
 
 def test_a_quiet_time_ends_in_a_position_without_changes(source: Source, start: Offset) -> None:
-    """Flusso's hole 20: idle published tables do not advance the slot; drasi's hole 3."""
+    """Flusso's hole 20: idle published tables do not advance the slot; drasi's hole 3.
+
+    Debezium 1082: the log grows while nothing happens.
+    """
     stream = source.stream(start, idle_seconds=0.2)
     source.sql("CREATE TABLE elsewhere (id int)", "DROP TABLE elsewhere")
     end = next_batch(stream, start)
@@ -340,6 +350,7 @@ def test_a_slot_that_was_made_anew_is_no_continuation(
     """The server would begin at the new slot's position without a word; what lies between is lost.
 
     Flusso's hole 6: what was made of a slot is not tied to it; drasi's hole 2.
+    Debezium 3970: a slot that was made anew is taken for the old one.
     """
     stream = source.stream(start)
     eventually(source.walsender)
@@ -409,3 +420,29 @@ def test_closing_ends_every_wait(source: Source, start: Offset) -> None:
         for one in waits:
             with pytest.raises(HeadraceError, match="closed"):
                 one.result(timeout=10)
+
+
+def test_the_end_of_a_log_that_ends_in_the_middle_of_a_record_is_reached_soon(
+    source: Source, start: Offset
+) -> None:
+    """An open transaction fills pages, put on disk whole: with half a record at the end."""
+    stream = source.stream(start)
+    with connect(source.url, autocommit=False) as writer, ReadSession(source.url) as session:
+
+        def cut() -> bool:
+            execute(writer, "SELECT pg_logical_emit_message(true, 'large', repeat('x', 30000))")
+            time.sleep(0.7)  # the WAL writer has done all that it does by itself
+            [(flushed, left)] = execute(
+                writer,
+                "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint,"
+                " (pg_current_wal_insert_lsn() - pg_current_wal_flush_lsn())::bigint",
+            )
+            return bool(flushed % 8192 == 0 and left)
+
+        insert(source, 1, 1)
+        eventually(cut)
+        end = end_of_commits(session.query)
+        begun = time.monotonic()
+        assert ids(table(stream, start, next_batch(stream, start))) == [1]
+        eventually(lambda: stream.is_empty(Offset(end), end), 3)
+        assert time.monotonic() - begun < 3

@@ -16,6 +16,7 @@ from headrace.model import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.slot import drop_slot
+from headrace.spark.membership import MembershipWatch
 from integration.spark.driven import ITEM, Query
 
 _START = {"startingOffsets": "earliest"}
@@ -346,3 +347,52 @@ def test_a_new_column_is_none_of_those_that_were_chosen(query: Callable[..., Que
     one.step()
     one.sql("ALTER TABLE item ADD more text DEFAULT 'd'", "INSERT INTO item VALUES (1, 'a')")
     assert kinds(one.take(1)) == [("insert", 1)]
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_table_that_leaves_the_publication_is_told_of(query: Callable[..., Query], back: bool) -> None:
+    """The log holds nothing of it from then on, and does not say so."""
+    one = query(**_START)
+    one.step()
+    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], losing=False, seconds=0)
+    watch.look()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    watch.look()
+    one.sql(f"ALTER PUBLICATION {one.slot} DROP TABLE item", "INSERT INTO item VALUES (2, 'lost')")
+    if back:
+        one.sql(f"ALTER PUBLICATION {one.slot} ADD TABLE item")
+    with pytest.raises(HeadraceError, match="the table item has left the publication") as caught:
+        watch.look()
+    assert caught.value.kind is Kind.PUBLICATION
+    watch.close()
+
+
+def test_a_table_that_is_dropped_has_left_nothing_behind(query: Callable[..., Query]) -> None:
+    one = query(**_START)
+    one.step()
+    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], losing=False, seconds=0)
+    watch.look()
+    one.sql("DROP TABLE item")
+    watch.look()
+    watch.close()
+
+
+def test_a_running_query_looks_at_its_publication(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MembershipWatch.__init__, "__kwdefaults__", {"seconds": 0.0})
+    one = query(**_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.sql(f"ALTER PUBLICATION {one.slot} DROP TABLE item")
+    with pytest.raises(HeadraceError, match="has left the publication"):
+        one.step()
+
+
+def test_a_comment_at_the_end_of_a_condition_ends_with_it(query: Callable[..., Query]) -> None:
+    one = query(where="id > 1 -- the first is ours", startingOffsets="snapshot")
+    one.sql("INSERT INTO item VALUES (1, 'a'), (2, 'b')")
+    assert kinds(one.take(1)) == [("insert", 2)]
+    one.sql("INSERT INTO item VALUES (0, 'c'), (3, 'd')")
+    assert kinds(one.take(1)) == [("insert", 3)]

@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.nearest import meant
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
+from headrace.resolution.paths import find_paths
 from headrace.sinks.opensearch import Generation, Generations, IndexState, OpenSearchWriter, PipelineState
 
 
@@ -102,7 +103,8 @@ def _compare(inspection: Inspection, here: Here, applied: Applied, report: Repor
         database = DatabaseDocuments(looking, spec, catalog)
         documents = IndexDocuments(client, report.generation)
         pipeline = Pipeline(applied)
-        settling = Settling(database, documents, pipeline.reached, contents=report.contents)
+        levels = max(len(one.hops) for one in find_paths(spec, catalog))
+        settling = Settling(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
             target = Generation(index, report.generation, "", 0, "").target

@@ -12,7 +12,7 @@ from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Look
 from headrace.cli.waiting import why_behind
 from headrace.model import Lsn
-from headrace.postgres.position import position_of_reads
+from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.stored import Stored, stored
@@ -43,7 +43,7 @@ class DatabaseDocuments:
 
     def position(self) -> Lsn:
         """See `DatabaseSide`."""
-        return position_of_reads(self._session)
+        return end_of_commits(self._session.query)
 
     def await_replay(self, lsn: Lsn) -> None:
         """Return once what is read includes everything before `lsn`, which is applied."""

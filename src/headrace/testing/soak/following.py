@@ -76,7 +76,7 @@ class Follower:
         prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
-        self._held.set(None if state.ahead is None else state.applied)
+        self._held.set(state.applied)
         self._worker = MemoryWorker(prepared.work, self._sink, self._parked)
         self._position = Offset(confirmed if state.ahead is None else state.ahead)
         self._stream = ChangeStream(
@@ -145,11 +145,11 @@ class Follower:
         return True
 
     def _note(self, done: list[Applied]) -> None:
-        """What the sink's commit does: the position, and where the slot is to stay."""
+        """The position, and how far the slot may follow it."""
         parked = bool(self._parked.waiting)
         assert parked or not any(one.parked for one in done)
         self._state = self._state.advanced(max(one.position for one in done), Counters(), parked=parked)
-        self._held.set(self._state.applied if parked else None)
+        self._held.set(self._state.applied)
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are parked, of all by default."""

@@ -1,0 +1,125 @@
+"""How far are the documents of a running query? What Spark's own log calls done is noted in the meta index.
+
+Beside the query: while a position is written, the next batch is under way. The source confirms to the slot no
+more than what is noted; it is told by a file.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from headrace.capture.held import HeldPosition
+from headrace.capture.offset import Offset
+from headrace.errors import HeadraceError, Kind, patiently
+from headrace.model import Lsn
+from headrace.model.failpoints import reach
+from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
+from headrace.spark.commits import CommitLog
+from headrace.spark.plan import Work
+
+_LOOK_SECONDS = 0.02
+_PARKED_SECONDS = 1.0
+_ANSWER_SECONDS = 10.0
+_Result = TypeVar("_Result")
+
+
+class _UnansweredError(Exception):
+    """The cluster has not answered, and nobody waits for it any more."""
+
+
+class Noting:
+    """A thread that notes what a query has applied, from `open` to `close`.
+
+    Args:
+        checkpoint: of the query.
+        held: where the source reads how far it may confirm.
+        counted: what was done by the batches up to a number, and not told before.
+    """
+
+    def __init__(
+        self, work: Work, checkpoint: Path, held: HeldPosition, counted: Callable[[int], Counters]
+    ) -> None:
+        sink, plan = work.connections.sink, work.plan
+        self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
+        self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
+        self._parked = Parked(self._client, plan.slot, plan.prefix)
+        self._commits = CommitLog(checkpoint)
+        self._held = held
+        self._counted = counted
+        self._noted = -1
+        self._waiting: Lsn | None = None
+        self._next = 0.0
+        self._failure: HeadraceError | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._note_all, name="headrace noting", daemon=True)
+
+    def open(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Note what is done by now, and end: a cluster that does not answer is not asked again.
+
+        Behind it nothing is written any more, so that the next query may be noted.
+        """
+        self._ending.set()
+        self._thread.join()
+        self._client.close()
+
+    def failure(self) -> HeadraceError | None:
+        """Why nothing is noted any more; None while it is."""
+        return self._failure
+
+    def _note_all(self) -> None:
+        try:
+            found = self._insist(self._meta.load)
+            self._waiting = None if found is None else found.ahead
+            ending = False
+            while not ending:
+                ending = self._ending.wait(_LOOK_SECONDS)
+                done = self._commits.last()
+                if done > self._noted:
+                    self._note(done)
+                elif self._waiting is not None and time.monotonic() >= self._next:
+                    self._advance(self._waiting, Counters())
+        except _UnansweredError:
+            pass  # whoever starts next repeats what was not noted
+        except HeadraceError as error:
+            self._failure = error
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+
+    def _insist(self, ask: Callable[[], _Result]) -> _Result:
+        """What `ask` gives, asked until the cluster answers, or until the end."""
+        for attempt in patiently(longest=1.0):
+            with attempt:
+                try:
+                    return ask()
+                except HeadraceError as error:
+                    if self._ending.is_set():
+                        raise _UnansweredError from error
+                    raise
+        raise AssertionError("tenacity returns or raises")
+
+    def _note(self, batch: int) -> None:
+        """Everything up to the end of a batch is durable or parked."""
+        try:
+            reached = Offset.from_json(self._commits.end_of(batch)).lsn
+        except FileNotFoundError:
+            return  # Spark has forgotten it: there are later ones
+        counters = self._counted(batch)
+        self._advance(reached, counters)
+        self._noted = batch
+        if counters.changes:
+            reach("applied")
+
+    def _advance(self, reached: Lsn, counters: Counters) -> None:
+        """Note a position, and look at it again soon where documents before it are parked."""
+        state = self._insist(lambda: self._meta.advance(reached, counters, parked=self._parked.count() > 0))
+        self._held.set(state.applied)
+        self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS
