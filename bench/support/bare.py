@@ -103,7 +103,7 @@ class BarePath:
                 self._generations.drop(generation)
 
     def _create(self, name: str) -> Generation:
-        spec, options = self._project.specs[name], self._project.index_options()
+        spec, options = self._project.specs[name], self._project.index_options(name)
         return self._generations.create(name, "0", mapping(spec, options))
 
     def _ranges(self, generation: Generation, most: int | None) -> Iterator[str]:

@@ -48,6 +48,14 @@ class SchemaAction(enum.StrEnum):
     JSON = "json"
 
 
+class QuarantineAction(enum.StrEnum):
+    """What is done with documents that the cluster refuses."""
+
+    LIST = "list"
+    RETRY = "retry"
+    DROP = "drop"
+
+
 class Format(enum.StrEnum):
     """For whom a report is written."""
 
@@ -333,6 +341,61 @@ def wait(
     from headrace.cli.waiting import wait_applied  # noqa: PLC0415 - loads the database driver
 
     wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout)
+
+
+@app.command(short_help="Documents that the cluster refuses.")
+def quarantine(
+    action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
+    index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="only of this index")] = None,
+    document: Annotated[
+        str | None, typer.Argument(envvar="HEADRACE_DOCUMENT", help="only the document with this id")
+    ] = None,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    yes: Yes = False,
+    output: Output = Format.HUMAN,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """List documents in quarantine, build them anew (retry), or forget that they were refused (drop)."""
+    _log(log_level)
+    from headrace.cli import quarantine as documents  # noqa: PLC0415 - loads the database driver
+
+    done = True
+    if action is QuarantineAction.LIST:
+        as_json = output is Format.JSON
+        documents.show_quarantine(config, os.environ, slot, index, document, as_json=as_json)
+    elif action is QuarantineAction.RETRY:
+        done = documents.retry_quarantined(config, os.environ, slot, index, document)
+    else:
+        done = documents.drop_quarantined(config, os.environ, slot, index, document, yes=yes)
+    if not done:
+        raise typer.Exit(1)
+
+
+@app.command(short_help="Take a name over from another tool's index.")
+def adopt(
+    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    alias: Annotated[
+        str | None,
+        typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers know (default: INDEX)"),
+    ] = None,
+    delete_index: Annotated[
+        bool,
+        typer.Option(
+            "--delete-index", envvar="HEADRACE_DELETE_INDEX", help="where the name is an index, delete it"
+        ),
+    ] = False,
+    config: Config = _CONFIG,
+    slot: Slot = None,
+    yes: Yes = False,
+    log_level: Log = LogLevel.INFO,
+) -> None:
+    """Let a name that readers know lead to this deployment's index, in one step; prints the way back."""
+    _log(log_level)
+    from headrace.cli.adopting import adopt_name  # noqa: PLC0415 - loads the database driver
+
+    if not adopt_name(config, os.environ, slot, index, alias, delete_index=delete_index, yes=yes):
+        raise typer.Exit(1)
 
 
 @app.command(short_help="Write a first deployment from a table.")

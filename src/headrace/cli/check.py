@@ -1,9 +1,11 @@
-"""`headrace check`: is everything in place for `run`? Reads only."""
+"""`headrace check`: is everything in place for `run`? Alters nothing that was there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from headrace.cli import terminal
@@ -11,11 +13,12 @@ from headrace.cli.continuity import check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project, each, open_what_loads
 from headrace.cli.report import Problem, Report, problem, warning
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import render
-from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
+from headrace.sinks.opensearch.settings import check_pipeline, try_out
 
 _SINK_SECONDS = 1.0
 
@@ -70,7 +73,7 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
             report.proposed += inspection.setup.proposed
             report.coverage += inspection.coverage
     try:
-        _look_at_sink(project, here, inspection)
+        _look_at_sink(project, here, inspection, report)
     except HeadraceError as error:
         report.add(each(error))
 
@@ -79,15 +82,46 @@ def _place(one: Problem) -> tuple[str, int, int]:
     return one.file or "", one.line or 0, one.column or 0
 
 
-def _look_at_sink(project: Project, here: Here, inspection: Inspection | None) -> None:
+def _look_at_sink(project: Project, here: Here, inspection: Inspection | None, report: Report) -> None:
     client = Client(here.sink)
     try:
         client.wait_until_ready(_SINK_SECONDS)
+        report.add(_index_problems(project, client))
         if inspection is not None:
             state = MetaIndex(client, project.slot, project.prefix).load()
             check_origin(state, inspection.server, inspection.slot)
     finally:
         client.close()
+
+
+def _index_problems(project: Project, client: Client) -> tuple[HeadraceError, ...]:
+    """What the cluster refuses of the indexes; each is made empty under a name of its own, and deleted."""
+    found: list[HeadraceError] = []
+    if project.sink.pipeline is not None:
+        found += _tried(lambda: check_pipeline(client, project.sink.pipeline or ""))
+    for name, spec in project.specs.items():
+        found += _tried(partial(Generations(client, project.prefix).published, name))
+        body = mapping(spec, project.index_options(name))
+        scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
+        found += [
+            HeadraceError(
+                error.kind,
+                f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
+                error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
+            )
+            for error in _tried(partial(try_out, client, scratch, body))
+        ]
+    return tuple(found)
+
+
+def _tried(action: Callable[[], object]) -> list[HeadraceError]:
+    try:
+        action()
+    except HeadraceError as error:
+        if error.retry is Retry.BACK_OFF:
+            raise
+        return [error]
+    return []
 
 
 def _about_server(inspection: Inspection) -> list[Problem]:

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headrace.assembly.transform import load_transform, transform_digest
 from headrace.config import (
     ConfigErrors,
     Deployment,
+    IndexEntry,
     OpenSearchSink,
     Resolved,
     load_deployment,
     resolve,
     resolve_database,
 )
+from headrace.config.json_file import read_json_object
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
+from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
+from headrace.sinks.opensearch.settings import determining, mappings_of, settings_of
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
 
 _LONGEST_NAME = 63
@@ -50,6 +55,32 @@ def each(error: HeadraceError) -> tuple[HeadraceError, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexFiles:
+    """What the files of an index hold that are the search cluster's."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, entry: IndexEntry) -> IndexFiles:
+        """Read them.
+
+        Raises:
+            HeadraceError: CONFIG.
+        """
+        return cls(_read(entry.settings_file, settings_of), _read(entry.mappings_file, mappings_of))
+
+
+def _read(path: Path | None, content: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return content(read_json_object(path))
+    except ValueError as error:
+        raise HeadraceError(Kind.CONFIG, f"{path}: {error}", "Take it out of the file.") from error
+
+
+@dataclass(frozen=True, slots=True)
 class Project:
     """A deployment with its schemas.
 
@@ -66,6 +97,10 @@ class Project:
     sink_name: str
     sink: OpenSearchSink
     kept: Mapping[str, IndexSpec] = field(default_factory=dict)
+    reports: ReportTo | None = None
+    """Who is told what the writers do."""
+    files: Mapping[str, IndexFiles] = field(default_factory=dict)
+    """What the settings and mappings files of indexes hold."""
 
     @property
     def followed(self) -> Mapping[str, IndexSpec]:
@@ -98,26 +133,39 @@ class Project:
         url = resolve_database(self.deployment).reveal()
         return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
 
-    def index_options(self) -> IndexOptions:
-        """How generations are set up."""
+    def index_options(self, index: str) -> IndexOptions:
+        """How generations of `index` are set up."""
         sink = self.sink
+        files = self.files.get(index, IndexFiles())
         return IndexOptions(
             number_of_shards=sink.number_of_shards,
             number_of_replicas=sink.number_of_replicas,
             refresh_interval=sink.refresh_interval,
             text_analysis=sink.text_analysis,
             auto_subfields=sink.auto_subfields,
+            settings=files.settings,
+            mappings=files.mappings,
         )
 
     def writer_options(self) -> WriterOptions:
         """How bulks are cut."""
         return WriterOptions(
-            max_bytes=self.sink.max_bytes, max_count=self.sink.batch_size, pipeline=self.sink.pipeline
+            max_bytes=self.sink.max_bytes,
+            max_count=self.sink.batch_size,
+            pipeline=self.sink.pipeline,
+            report=self.reports,
         )
 
     def skip_rejected(self) -> frozenset[str]:
         """The indexes that go on without a document that the sink refuses."""
         return frozenset(n for n in self.specs if self.deployment.on_error_of(n) == "skip")
+
+    def quarantine(self) -> dict[str, str]:
+        """The indexes that keep such documents in quarantine, and what of them stays in the index."""
+        deployment = self.deployment
+        return {
+            n: deployment.on_quarantine_of(n) for n in self.specs if deployment.on_error_of(n) == "quarantine"
+        }
 
     def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
         """What each index's documents and mapping are determined by (decision 13).
@@ -134,7 +182,8 @@ class Project:
             "auto_subfields": self.sink.auto_subfields,
             "pipeline": self.sink.pipeline,
         }
-        return extra | {"types": types} | _code(spec)
+        files = determining(self.index_options(spec.name))
+        return extra | {"types": types} | _code(spec) | files
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -149,10 +198,13 @@ class Here:
         """From the deployment's values."""
         found = resolved.endpoints[name]
         endpoint = Endpoint(
-            urls=(found.url,),
+            urls=found.urls,
             username=found.username.reveal() if found.username else None,
             password=found.password.reveal() if found.password else None,
+            api_key=found.api_key.reveal() if found.api_key else None,
+            ca_file=found.ca_file,
             verify=sink.tls_verify,
+            gzip=found.gzip,
             timeout=float(sink.timeout_secs),
         )
         url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
@@ -184,10 +236,12 @@ def open_what_loads(
     _check_names(slot, publication)
     deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
+    files: dict[str, IndexFiles] = {}
     errors: list[HeadraceError] = []
     for entry in deployment.enabled:
         try:
             spec = load_schema(entry.schema_path, entry.name)
+            files[entry.name] = IndexFiles.of(entry)
             if entry.transform is not None:
                 load_transform(entry.transform)
             specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
@@ -207,7 +261,15 @@ def open_what_loads(
         return None, (*errors, error)
     source = deployment.source
     return (
-        Project(deployment, specs, slot or source.slot, publication or source.publication, name, sink),
+        Project(
+            deployment,
+            specs,
+            slot or source.slot,
+            publication or source.publication,
+            name,
+            sink,
+            files=files,
+        ),
         tuple(errors),
     )
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from headrace.cli import terminal
 from headrace.cli.applied import Applied
-from headrace.cli.project import open_project
+from headrace.cli.project import Here, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.waits import RunWaits
 from headrace.errors import HeadraceError
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
+from headrace.status.sinks import ReportsPort
 
 
 def run_deployment(
@@ -44,6 +47,8 @@ def run_deployment(
             waits = stack.enter_context(RunWaits(lambda: Applied(here, project.slot, project.prefix)))
             status = stack.enter_context(StatusServer(board, public_address, waits))
             terminal.say(f"status at http://{status.address}/status")
+        port = stack.enter_context(ReportsPort(board.sinks, beside=_reached(options.master, here)))
+        project = dataclasses.replace(project, reports=port.to(project.sink_name))
         try:
             Run(project, here, board, stopping, options=options).execute()
         except Stopped:
@@ -52,3 +57,11 @@ def run_deployment(
             board.failed(error)
             raise
     terminal.done("stopped")
+
+
+def _reached(master: str, here: Here) -> tuple[str, int] | None:
+    """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
+    if master.startswith("local"):
+        return None
+    url = urlsplit(here.sink.urls[0])
+    return url.hostname or "localhost", url.port or 9200

@@ -99,7 +99,7 @@ def _offline(project: Project, spec: IndexSpec) -> Shown:
         primary_key=spec.primary_key,
         hash=spec.hash,
         tables=tuple(str(one) for one in sorted(spec.tables())),
-        mapping=mapping(spec, project.index_options()),
+        mapping=mapping(spec, project.index_options(spec.name)),
     )
 
 

@@ -17,9 +17,11 @@ from headrace.sinks.opensearch import (
     Generation,
     Generations,
     GenerationState,
+    Quarantine,
     build_notes,
     mapping,
 )
+from headrace.sinks.opensearch.settings import adjust
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import IndexSpec, normalised
@@ -81,6 +83,7 @@ class Seeding:
             slot=project.slot,
             prefix=project.prefix,
             skip_rejected=project.skip_rejected(),
+            quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
             indexes={one.generation: one.index for one in written},
         )
@@ -94,7 +97,7 @@ class Seeding:
         """
         self._generations.published(index)
         spec = self._project.specs[index]
-        body = mapping(spec, self._project.index_options())
+        body = mapping(spec, self._project.index_options(index))
         extra = self._project.determinants(spec, self._inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         made = self._generations.create(index, self.hashes[index], body, schema)
@@ -125,17 +128,20 @@ class Seeding:
 
     def finish(self, one: GenerationState) -> None:
         """Make a filled generation findable, and give it its lasting settings."""
-        self._generations.finish(self._generation(one), self._project.index_options())
+        self._generations.finish(self._generation(one), self._project.index_options(one.index))
 
     def serve(self, one: GenerationState) -> None:
-        """Let readers see this generation from now on; where they do already, nothing happens."""
+        """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)
         if served is None or served.index != one.generation:
             self._generations.publish(self._generation(one))
+        elif one.hash == self.hashes.get(one.index):
+            adjust(self._client, one.generation, self._project.index_options(one.index))
 
     def drop(self, one: GenerationState) -> None:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
         self.forget_progress(one)
+        Quarantine(self._client, self._project.slot, self._project.prefix).forget(one.generation)
         self._generations.drop(self._generation(one))
 
     def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:

@@ -19,12 +19,13 @@ from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Wish
+from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Quarantine, Wish
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event
 
 _SECONDS = 1.0
 _WISH_SECONDS = 0.5
+_COUNT_SECONDS = 5.0
 _PATIENCE_SECONDS = 3.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
@@ -61,6 +62,10 @@ class Watch:
         self._client = impatient_client(here)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._wish = Wish(self._client, project.slot, project.prefix)
+        self._quarantine = (
+            Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
+        )
+        self._next_count = 0.0
         self._passed_on: Lsn = 0
         self._next_wish = 0.0
         self._connection: Connection | None = None
@@ -139,8 +144,19 @@ class Watch:
             )
         self._board.positioned(Positions(slot.confirmed_flush, state.applied, slot.current))
         counters = state.counters
-        self._board.counted(Counts(counters.changes, counters.upserts, counters.deletes, counters.batches))
+        self._board.counted(
+            Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
+        )
+        self._count_quarantine()
         return slot
+
+    def _count_quarantine(self) -> None:
+        if self._quarantine is None or time.monotonic() < self._next_count:
+            return
+        self._next_count = time.monotonic() + _COUNT_SECONDS
+        counts = self._quarantine.counts()
+        for index in self._project.quarantine():
+            self._board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
         if self._connection is not None:

@@ -16,8 +16,11 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 
 from headrace.config.secret import Secret
 
-OnError = Literal["stop", "skip"]
-"""What a document that a sink will never accept does: end the run, or go to quarantine."""
+OnError = Literal["stop", "skip", "quarantine"]
+"""What a document that a sink will never accept does: end the run, be passed over, or go to quarantine."""
+
+OnQuarantine = Literal["keep", "delete"]
+"""What becomes of the older version of a document that goes to quarantine."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
@@ -51,6 +54,19 @@ Value = Annotated[
     Annotated[Secret, Tag("<text>")] | Annotated[EnvReference, Tag("<env>")], Discriminator(_value_form)
 ]
 """A text, or a reference to an environment variable."""
+
+
+def _address_form(value: object) -> str | None:
+    return "<list>" if isinstance(value, list | tuple) else _value_form(value)
+
+
+Addresses = Annotated[
+    Annotated[Secret, Tag("<text>")]
+    | Annotated[EnvReference, Tag("<env>")]
+    | Annotated[tuple[Value, ...], Tag("<list>"), Field(min_length=1, strict=False)],
+    Discriminator(_address_form),
+]
+"""One value or several."""
 
 
 class ConnectionParts(_Model):
@@ -123,11 +139,17 @@ class OpenSearchSink(_Model):
     """A search cluster."""
 
     type: Literal["opensearch"]
-    url: Value | None = None
-    """None: the variable <SINK>_OPENSEARCH_URL must be set."""
+    url: Addresses | None = None
+    """The nodes, each at most once tried for a request; None: <SINK>_OPENSEARCH_URL must be set."""
     username: Value | None = None
     password: Value | None = None
+    api_key: Value | None = None
+    """Instead of user and password; `ID:KEY`, or what the cluster prints as `encoded`."""
     tls_verify: bool = True
+    ca_file: Annotated[Path, Field(strict=False)] | None = None
+    """PEM certificates that are trusted instead of the system's; absolute once the file is loaded."""
+    gzip: bool = False
+    """Whether requests are compressed; costs processor time, saves network."""
     batch_size: Annotated[int, Field(ge=1)] = 1000
     """Documents in one bulk request, at most."""
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
@@ -175,7 +197,7 @@ Sink = Annotated[
     Discriminator(_sink_form),
 ]
 
-TAGS = frozenset({"<text>", "<env>", "<parts>", "<opensearch>", "<stdout>"})
+TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdout>"})
 """What a union adds to the location of an error; no key of a file."""
 
 
@@ -188,6 +210,12 @@ class IndexEntry(_Model):
     enabled: bool = True
     on_error: OnError | None = None
     """None: the deployment's."""
+    on_quarantine: OnQuarantine | None = None
+    """None: the deployment's."""
+    settings_file: Annotated[Path, Field(strict=False)] | None = None
+    """JSON with settings of the search index, which win; absolute once the file is loaded."""
+    mappings_file: Annotated[Path, Field(strict=False)] | None = None
+    """JSON that is laid over the mapping; absolute once the file is loaded."""
     transform: Annotated[str, Field(min_length=1)] | None = None
     """`module:function`, what changes its documents; see `headrace.assembly.transform`."""
 
@@ -245,6 +273,7 @@ class Deployment(_Model):
     """By name; where the file names none, one called `stdout` that prints."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
+    on_quarantine: OnQuarantine = "keep"
     large_change: Annotated[int, Field(ge=1)] = 50_000
     """Documents of one index that a change may touch before they are written beside the changes behind it."""
     prefix: str = ""
@@ -298,18 +327,29 @@ class Deployment(_Model):
             values.append(self.source.connection_url.password)
         for name, sink in self.sinks.items():
             if isinstance(sink, OpenSearchSink):
-                names.update(reserved(name, part) for part in ("url", "username", "password"))
-                values.extend((sink.url, sink.username, sink.password))
+                names.update(variable for part in RESERVED for variable in reserved(name, part))
+                values.extend(sink.url if isinstance(sink.url, tuple) else (sink.url,))
+                values.extend((sink.username, sink.password, sink.api_key))
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
 
     def on_error_of(self, name: str) -> OnError:
         """The policy of the index called `name`."""
         return next((entry.on_error for entry in self.indexes if entry.name == name), None) or self.on_error
 
+    def on_quarantine_of(self, name: str) -> OnQuarantine:
+        """What the index called `name` does with the older version of a document in quarantine."""
+        own = next((entry.on_quarantine for entry in self.indexes if entry.name == name), None)
+        return own or self.on_quarantine
 
-def reserved(sink: str, part: str) -> str:
-    """The variable that overrides `part` (url, username, password) of the sink called `sink`."""
-    return f"{sink.upper()}_OPENSEARCH_{part.upper()}"
+
+RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")
+"""The keys of a cluster that variables override."""
+
+
+def reserved(sink: str, part: str) -> tuple[str, str]:
+    """The variables that override `part` of the sink called `sink`; the first that is set counts."""
+    name = f"{sink.upper()}_OPENSEARCH_{part.upper()}"
+    return name, f"HEADRACE_{name}"
 
 
 def folded_name(value: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headrace.config.deployment import Deployment, StdoutSink
+from headrace.config.deployment import Deployment, IndexEntry, OpenSearchSink, StdoutSink
 from headrace.config.problems import ConfigErrors, Locator
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
@@ -89,12 +89,18 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def _completed(path: Path, deployment: Deployment) -> Deployment:
-    """Schema paths from the file's folder; a sink that prints where there is none."""
+    """Paths from the file's folder; a sink that prints where there is none."""
     folder = path.parent.absolute()
     indexes = tuple(
-        entry.model_copy(update={"schema_path": folder / entry.schema_path}) for entry in deployment.indexes
+        entry.model_copy(
+            update={key: folder / named for key, named in _files(entry).items() if named is not None}
+        )
+        for entry in deployment.indexes
     )
-    sinks = deployment.sinks or {"stdout": StdoutSink(type="stdout")}
+    sinks = dict(deployment.sinks) or {"stdout": StdoutSink(type="stdout")}
+    for name, sink in sinks.items():
+        if isinstance(sink, OpenSearchSink) and sink.ca_file is not None:
+            sinks[name] = sink.model_copy(update={"ca_file": folder / sink.ca_file})
     return deployment.model_copy(update={"indexes": indexes, "sinks": sinks})
 
 
@@ -130,18 +136,33 @@ def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     ]
 
 
+def _files(entry: IndexEntry) -> dict[str, Path | None]:
+    """The files that an index names."""
+    return {
+        "schema_path": entry.schema_path,
+        "settings_file": entry.settings_file,
+        "mappings_file": entry.mappings_file,
+    }
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be searched
+        return False
+
+
 def _absent(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     errors = []
     for number, entry in enumerate(deployment.indexes):
-        try:
-            found = entry.schema_path.is_file()
-        except OSError:  # a name that is too long, a folder that may not be searched
-            found = False
-        if not found:
+        for field, file in _files(entry).items():
+            if file is None or _is_file(file):
+                continue
+            key = field.replace("schema_path", "schema")
             errors.append(
                 locator.error(
-                    ("index", number, "schema"),
-                    f"the schema file {entry.schema_path} of the index {entry.name!r} is not there",
+                    ("index", number, key),
+                    f"the {key.removesuffix('_file')} file {file} of the index {entry.name!r} is not there",
                     "Correct the path; it counts from the deployment file's folder.",
                 )
             )

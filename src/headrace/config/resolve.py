@@ -6,8 +6,10 @@ file says literally, and fills what it leaves out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from headrace.config.deployment import (
@@ -23,15 +25,20 @@ from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
 
 _DATABASE_URL = "DATABASE_URL"
+_NEXT_URL = re.compile(r"\s*,\s*(?=https?://)")
+_YES_OR_NO = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A cluster's address; `url` holds no credentials and no trailing slash."""
+    """A cluster's nodes; `urls` hold no credentials and no trailing slash."""
 
-    url: str
-    username: Secret | None
-    password: Secret | None
+    urls: tuple[str, ...]
+    username: Secret | None = None
+    password: Secret | None = None
+    api_key: Secret | None = None
+    ca_file: Path | None = None
+    gzip: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class _Resolution:
 
     def _url_of(self, parts: ConnectionParts) -> str:
         """The URL of `parts`, each percent-encoded; a host that is a folder or an IPv6 address works."""
-        password = self._value("source.connection_url.password", parts.password, None)
+        password = self._value("source.connection_url.password", parts.password)
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
         host = (
             f"[{parts.host}]" if ":" in parts.host and "/" not in parts.host else quote(parts.host, safe=",")
@@ -124,16 +131,48 @@ class _Resolution:
 
     def endpoint(self, name: str, sink: OpenSearchSink) -> Endpoint:
         place = f"sinks.{name}"
-        url = self._value(f"{place}.url", sink.url, reserved(name, "url"))
-        username = self._value(f"{place}.username", sink.username, reserved(name, "username"))
-        password = self._value(f"{place}.password", sink.password, reserved(name, "password"))
-        if url is None:
-            self._missing(f"{place}.url", reserved(name, "url"))
-        if not url:
-            return Endpoint("", username, password)
-        return self._split(place, url.reveal(), username, password)
+        username = self._value(f"{place}.username", sink.username, *reserved(name, "username"))
+        password = self._value(f"{place}.password", sink.password, *reserved(name, "password"))
+        api_key = self._value(f"{place}.api_key", sink.api_key, *reserved(name, "api_key"))
+        nodes = [self._split(place, text) for text in self._nodes(name, sink)]
+        urls = tuple(url for url, _, _ in nodes if url)
+        username = username or next((user for _, user, _ in nodes if user), None)
+        password = password or next((secret for _, _, secret in nodes if secret), None)
+        if api_key and (username or password):
+            self._note(f"{place} has both an api_key and a user", "Keep one of them.")
+        ca_file = self._value(f"{place}.ca_file", None, *reserved(name, "ca_file"))
+        return Endpoint(
+            urls,
+            username,
+            password,
+            api_key,
+            Path(ca_file.reveal()) if ca_file else sink.ca_file,
+            self._gzip(name, given=sink.gzip),
+        )
 
-    def _split(self, place: str, url: str, username: Secret | None, password: Secret | None) -> Endpoint:
+    def _nodes(self, name: str, sink: OpenSearchSink) -> list[str]:
+        """The addresses of all nodes; where one text holds several, they are parted by commas."""
+        place, variables = f"sinks.{name}.url", reserved(name, "url")
+        given = sink.url if isinstance(sink.url, tuple) else (sink.url,)
+        literal = not any(isinstance(one, EnvReference) for one in given)
+        if literal and any(variable in self._environment for variable in variables):
+            given = given[:1]
+        values = [self._value(place, one, *(variables if literal else ())) for one in given]
+        if values == [None]:
+            self._missing(place, variables[0])
+        return [text for value in values if value for text in _NEXT_URL.split(value.reveal().strip())]
+
+    def _gzip(self, name: str, *, given: bool) -> bool:
+        value = self._value(f"sinks.{name}.gzip", None, *reserved(name, "gzip"))
+        if value is None:
+            return given
+        if value.reveal().lower() not in _YES_OR_NO:
+            self._note(
+                f"the variable for sinks.{name}.gzip is neither true nor false", "Write true or false."
+            )
+        return _YES_OR_NO.get(value.reveal().lower(), given)
+
+    def _split(self, place: str, url: str) -> tuple[str, Secret | None, Secret | None]:
         """The address without its credentials, which count where the file has none of its own."""
         try:
             parts = urlsplit(url)
@@ -142,15 +181,12 @@ class _Resolution:
             usable = None
         if not usable or parts.query or parts.fragment:
             self._note(f"{place}.url is no address of a cluster", "Write https://HOST:PORT.")
-            return Endpoint("", username, password)
+            return "", None, None
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-        return Endpoint(
-            bare,
-            username or (Secret(unquote(parts.username)) if parts.username else None),
-            password or (Secret(unquote(parts.password)) if parts.password else None),
-        )
+        user, secret = (Secret(unquote(one)) if one else None for one in (parts.username, parts.password))
+        return bare, user, secret
 
-    def _value(self, place: str, given: Secret | EnvReference | None, override: str | None) -> Secret | None:
+    def _value(self, place: str, given: Secret | EnvReference | None, *overrides: str) -> Secret | None:
         if isinstance(given, EnvReference):
             value = self._environment.get(given.env)
             if value is None:
@@ -160,10 +196,11 @@ class _Resolution:
                 )
                 return Secret("")
             return value
-        if override is not None and override in self._environment:
-            if given is not None:
-                self.overridden.append(override)
-            return self._environment[override]
+        for override in overrides:
+            if override in self._environment:
+                if given is not None:
+                    self.overridden.append(override)
+                return self._environment[override]
         return given
 
     def _missing(self, place: str, variable: str) -> None:

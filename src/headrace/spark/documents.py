@@ -20,7 +20,7 @@ from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION
 from headrace.spark.source import CdcReader
 from headrace.spark.worker import worker_of
 
-COUNTS = ("changes", "upserts", "deletes")
+COUNTS = ("changes", "upserts", "deletes", "rejected")
 """What a task's row says; sums are what a batch did."""
 
 _RESULT = pa.schema([(name, pa.int64()) for name in COUNTS])
@@ -56,5 +56,6 @@ class LiveReader(CdcReader):
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
         changes = pa.Table.from_batches(list(super().read(partition)), CHANGES_SCHEMA)
         done = worker_of(self._work).apply(changes)
-        counts = (done.changes, done.result.upserted, done.result.deleted)
+        result = done.result
+        counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
         yield pa.RecordBatch.from_arrays([pa.array([one]) for one in counts], schema=_RESULT)

@@ -33,6 +33,8 @@ class DocumentsPlan:
         targets: generation → what a bulk request addresses.
         slot: whose position is kept; with `prefix` it says where.
         skip_rejected: indexes that go on without a document that the sink refuses.
+        quarantine: indexes that keep such documents in quarantine; what of them is in the index is to "keep"
+            or to "delete".
         large_change: documents of one index that a change may touch before they are worked off beside
             later changes.
         indexes: generation → the index that people know; one that is not here has the same name.
@@ -47,6 +49,7 @@ class DocumentsPlan:
     prefix: str
     skip_rejected: frozenset[str]
     large_change: int
+    quarantine: Mapping[str, str] = field(default_factory=dict)
     indexes: Mapping[str, str] = field(default_factory=dict)
 
     def index_of(self, generation: str) -> str:

@@ -14,6 +14,9 @@ KEYS_AT_ONCE = 10_000
 Portion = Mapping[str, Sequence[Key]]
 """Keys by index, as many as one write takes."""
 
+_FEW = 500
+"""Keys that are not worth parting: one bulk request holds them."""
+
 _DOCUMENTS_FOR_A_CHANGE = 10
 """What touches no more than so many documents for each change is no fan-out: it is a large batch."""
 
@@ -79,3 +82,12 @@ def portion(wanted: Iterable[tuple[str, Key]]) -> Portion:
     for index, key in wanted:
         found.setdefault(index, []).append(key)
     return found
+
+
+def halves(whole: Portion) -> list[Portion]:
+    """The same keys in two portions; in one where they are few."""
+    wanted = [(index, key) for index, keys in whole.items() for key in keys]
+    if len(wanted) <= _FEW:
+        return [whole]
+    middle = len(wanted) // 2
+    return [portion(wanted[:middle]), portion(wanted[middle:])]

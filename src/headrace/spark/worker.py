@@ -6,6 +6,7 @@ Connections are opened once in a worker process and kept for its later tasks.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,10 +23,13 @@ from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode, files_of, read_filenodes
+from headrace.spark.delivery import Delivery
 from headrace.spark.pace import paced
 from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.spark.share import Task
-from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted
+from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
+
+_SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,9 @@ class Worker:
         self._work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
-        self._client = Client(work.connections.sink)
+        self._client = Client(work.connections.sink, first=os.getpid())
         self._writer = OpenSearchWriter(self._client, work.plan.targets, work.plan.writer)
+        self._delivery = Delivery(self._client, self._writer, work.plan)
         self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
@@ -77,8 +82,8 @@ class Worker:
         result, wanted = WriteResult(), self._wanted(task)
         for one in wanted.portions():
             result += self._write(one, task.version)
-        changes = task.rows.num_rows if task.share.number == 0 else 0
-        return Applied(task.position, changes, result, wanted.parked)
+        counted = task.rows.num_rows if task.share.number == 0 else 0
+        return Applied(task.position, counted, result, wanted.parked)
 
     def _warm_up(self) -> None:
         """In a quiet moment, open what the next change would have to wait for."""
@@ -115,7 +120,7 @@ class Worker:
                 session.await_replay(version)
                 result = self._seed(session, index, part, version, rows_per_second)
         reach("range")
-        return self._accepted(result)
+        return result
 
     def _seed(
         self, session: ReadSession, index: str, part: CtidRange, version: Lsn, pace: float | None
@@ -127,7 +132,8 @@ class Worker:
         assembler = Assembler(session, spec, plan.catalog)
         while True:
             before = read_filenodes(session, tables)
-            result = self._writer.write(paced(assembler.assemble_range(part, version), pace))
+            operations = paced(assembler.assemble_range(part, version), pace)
+            result = self._delivery.write(operations, version)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
@@ -211,31 +217,33 @@ class Worker:
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12).
 
-        All indexes go into the same bulk requests: a small batch costs one.
+        All indexes go into the same bulk requests: a small batch costs one. After each failure half as
+        many documents are tried: where every other request fails, most of ten would never pass together.
         """
-        for attempt in patiently():
-            with attempt, self._reading() as session:
-                operations = (
-                    operation
-                    for index, keys in portion.items()
-                    for operation in self._assembler(session, index).assemble(keys, version)
-                )
-                result = self._writer.write(operations)
+        result = WriteResult()
+        left = [portion]
+        while left:
+            for attempt in patiently():
+                with attempt:
+                    try:
+                        written = self._write_once(left[-1], version)
+                    except HeadraceError as error:
+                        if error.kind in _SINK_AWAY:
+                            left[-1:] = halves(left[-1])
+                        raise
+            left.pop()
+            result += written
         reach("bulk")
-        return self._accepted(result)
-
-    def _accepted(self, result: WriteResult) -> WriteResult:
-        plan = self._work.plan
-        refused = [one for one in result.rejected if plan.index_of(one.index) not in plan.skip_rejected]
-        if refused:
-            first = refused[0]
-            raise HeadraceError(
-                Kind.SINK_REJECTED,
-                f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}: "
-                f"{first.reason}",
-                'Correct the row or the schema, or set on_error = "skip" for this index.',
-            )
         return result
+
+    def _write_once(self, portion: Portion, version: Lsn) -> WriteResult:
+        with self._reading() as session:
+            operations = (
+                operation
+                for index, keys in portion.items()
+                for operation in self._assembler(session, index).assemble(keys, version)
+            )
+            return self._delivery.write(operations, version)
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[ReadSession]:

@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.status.lag import Samples, bytes_behind
 from headrace.status.phases import Event, Phase, State
+from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
 
 
 class IndexPhase(enum.StrEnum):
@@ -41,6 +42,7 @@ class IndexStatus:
         documents_per_second: of late; None where nothing is filled.
         seconds_left: as far as that tells.
         error: why the last generation could not be filled or is kept no longer; None where all is well.
+        quarantined: documents that the sink refuses and that are kept in quarantine.
     """
 
     name: str
@@ -54,6 +56,7 @@ class IndexStatus:
     documents_per_second: float | None = None
     seconds_left: float | None = None
     error: str | None = None
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class View:
     lag_seconds: float | None
     last_error: LastError | None
     warnings: tuple[str, ...]
+    sinks: tuple[SinkActivity, ...] = ()
 
 
 @dataclass(slots=True)
@@ -129,6 +133,9 @@ class StatusBoard:
         indexes: the names of the indexes that must be seeded before the run is ready.
         clock: monotonic seconds.
         wall: Unix time in seconds.
+
+    Attributes:
+        sinks: what the writers say of themselves; one that waits for its cluster makes the run degraded.
     """
 
     def __init__(
@@ -142,6 +149,7 @@ class StatusBoard:
         self._clock = clock
         self._wall = wall
         self._started = wall()
+        self.sinks = SinkReports(clock)
         self._content = _Content(indexes={name: IndexStatus(name) for name in indexes})
 
     # What the engine writes.
@@ -200,8 +208,7 @@ class StatusBoard:
     @property
     def phase(self) -> Phase:
         """What the run is doing."""
-        with self._lock:
-            return self._content.state.phase
+        return self.view().phase
 
     @property
     def ready(self) -> bool:
@@ -210,12 +217,15 @@ class StatusBoard:
 
     def view(self) -> View:
         """Everything, as of one moment."""
+        sinks = self.sinks.view()
+        waiting = waiting_for(sinks)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
+            state = content.state if waiting is None else content.state.after(Event.TROUBLE)
             return View(
-                phase=content.state.phase,
-                unready=_unready(content),
+                phase=state.phase,
+                unready=_unready(content, state.phase, waiting),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,
@@ -225,6 +235,7 @@ class StatusBoard:
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
                 warnings=content.warnings,
+                sinks=sinks,
             )
 
     def snapshot(self) -> dict[str, Any]:
@@ -243,19 +254,30 @@ class StatusBoard:
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values())},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
+            "sinks": {one.name: _sink(one) for one in view.sinks},
             "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
 
 
-def _unready(content: _Content) -> str | None:
-    phase = content.state.phase
+def _sink(one: SinkActivity) -> dict[str, Any]:
+    return {
+        "bulk_bytes": one.bulk_bytes,
+        "in_flight": one.in_flight,
+        "retries": one.retries,
+        "trouble": None if one.error is None else str(one.error),
+    }
+
+
+def _unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
+    if phase is Phase.DEGRADED and waiting is not None:
+        return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
-    waiting = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
-    return f"not seeded: {', '.join(waiting)}" if waiting else None
+    unseeded = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
+    return f"not seeded: {', '.join(unseeded)}" if unseeded else None
 
 
 def _position(lsn: Lsn | None) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from headrace.status.board import IndexPhase, IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
+from headrace.status.sinks import SinkActivity
 
 
 def registry(board: StatusBoard) -> CollectorRegistry:
@@ -35,6 +36,7 @@ class BoardCollector(Collector):
         yield from _counters(view)
         yield from _positions(view)
         yield from _indexes(view.indexes)
+        yield from _sinks(view.sinks)
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -100,6 +102,9 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     rest = GaugeMetricFamily(
         "headrace_index_seeding_seconds_left", "As far as that tells; absent where unknown.", labels=["index"]
     )
+    quarantined = GaugeMetricFamily(
+        "headrace_index_quarantined", "Documents of the index in quarantine.", labels=["index"]
+    )
     for one in indexes:
         if one.documents_per_second is not None:
             speed.add_metric([one.name], one.documents_per_second)
@@ -110,7 +115,32 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
         done.add_metric([one.name], one.ranges_done)
         rows.add_metric([one.name], one.rows)
         documents.add_metric([one.name], one.documents)
-    yield from (seeded, planned, done, rows, documents, speed, rest)
+        quarantined.add_metric([one.name], one.quarantined)
+    yield from (seeded, planned, done, rows, documents, speed, rest, quarantined)
+
+
+def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:
+    size = GaugeMetricFamily(
+        "headrace_sink_bulk_bytes",
+        "What a bulk request holds at most right now, of the writer with the smallest.",
+        labels=["sink"],
+    )
+    under_way = GaugeMetricFamily(
+        "headrace_sink_bulks_in_flight", "Bulk requests under way.", labels=["sink"]
+    )
+    retries = CounterMetricFamily(
+        "headrace_sink_retries", "Bulk requests that were refused or not answered.", labels=["sink"]
+    )
+    waiting = GaugeMetricFamily(
+        "headrace_sink_waiting", "1 while a writer waits for the sink to take documents.", labels=["sink"]
+    )
+    for one in sinks:
+        if one.bulk_bytes is not None:
+            size.add_metric([one.name], one.bulk_bytes)
+        under_way.add_metric([one.name], one.in_flight)
+        retries.add_metric([one.name], one.retries)
+        waiting.add_metric([one.name], float(one.error is not None))
+    yield from (size, under_way, retries, waiting)
 
 
 def _gauge(name: str, documentation: str, value: float | None) -> GaugeMetricFamily:

@@ -25,8 +25,46 @@ from headrace.errors import HeadraceError, Kind
 Progress = Callable[[int, int], None]
 """Called with the number of jars that are here and the number of all."""
 
-RELEASE = "opensearch-3.8.0.0"
 DOWNLOAD_MB = 86
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A server that runs from jars.
+
+    Attributes:
+        name: of its folder in the cache, and of its list of jars beside this file.
+        main: the class that starts it.
+        settings: its file of settings.
+        modules: classes of modules that must be there: one whose jar is missing is skipped without a word.
+    """
+
+    name: str
+    main: str
+    settings: str
+    modules: frozenset[str]
+
+
+_MODULES = "CommonAnalysis MapperExtras Painless ParentJoin Percolator Reindex".split()
+
+OPENSEARCH_3 = Release(
+    "opensearch-3.8.0.0",
+    "org.codelibs.opensearch.runner.OpenSearchRunner",
+    "opensearch.yml",
+    frozenset(f"{one}ModulePlugin" for one in _MODULES),
+)
+OPENSEARCH_2 = Release(
+    "opensearch-2.19.1.0",
+    OPENSEARCH_3.main,
+    OPENSEARCH_3.settings,
+    frozenset(f"{one}Plugin" for one in _MODULES),
+)
+ELASTICSEARCH_7 = Release(
+    "elasticsearch-7.10.2.0",
+    "org.codelibs.elasticsearch.runner.ElasticsearchClusterRunner",
+    "elasticsearch.yml",
+    OPENSEARCH_2.modules,
+)
 
 _ROOM = 300 * 1024 * 1024  # Ivy's cache and the folder that becomes ours, for a moment both
 _ATTEMPTS = 3
@@ -51,9 +89,9 @@ class Jar:
         return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
-def pinned_jars() -> list[Jar]:
+def pinned_jars(release: Release = OPENSEARCH_3) -> list[Jar]:
     """The list that stands beside this file."""
-    text = Path(__file__).with_name(f"{RELEASE}.txt").read_text()
+    text = Path(__file__).with_name(f"{release.name}.txt").read_text()
     return [parse_line(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 
@@ -64,21 +102,26 @@ def parse_line(line: str) -> Jar:
     return Jar(group, artifact, version, classifier, sha256)
 
 
-def opensearch_present(environ: Mapping[str, str]) -> bool:
+def opensearch_present(environ: Mapping[str, str], release: Release = OPENSEARCH_3) -> bool:
     """Whether all jars are in the cache already."""
-    folder = cache_folder(environ) / RELEASE
-    return all((folder / jar.file).is_file() for jar in pinned_jars())
+    folder = cache_folder(environ) / release.name
+    return all((folder / jar.file).is_file() for jar in pinned_jars(release))
 
 
-def opensearch_jars(java: Path, environ: Mapping[str, str], progress: Progress | None = None) -> Path:
+def opensearch_jars(
+    java: Path,
+    environ: Mapping[str, str],
+    progress: Progress | None = None,
+    release: Release = OPENSEARCH_3,
+) -> Path:
     """The folder with all jars; they are fetched (86 MB) if it is not there yet.
 
     Raises:
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
     """
-    jars = pinned_jars()
-    folder = cache_folder(environ) / RELEASE
-    if opensearch_present(environ):
+    jars = pinned_jars(release)
+    folder = cache_folder(environ) / release.name
+    if opensearch_present(environ, release):
         return folder
     new = _make_room(folder)
     try:
@@ -144,7 +187,7 @@ def _make_room(folder: Path) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(folder.parent).free < _ROOM:
             raise _disk_error(folder, f"less than {_ROOM >> 20} MB are free")
-        return Path(tempfile.mkdtemp(prefix=f"{RELEASE}-", dir=folder.parent))
+        return Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     except OSError as error:
         raise _disk_error(folder, str(error)) from error
 

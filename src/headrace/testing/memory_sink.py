@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +53,8 @@ class MemorySink(DocumentWriter):
 
     def _apply(self, operation: DocumentOperation) -> WriteResult:
         self.history.append(operation)
-        reason = "the document id is empty" if not operation.id else self.reject(operation)
+        empty = not operation.id and operation.body is not None
+        reason = "the document id is empty" if empty else self.reject(operation)
         if reason is not None:
             return WriteResult(rejected=(Rejection(operation.index, operation.id, reason),))
         at = (operation.index, operation.id)
@@ -64,3 +65,8 @@ class MemorySink(DocumentWriter):
         if operation.body is None:
             return WriteResult(deleted=1)
         return WriteResult(upserted=1, bytes=len(operation.body))
+
+
+def made(options: Mapping[str, Any]) -> MemorySink:  # noqa: ARG001 - it has none
+    """As an entry point of `headrace.sinks`."""
+    return MemorySink()

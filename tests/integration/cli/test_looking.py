@@ -10,6 +10,7 @@ import io
 import json
 
 import pytest
+import urllib3
 
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
@@ -200,3 +201,28 @@ def test_the_schema_for_editors_is_printed_without_any_file(people: Deployment) 
     (people.folder / "headrace.toml").unlink()
     told = typed(people, "schema", "json")
     assert (told.code, json.loads(told.out)["title"]) == (0, "Headrace schema file")
+
+
+def test_what_the_cluster_refuses_of_an_index_is_found_by_making_one(whole: Deployment) -> None:
+    """The index is made under a name of its own, and deleted again."""
+    whole.more = 'mappings_file = "own.json"'
+    whole.write()
+    (whole.folder / "own.json").write_text('{"properties": {"name": {"analyzer": "nowhere"}}}')
+    told = typed(whole, "check")
+    assert [kind for kind, _ in told.errors] == ["SINK_REJECTED"]
+    assert "people.schema.yml" in told.errors[0][1]
+    assert "nowhere" in told.errors[0][1]
+    (whole.folder / "own.json").write_text('{"properties": {"name": {"norms": false}}}')
+    assert typed(whole, "check").code == 0
+    held = urllib3.request("GET", f"{whole.sink}/_cat/indices/*headrace_check*?expand_wildcards=all&h=index")
+    assert held.data == b""
+
+
+def test_a_name_that_somebody_else_holds_is_found(whole: Deployment) -> None:
+    urllib3.request("PUT", f"{whole.sink}/other_{whole.name}", json={"aliases": {whole.name: {}}})
+    told = typed(whole, "check")
+    assert [kind for kind, _ in told.errors] == ["SINK_REJECTED"]
+    assert f"the name {whole.name} is taken by an alias of the index other_{whole.name}" in told.errors[0][1]
+    assert "headrace adopt" in told.errors[0][1]
+    urllib3.request("DELETE", f"{whole.sink}/other_{whole.name}")
+    assert typed(whole, "check").code == 0

@@ -201,13 +201,13 @@ def test_an_unknown_authority_is_refused_and_named(locked: tuple[Scripted, Path]
     with pytest.raises(HeadraceError, match="not trusted") as caught:
         Client(Endpoint((server.url,))).call("PUT", "/x")
     assert caught.value.kind is Kind.AUTHENTICATION
-    assert "ca_bundle" in caught.value.remedy
+    assert "ca_file" in caught.value.remedy
     assert server.requests == []
 
 
 def test_a_given_authority_is_trusted(locked: tuple[Scripted, Path]) -> None:
     server, bundle = locked
-    assert Client(Endpoint((server.url,), ca_bundle=bundle)).call("PUT", "/x").ok
+    assert Client(Endpoint((server.url,), ca_file=bundle)).call("PUT", "/x").ok
 
 
 def test_verification_can_be_turned_off(locked: tuple[Scripted, Path]) -> None:

@@ -85,6 +85,22 @@ def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(wr
     assert hashed(SOURCE + SINK + "auto_subfields = false\n" + INDEX) != usual
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", r"users.json:1:2: not JSON"),
+        ("[]", "no JSON object"),
+        ('{"_source": {"enabled": false}}', "_source cannot be set"),
+    ],
+)
+def test_a_mistake_in_a_file_of_an_index_is_named(write: Write, content: str, said: str) -> None:
+    config = write(SOURCE + SINK + INDEX + 'mappings_file = "users.json"')
+    (config.parent / "users.json").write_text(content)
+    with pytest.raises(Problems, match=said) as refused:
+        open_project(config, {})
+    assert refused.value.exit_code == 2
+
+
 def test_a_refused_document_stops_the_run_unless_the_file_says_otherwise(write: Write) -> None:
     assert open_project(write(SOURCE + SINK + INDEX), {}).skip_rejected() == set()
     assert open_project(write('on_error = "skip"\n' + SOURCE + SINK + INDEX), {}).skip_rejected() == {"users"}

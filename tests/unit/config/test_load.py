@@ -41,6 +41,19 @@ def test_the_least_file_has_every_default(tmp_path: Path) -> None:
     assert deployment.server.private_address == "127.0.0.1:9465"
 
 
+@pytest.mark.parametrize("key", ["settings_file", "mappings_file"])
+def test_the_files_of_an_index_are_found_from_the_deployment_files_folder(tmp_path: Path, key: str) -> None:
+    text = SOURCE + f'[[index]]\nname = "users"\nschema = "users.schema.yml"\n{key} = "x/users.json"'
+    with pytest.raises(
+        ConfigErrors, match=rf"headrace.toml:6: the {key[:-5]} file .*users.json .* not there"
+    ):
+        load(tmp_path, text)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x/users.json").write_text("{}")
+    [entry] = load(tmp_path, text).indexes
+    assert getattr(entry, key) == tmp_path / "x/users.json"
+
+
 def test_a_whole_file(tmp_path: Path) -> None:
     deployment = load(
         tmp_path,

@@ -87,7 +87,41 @@ def test_a_cluster(
 ) -> None:
     found = resolved(tmp_path, URL + SINK + text, environ).endpoints["primary"]
     revealed = [None if secret is None else secret.reveal() for secret in (found.username, found.password)]
-    assert (found.url, *revealed) == expected
+    assert (*found.urls, *revealed) == expected
+
+
+CLUSTER = URL + SINK + 'url = "http://a:1"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "urls"),
+    [
+        ('url = ["http://a:1", "http://b:2/"]', {}, ("http://a:1", "http://b:2")),
+        ('url = ["http://a:1", { env = "B" }]', {"B": "http://b:2"}, ("http://a:1", "http://b:2")),
+        ('url = "http://a:1, https://b:2"', {}, ("http://a:1", "https://b:2")),
+        ('url = ["http://a", "http://b"]', {"PRIMARY_OPENSEARCH_URL": "http://c"}, ("http://c",)),
+        ('url = "http://u:p,w@a:1"', {}, ("http://a:1",)),
+        ("", {"HEADRACE_PRIMARY_OPENSEARCH_URL": "http://c,http://d"}, ("http://c", "http://d")),
+        (
+            'url = [{ env = "B" }, "http://a:1"]',
+            {"B": "http://b:2", "PRIMARY_OPENSEARCH_URL": "http://c"},
+            ("http://b:2", "http://a:1"),
+        ),
+    ],
+)
+def test_several_nodes(tmp_path: Path, text: str, environ: dict[str, str], urls: tuple[str, ...]) -> None:
+    assert resolved(tmp_path, URL + SINK + text, environ).endpoints["primary"].urls == urls
+
+
+def test_further_keys_of_a_cluster(tmp_path: Path) -> None:
+    text = CLUSTER + 'api_key = "id:secret"\nca_file = "certs/ca.pem"\ngzip = true'
+    found = resolved(tmp_path, text).endpoints["primary"]
+    assert (found.ca_file, found.gzip) == (tmp_path / "certs/ca.pem", True)
+    assert found.api_key is not None
+    assert found.api_key.reveal() == "id:secret"
+    environ = {"PRIMARY_OPENSEARCH_CA_FILE": "/x.pem", "PRIMARY_OPENSEARCH_GZIP": "FALSE"}
+    found = resolved(tmp_path, text, environ).endpoints["primary"]
+    assert (found.ca_file, found.gzip) == (Path("/x.pem"), False)
 
 
 def test_an_override_is_reported(tmp_path: Path) -> None:
@@ -105,6 +139,9 @@ def test_an_override_is_reported(tmp_path: Path) -> None:
         (URL + SINK + 'url = "h:9200"', {}, "sinks.primary.url is no address of a cluster"),
         (URL + SINK + 'url = "http://h:x"', {}, "sinks.primary.url is no address of a cluster"),
         (URL + SINK + 'url = "http://h"\npassword = {env = "P"}', {}, "sinks.primary.password refers to"),
+        (URL + SINK + 'url = ["http://h", "secret"]', {}, "sinks.primary.url is no address of a cluster"),
+        (CLUSTER + 'api_key = "secret"\nusername = "u"', {}, "both an api_key and a user"),
+        (CLUSTER, {"PRIMARY_OPENSEARCH_GZIP": "secret"}, "neither true nor false"),
     ],
 )
 def test_what_is_missing(tmp_path: Path, text: str, environ: dict[str, str], said: str) -> None:

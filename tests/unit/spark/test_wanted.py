@@ -9,7 +9,7 @@ import pytest
 
 from headrace.model import CHANGES_SCHEMA, Key
 from headrace.spark.share import LEAST_ROWS, Share, Task, shared
-from headrace.spark.wanted import Wanted
+from headrace.spark.wanted import Wanted, halves, portion
 
 
 class Lot:
@@ -81,3 +81,10 @@ def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
     told = [Task.of(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
     assert [one.share for one in told] == [Share(number, tasks) for number in range(tasks)]
     assert {(one.position, one.version, one.rows.num_rows) for one in told} == {(700, 800, count)}
+
+
+def test_a_portion_is_parted_until_it_is_small() -> None:
+    whole = portion([("a", key) for key in keys(900)] + [("b", key) for key in keys(101)])
+    one, other = halves(whole)
+    assert (len(one["a"]), len(other["a"]), len(other["b"])) == (500, 400, 101)
+    assert halves(one) == [one]

@@ -60,6 +60,7 @@ def test_progress_of_a_seeding_is_shown() -> None:
             "documents_per_second": None,
             "seconds_left": None,
             "error": None,
+            "quarantined": 0,
         }
     ]
 

@@ -80,7 +80,7 @@ def verify_index(
         state = applied.check()
         with connect(here.database, application_name="headrace verify") as connection:
             inspection = inspect(project, here, connection, reading=False)
-        known = _known(inspection, state, index)
+        known = seeded_generation(inspection, state, index)
         _check_published(Generations(applied.client, project.prefix), index, known)
         sample = options.sample()
         report = Report(
@@ -123,7 +123,7 @@ def _compare(inspection: Inspection, here: Here, applied: Applied, report: Repor
         report.why_undecided = pipeline.why
 
 
-def _known(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
+def seeded_generation(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
     """The generation that was seeded from these files, of these tables.
 
     Raises:

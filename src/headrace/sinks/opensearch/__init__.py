@@ -9,6 +9,7 @@ from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.orders import Order, Orders
 from headrace.sinks.opensearch.parked import Chunk, Parked
+from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.wish import Wish
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
@@ -29,6 +30,8 @@ __all__ = [
     "Orders",
     "Parked",
     "PipelineState",
+    "Quarantine",
+    "Quarantined",
     "Wish",
     "WriterOptions",
     "build_notes",

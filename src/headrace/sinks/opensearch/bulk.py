@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,12 +91,15 @@ def render(operation: DocumentOperation, target: str) -> Item:
     return Item(operation.index, operation.id, delete, b"".join((action, body, b"\n")))
 
 
-def chunks(items: Iterable[Item], max_bytes: int, max_count: int) -> Iterator[list[Item]]:
-    """Runs of `items`, in order, of at most `max_bytes` and `max_count`; a larger item goes alone."""
+def chunks(items: Iterable[Item], max_bytes: Callable[[], int], max_count: int) -> Iterator[list[Item]]:
+    """Runs of `items`, in order, of at most `max_bytes` and `max_count`; a larger item goes alone.
+
+    `max_bytes` is asked again and again: what it says may change on the way.
+    """
     chunk: list[Item] = []
     size = 0
     for item in items:
-        if chunk and (size + len(item.lines) > max_bytes or len(chunk) >= max_count):
+        if chunk and (size + len(item.lines) > max_bytes() or len(chunk) >= max_count):
             yield chunk
             chunk, size = [], 0
         chunk.append(item)

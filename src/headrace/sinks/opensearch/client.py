@@ -6,7 +6,6 @@ meaning of failures. Nothing here knows what a document is.
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 from collections.abc import Iterable, Mapping
@@ -27,10 +26,13 @@ from urllib3.exceptions import HTTPError
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
+from headrace.sinks.opensearch.flavour import Flavour
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
 _READ_ATTEMPTS = 4
+_ELSEWHERE = (429, 502, 503, 504)
+"""A node that says this may be ill alone: the next request goes to the next one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,18 @@ class Client:
     Args:
         endpoint: the cluster.
         read_attempts: how often a read is tried in all.
+        first: the node to begin with; many clients that begin with different ones share them.
+
+    Raises:
+        HeadraceError: CONFIG, for an unusable address or file of certificates.
     """
 
-    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS) -> None:
+    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS, first: int = 0) -> None:
         self.endpoint = endpoint.normalised()
         self._pool = _pool(self.endpoint)
-        self._first = 0
+        self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
+        self._flavour: Flavour | None = None
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
@@ -127,6 +134,7 @@ class Client:
 
         Raises:
             HeadraceError: the last failure after `seconds`; at once where waiting does not help.
+                SINK_REJECTED where it is another kind of server, or too old.
         """
         for attempt in Retrying(
             retry=retry_if_exception(_transient),
@@ -135,10 +143,22 @@ class Client:
             reraise=True,
         ):
             with attempt:
-                about = self.call("GET", "/").json()
+                self._flavour = None
+                found = self.flavour()
                 self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
-                return _version(about, self.endpoint.urls[self._first])
+                return found.version
         raise AssertionError("tenacity re-raises the last error")
+
+    def flavour(self) -> Flavour:
+        """Which server it is; asked once.
+
+        Raises:
+            HeadraceError: SINK_REJECTED where it is another kind of server, or too old.
+        """
+        if self._flavour is None:
+            answer = self.call("GET", "/")
+            self._flavour = _flavour(answer)
+        return self._flavour
 
     def close(self) -> None:
         """Close all connections; idempotent, and a later request opens new ones."""
@@ -158,7 +178,7 @@ class Client:
                     continue
                 self._first = (node + 1) % len(urls)
                 raise failures.from_exception(error, _place(urls[node])) from error
-            self._first = node
+            self._first = (node + 1) % len(urls) if response.status in _ELSEWHERE else node
             return Answer(response.status, response.data, _place(urls[node]))
         raise AssertionError("there is at least one node")
 
@@ -171,9 +191,9 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
     headers = {"accept": "application/json", "user-agent": "headrace"}
-    if endpoint.username is not None:
-        pair = f"{endpoint.username}:{endpoint.password or ''}".encode()
-        headers["authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+    if endpoint.authorization is not None:
+        headers["authorization"] = endpoint.authorization
+    endpoint.check_ca_file()
     if not endpoint.verify:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
     return urllib3.PoolManager(
@@ -182,7 +202,7 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
         timeout=urllib3.Timeout(connect=endpoint.connect_timeout, read=endpoint.timeout),
         retries=False,
         cert_reqs="CERT_REQUIRED" if endpoint.verify else "CERT_NONE",
-        ca_certs=str(endpoint.ca_bundle) if endpoint.ca_bundle else None,
+        ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None,
         assert_hostname=None if endpoint.verify else False,
     )
 
@@ -195,12 +215,19 @@ def _transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 
-def _version(about: Any, url: str) -> str:
-    number = about.get("version", {}).get("number") if isinstance(about, dict) else None
-    if not isinstance(number, str):
+def _flavour(answer: Answer) -> Flavour:
+    try:
+        found = Flavour.of(answer.json())
+    except ValueError as error:
         raise HeadraceError(
             Kind.SINK_REJECTED,
-            f"what answers at {_place(url)} is not OpenSearch",
+            f"what answers at {answer.place} is not OpenSearch",
             "Check the URL of the sink.",
+        ) from error
+    if found.is_too_old:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"the cluster at {answer.place} is {found.name} {found.version}",
+            "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
         )
-    return number
+    return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import ssl
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -19,7 +21,8 @@ class Endpoint:
 
     Attributes:
         urls: the nodes, tried in order from the one that answered last.
-        ca_bundle: a PEM file that replaces the system's certificates.
+        api_key: instead of user and password: `ID:KEY`, or the same in base64.
+        ca_file: a PEM file that replaces the system's certificates; read where the requests are sent.
         verify: whether the server's certificate and host name are checked.
         gzip: whether request bodies are compressed (worth it over a slow or metered network only).
         timeout: seconds for an answer.
@@ -29,11 +32,41 @@ class Endpoint:
     urls: tuple[str, ...]
     username: str | None = None
     password: str | None = field(default=None, repr=False)
-    ca_bundle: Path | None = None
+    api_key: str | None = field(default=None, repr=False)
+    ca_file: Path | None = None
     verify: bool = True
     gzip: bool = False
     timeout: float = 30.0
     connect_timeout: float = 5.0
+
+    @property
+    def authorization(self) -> str | None:
+        """The header that lets us in."""
+        if self.api_key is not None:
+            encoded = _base64(self.api_key) if ":" in self.api_key else self.api_key
+            return f"ApiKey {encoded}"
+        if self.username is not None:
+            pair = f"{self.username}:{self.password or ''}"
+            return f"Basic {_base64(pair)}"
+        return None
+
+    def check_ca_file(self) -> None:
+        """Make sure that the certificates can be read here.
+
+        Raises:
+            HeadraceError: CONFIG.
+        """
+        if self.ca_file is None:
+            return
+        try:
+            ssl.create_default_context(cafile=str(self.ca_file))
+        except OSError as error:
+            reason = "it holds no PEM certificates" if isinstance(error, ssl.SSLError) else error.strerror
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"the ca_file {self.ca_file} of the OpenSearch sink cannot be used: {reason}",
+                "Name a PEM file that is there on every machine that writes documents.",
+            ) from error
 
     def normalised(self) -> Self:
         """The same endpoint with credentials taken out of the URLs and trailing slashes removed.
@@ -54,6 +87,10 @@ class Endpoint:
             username=self.username or unquote(user) or None,
             password=self.password if self.password is not None else unquote(secret) or None,
         )
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
 
 
 def _parsed(text: str) -> Url:

@@ -39,8 +39,8 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     if status == 401:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} refused the user or the password",
-            "Correct username and password of the sink.",
+            f"OpenSearch at {place} refused the user, the password or the API key",
+            "Correct username and password of the sink, or its api_key.",
         )
     if status == 403 and b"cluster_block_exception" not in data:  # noqa: PLR2004
         return HeadraceError(
@@ -71,7 +71,7 @@ def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
         return HeadraceError(
             Kind.AUTHENTICATION,
             f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
-            "Set ca_bundle to the PEM file of its authority, or correct the host name in the URL.",
+            "Set ca_file to the PEM file of its authority, or correct the host name in the URL.",
         )
     if not_sent(error):
         return HeadraceError(

@@ -86,7 +86,7 @@ class Generations:
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
-        self._client.call("PUT", path(index), request)
+        self._client.call("PUT", path(index), self._client.flavour().fitted(request))
         return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
@@ -101,7 +101,7 @@ class Generations:
         self._client.call("POST", path(generation.index, "_refresh"))
 
     def publish(self, generation: Generation) -> None:
-        """Point the alias at `generation` and at nothing else, in one step.
+        """Point the alias at `generation` and at nothing else, in one step; adopted names come along.
 
         Raises:
             HeadraceError: SINK_REJECTED, where the alias's name belongs to something that is not ours.
@@ -110,7 +110,16 @@ class Generations:
         held = [one for one in self._holders(generation.name) if one != generation.index]
         actions = [{"remove": {"index": one, "alias": alias}} for one in held]
         actions.append({"add": {"index": generation.index, "alias": alias}})
+        for one in held:
+            for name, how in self._names(one, alias).items():
+                actions.append({"remove": {"index": one, "alias": name}})
+                actions.append({"add": {"index": generation.index, "alias": name, **how}})
         self._client.call("POST", path("_aliases"), {"actions": actions})
+
+    def _names(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
+        """The names besides `alias` that readers of a generation know."""
+        found: dict[str, dict[str, Any]] = self._client.read(path(index, "_alias")).json()[index]["aliases"]
+        return {name: how for name, how in found.items() if name != alias and not name.endswith(_WRITE)}
 
     def published(self, name: str) -> Generation | None:
         """The generation that the alias serves, or None."""
@@ -132,7 +141,8 @@ class Generations:
                 raise HeadraceError(
                     Kind.SINK_REJECTED,
                     f"the name {alias} is taken by {what} that Headrace did not make",
-                    "Set another prefix for the sink, rename the index, or remove what holds the name.",
+                    "Set a `prefix`, run beside it, and take the name over with `headrace adopt`; or "
+                    "remove what holds it.",
                 )
         return list(found)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.settings import merged
 from headrace.spec.language import SCALARS
 from headrace.spec.tree import (
     AggregateField,
@@ -55,7 +56,10 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
         "mapping": {"total_fields": {"limit": max(1000, 2 * sum(1 for _ in _leaves(properties)))}},
         "analysis": analysis(options.text_analysis, build.ranks),
     }
-    return {"settings": {"index": {**settings, **options.settings}}, "mappings": mappings}
+    return {
+        "settings": {"index": merged(settings, options.settings)},
+        "mappings": merged(mappings, options.mappings),
+    }
 
 
 class _Build:

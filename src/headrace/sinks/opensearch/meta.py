@@ -18,6 +18,7 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.kept import KeptDocument, build_notes, meta_index
 from headrace.sinks.opensearch.orders import Orders
 from headrace.sinks.opensearch.parked import Parked
+from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.wish import wish_document
 
@@ -92,8 +93,9 @@ class MetaIndex:
         self._state, self._kept = state, listed
 
     def delete(self) -> None:
-        """Forget the pipeline, what it has parked and what was asked of it."""
+        """Forget the pipeline, what it has parked, what was refused and what was asked of it."""
         Parked(self._client, self._slot, self._prefix).forget()
+        Quarantine(self._client, self._slot, self._prefix).forget()
         self._client.call("DELETE", path(*wish_document(self.index, self._slot)), allow=(404,))
         for one in (self._list.load() or {}).get(_GENERATIONS, ()):
             build_notes(self._client, self._slot, self._prefix, one["generation"]).delete()

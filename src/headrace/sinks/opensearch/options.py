@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,8 @@ class IndexOptions:
         text_analysis: `icu` needs the plugin analysis-icu on every node.
         auto_subfields: whether text and keyword fields get subfields for exact, analysed and
             case-insensitive search.
-        settings: further index settings; they win.
+        settings: further index settings, as `settings.settings_of` gives them; they win.
+        mappings: laid over the mapping that the schema gives, as `settings.mappings_of` gives them.
     """
 
     number_of_shards: int = 1
@@ -27,4 +28,5 @@ class IndexOptions:
     gc_deletes: str = "2h"
     text_analysis: Literal["builtin", "icu"] = "builtin"
     auto_subfields: bool = True
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)

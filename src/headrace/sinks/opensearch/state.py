@@ -20,6 +20,7 @@ class Counters:
     upserts: int = 0
     deletes: int = 0
     batches: int = 0
+    rejected: int = 0
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(
@@ -27,6 +28,7 @@ class Counters:
             self.upserts + other.upserts,
             self.deletes + other.deletes,
             self.batches + other.batches,
+            self.rejected + other.rejected,
         )
 
 

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import DocumentOperation
+from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.contract import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
 from headrace.sinks.opensearch.bulk import Item, Outcome, Verdict
 from headrace.sinks.opensearch.client import Answer, Client, path
+from headrace.sinks.opensearch.sizing import BulkSize
 
 _NDJSON = "application/x-ndjson"
 _UNANSWERED = (502, 504)
 """Statuses of a proxy that lost the node: whether the bulk was applied is unknown."""
-_REFUSED_WHOLE = (400, 413)
+_TOO_LARGE = 413
+_REFUSED_WHOLE = (400, _TOO_LARGE)
 """Statuses that one item can bring upon all of a request; nothing of it was applied."""
+_OVERLOADED = (429, 503)
+"""Statuses of a whole request that was refused for want of room; a smaller one may find it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +33,17 @@ class WriterOptions:
     """How bulks are cut and sent.
 
     Attributes:
-        max_bytes: of one request before compression; 5 MB is where throughput stops growing.
+        max_bytes: of one request before compression; 5 MB is where throughput stops growing. A cluster
+            that refuses requests gets smaller ones for a while, see `BulkSize`.
         max_count: operations of one request.
         senders: requests under way at once; two keep a small node busy.
-        busy_seconds: how long 429 and 503 are answered with patience before `write` gives up. Stays far
-            below the index's gc_deletes: within it the same bytes are sent again.
+        busy_seconds: how long 429 and 503 are answered with patience before `write` gives up, and its
+            caller assembles anew. Stays far below the index's gc_deletes: within it the same bytes are
+            sent again.
         pipeline: an ingest pipeline of the cluster.
         require_alias: targets must be aliases, so that a bulk on a dropped generation fails instead of
             making an index with guessed types.
+        report: who is told what the writer does and waits for.
     """
 
     max_bytes: int = 5_000_000
@@ -44,11 +52,21 @@ class WriterOptions:
     busy_seconds: float = 60.0
     pipeline: str | None = None
     require_alias: bool = True
+    report: ReportTo | None = None
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """A chunk on its way: what is still to be sent, and what became of the rest."""
+
+    parts: deque[list[Item]]
+    settled: WriteResult = field(default_factory=WriteResult)
 
 
 class OpenSearchWriter(DocumentWriter):
     """Writes by bulk requests; versions fence older operations, so senders need no order among them.
 
+    So two operations of one id may be in two requests at once: whichever comes last, the newer one stays.
     The one thing that versions cannot order: two operations on the same id with the same version and
     different content. The caller never gives both within one `write`.
 
@@ -64,6 +82,8 @@ class OpenSearchWriter(DocumentWriter):
         self._targets = dict(targets)
         self._options = options or WriterOptions()
         self._bulk = path("_bulk", query=_query(self._options))
+        self._size = BulkSize(self._options.max_bytes)
+        self._activity = Activity(self._options.report, self._size.bytes, client.endpoint.timeout)
         self._senders = ThreadPoolExecutor(self._options.senders, "headrace-bulk")
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
@@ -78,7 +98,7 @@ class OpenSearchWriter(DocumentWriter):
         total = WriteResult()
         under_way: deque[Future[WriteResult]] = deque()
         try:
-            for chunk in bulk.chunks(items, self._options.max_bytes, self._options.max_count):
+            for chunk in self._cut(items):
                 if len(under_way) >= self._options.senders:
                     total += under_way.popleft().result()
                 under_way.append(self._senders.submit(self._deliver, chunk))
@@ -91,6 +111,7 @@ class OpenSearchWriter(DocumentWriter):
     def close(self) -> None:
         """End the senders."""
         self._senders.shutdown()
+        self._activity.close()
 
     def _rendered(
         self, operations: Iterable[DocumentOperation], refused: list[WriteResult]
@@ -99,44 +120,75 @@ class OpenSearchWriter(DocumentWriter):
             reason = bulk.refusal(operation)
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
+            elif operation.body is None:
+                refused.append(WriteResult(deleted=1))  # nothing can be there under such an id
             else:
                 item = Item(operation.index, operation.id, operation.body is None, b"")
                 refused.append(bulk.rejected(item, reason))
 
     def _deliver(self, chunk: list[Item]) -> WriteResult:
-        """Send `chunk`; halve what the server refuses whole, until the guilty item stands alone."""
-        total = WriteResult()
-        parts = [chunk]
-        while parts:
-            settled, refused = self._settle(parts.pop())
-            total += settled
-            if refused:
-                middle = len(refused) // 2
-                parts += [refused[middle:], refused[:middle]]
-        return total
+        """Send `chunk`, in as many parts and as often as it takes; 429 and 5xx are met with patience.
 
-    def _settle(self, part: list[Item]) -> tuple[WriteResult, list[Item]]:
-        """Send `part`, and again what of it came back as busy; gives back what must be halved."""
-        total = WriteResult()
-        for attempt in Retrying(
-            retry=retry_if_exception(_busy),
-            wait=wait_random_exponential(multiplier=0.1, max=5),
-            stop=stop_after_delay(self._options.busy_seconds),
-            reraise=True,
-        ):
-            with attempt:
-                answer = self._client.exchange("POST", self._bulk, bulk.body(part), _NDJSON)
-                if answer.status in _REFUSED_WHOLE:
-                    if len(part) > 1:
-                        return total, part
-                    return total + bulk.rejected(part[0], failures.reason(answer.data)), []
-                verdict = _verdict(answer, part)
-                self._refuse_strays(answer, part)
-                total += verdict.settled
-                part = list(verdict.again)
-                if part:
-                    raise _overloaded(part, verdict.reason, answer.place)
-        return total, []
+        Patience ends after `busy_seconds` in which nothing went forward.
+        """
+        delivery = _Delivery(deque([chunk]))
+        while delivery.parts:
+            for attempt in Retrying(
+                retry=retry_if_exception(_busy),
+                wait=wait_random_exponential(multiplier=0.1, max=5),
+                stop=stop_after_delay(self._options.busy_seconds),
+                reraise=True,
+            ):
+                with attempt:
+                    self._send(delivery)
+        return delivery.settled
+
+    def _send(self, delivery: _Delivery) -> None:
+        """Send the next part; what is not settled of it stays, cut as the answer asks for.
+
+        Raises:
+            HeadraceError: SINK_BUSY, after which it may be called again; what ends a `write`.
+        """
+        part = delivery.parts[0]
+        data = bulk.body(part)
+        try:
+            with self._activity.request():
+                answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
+            if answer.status in _REFUSED_WHOLE:
+                self._refused(delivery, answer, len(data))
+                return
+            if answer.status in _OVERLOADED:
+                self._size.overloaded(len(data))
+                delivery.parts.popleft()
+                delivery.parts.extendleft(reversed(list(self._cut(part))))
+            verdict = _verdict(answer, part)
+            self._refuse_strays(answer, part)
+            delivery.parts.popleft()
+            delivery.settled += verdict.settled
+            if verdict.again:
+                delivery.parts.appendleft(list(verdict.again))
+                self._size.overloaded(len(data))
+                raise _overloaded(verdict.again, verdict.reason, answer.place)
+        except HeadraceError as error:
+            if error.retry is Retry.BACK_OFF:
+                self._activity.refused(error, self._size.bytes)
+            raise
+        self._size.accepted(len(data))
+        self._activity.accepted(self._size.bytes)
+
+    def _refused(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
+        """Halve what the server refuses whole, until the guilty item stands alone."""
+        part = delivery.parts.popleft()
+        if len(part) == 1:
+            delivery.settled += bulk.rejected(part[0], failures.reason(answer.data))
+            return
+        if answer.status == _TOO_LARGE:
+            self._size.too_large(sent)
+        middle = len(part) // 2
+        delivery.parts.extendleft((part[middle:], part[:middle]))
+
+    def _cut(self, items: Iterable[Item]) -> Iterator[list[Item]]:
+        return bulk.chunks(items, lambda: self._size.bytes, self._options.max_count)
 
     def _refuse_strays(self, answer: Answer, part: list[Item]) -> None:
         """Notice a delete that made an index of its target's name: `require_alias` binds upserts only."""
@@ -193,7 +245,7 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
     )
 
 
-def _overloaded(part: list[Item], reason: str, place: str) -> HeadraceError:
+def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
     return HeadraceError(
         Kind.SINK_BUSY,
         f"OpenSearch at {place} does not take {len(part)} documents of index {part[0].index} now: {reason}",

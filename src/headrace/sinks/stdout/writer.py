@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
 from headrace import __version__
@@ -75,3 +76,8 @@ class StdoutWriter(DocumentWriter):
         if self._pretty:
             return json.dumps(value, ensure_ascii=False, indent=2)
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def to_stdout(options: Mapping[str, Any]) -> StdoutWriter:
+    """A writer to this process's standard output, with the sink's option `pretty`."""
+    return StdoutWriter(sys.stdout, pretty=bool(options.get("pretty", False)))

@@ -78,7 +78,7 @@ def test_the_longest_id_and_version_are_accepted() -> None:
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 60), st.integers(1, 10))
 def test_chunks_keep_order_and_limits(sizes: list[int], max_bytes: int, max_count: int) -> None:
     items = [item(str(at), size) for at, size in enumerate(sizes)]
-    chunks = list(bulk.chunks(iter(items), max_bytes, max_count))
+    chunks = list(bulk.chunks(iter(items), lambda: max_bytes, max_count))
     assert [one for chunk in chunks for one in chunk] == items
     for chunk in chunks:
         assert 0 < len(chunk) <= max_count

@@ -1,0 +1,104 @@
+"""What becomes of a document that the sink will never accept as it is?
+
+By its index's policy the run stops, goes on without it, or keeps an entry in the quarantine, which is durable
+before anything counts as written. A document that is written leaves the quarantine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import DocumentOperation, Lsn
+from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
+from headrace.sinks.opensearch import Client, Quarantine, Quarantined
+from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
+from headrace.sinks.opensearch.quarantine import Held
+from headrace.sinks.opensearch.stored import stored
+from headrace.spark.plan import DocumentsPlan
+
+
+class Delivery:
+    """Writes operations of one plan; used from one thread.
+
+    Args:
+        client, writer: of the sink; they stay the caller's.
+    """
+
+    def __init__(self, client: Client, writer: DocumentWriter, plan: DocumentsPlan) -> None:
+        self._client = client
+        self._writer = writer
+        self._plan = plan
+        self._quarantine = Quarantine(client, plan.slot, plan.prefix)
+
+    def write(self, operations: Iterable[DocumentOperation], version: Lsn) -> WriteResult:
+        """Write all; when it returns, each is durable, fenced, passed over or in quarantine.
+
+        Args:
+            operations: at most one for each document.
+            version: of all of them.
+
+        Raises:
+            HeadraceError: SINK_REJECTED for a document of an index that stops at it; SINK_UNREACHABLE and
+                SINK_BUSY, after which the operations are to be assembled anew.
+        """
+        if not self._plan.quarantine:
+            result = self._writer.write(operations)
+            self._stop_at(result)
+            return result
+        held = self._quarantine.held()
+        passed: dict[str, set[str]] = {}
+        result = self._writer.write(_noting(operations, held, passed))
+        self._stop_at(result)
+        refused = [one for one in result.rejected if self._policy(one) is not None]
+        self._keep(refused, version)
+        for one in result.rejected:
+            passed.get(one.index, set()).discard(one.id)
+        for index, ids in passed.items():
+            if ids:
+                self._quarantine.drop(index, ids)
+        return result
+
+    def _stop_at(self, result: WriteResult) -> None:
+        settled = self._plan.skip_rejected | self._plan.quarantine.keys()
+        refused = [one for one in result.rejected if self._plan.index_of(one.index) not in settled]
+        if refused:
+            first = refused[0]
+            raise HeadraceError(
+                Kind.SINK_REJECTED,
+                f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}: "
+                f"{first.reason}",
+                'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+            )
+
+    def _keep(self, refused: list[Rejection], version: Lsn) -> None:
+        """Keep entries, and delete what is older, where that is wanted; what is newer needs neither."""
+        current = [one for one in refused if not self._is_newer(one, version)]
+        self._quarantine.put([self._entry(one, version) for one in current])
+        gone = [one for one in current if self._policy(one) == "delete"]
+        if gone:
+            self._writer.write(DocumentOperation(one.index, one.id, version, None) for one in gone)
+
+    def _policy(self, one: Rejection) -> str | None:
+        """What becomes of the index's older version; None where its documents are not kept in quarantine."""
+        return self._plan.quarantine.get(self._plan.index_of(one.index))
+
+    def _entry(self, one: Rejection, version: Lsn) -> Quarantined:
+        return Quarantined.now(self._plan.index_of(one.index), one.id, one.reason, version, one.index)
+
+    def _is_newer(self, one: Rejection, version: Lsn) -> bool:
+        """Whether the index holds the document as it became later: a seeding is behind the stream."""
+        if not 0 < len(one.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
+            return False
+        found = stored(self._client, self._plan.targets[one.index], [one.id]).get(one.id)
+        return found is not None and found.version > version
+
+
+def _noting(
+    operations: Iterable[DocumentOperation], held: Held, passed: dict[str, set[str]]
+) -> Iterator[DocumentOperation]:
+    """The same operations; those of held documents are noted in `passed`."""
+    for one in operations:
+        if one.id in held.get(one.index, ()):
+            passed.setdefault(one.index, set()).add(one.id)
+        yield one

@@ -1,0 +1,77 @@
+"""A cluster that does not take documents: the run waits, says so, and goes on by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+_RENAMED = "UPDATE users SET name = name || '!'"
+
+
+@pytest.fixture
+def front(opensearch: EmbeddedOpenSearch) -> Iterator[HttpProxy]:
+    with HttpProxy(opensearch.url) as one:
+        yield one
+
+
+@pytest.fixture
+def pipeline(deploy: Deploy, opensearch: EmbeddedOpenSearch, front: HttpProxy) -> Iterator[Headrace]:
+    """Its cluster is behind the proxy."""
+    with deploy(users=30) as one:
+        one.config.write_text(one.config.read_text().replace(opensearch.url, front.url))
+        one.start()
+        one.wait_ready()
+        yield one
+        one.terminate()
+
+
+def is_degraded(pipeline: Headrace, because: str) -> bool:
+    status = pipeline.status()
+    return status.get("phase") == "degraded" and because in status["reason"]
+
+
+@pytest.mark.long
+def test_a_busy_and_a_full_cluster_are_waited_for(
+    pipeline: Headrace, opensearch: EmbeddedOpenSearch, front: HttpProxy
+) -> None:
+    front.spoil = lambda one: Answer(429, b'{"error":"queue full"}') if _is_bulk(one) else None
+    pipeline.shop.run(_RENAMED)
+    pipeline.wait_until(lambda: is_degraded(pipeline, "queue full"), "was not degraded", 30)
+    sink = pipeline.status()["sinks"]["primary"]
+    assert sink["retries"] > 0
+    assert "HEADRACE_SINK_BUSY" in sink["trouble"]
+    assert 'headrace_sink_waiting{sink="primary"} 1.0' in pipeline.ask("/metrics").data.decode()
+    before = pipeline.confirmed()
+    front.heal()
+    pipeline.converges()
+    pipeline.wait_until(lambda: pipeline.status()["phase"] == "live", "was not live again", 30)
+    assert pipeline.confirmed() >= before
+
+    client = Client(Endpoint((opensearch.url,)))
+    block = "index.blocks.read_only_allow_delete"
+    settings = f"/{pipeline.prefix}*/_settings?expand_wildcards=all"
+    client.call("PUT", settings, {block: True})
+    pipeline.shop.run(_RENAMED)
+    pipeline.wait_until(lambda: is_degraded(pipeline, "read-only"), "was not degraded", 60)
+    client.call("PUT", settings, {block: None})
+    pipeline.converges()
+    pipeline.wait_until(lambda: pipeline.status()["phase"] == "live", "was not live again", 30)
+
+    faults = itertools.cycle((Cut(), None, Answer(503), Cut(bytes=30), None, Answer(429), Cut(unheard=True)))
+    front.spoil = lambda one: next(faults) if _is_bulk(one) else None
+    for _ in range(5):
+        pipeline.shop.run(_RENAMED)
+    pipeline.converges()
+    front.heal()
+
+
+def _is_bulk(request: Request) -> bool:
+    return request.target.startswith("/_bulk")

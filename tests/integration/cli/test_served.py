@@ -1,0 +1,118 @@
+"""What an operator does beside a pipeline that serves: documents in quarantine, and names of other tools."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli import main
+from headrace.errors import HeadraceError
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
+from headrace.sinks.opensearch.adoption import holders
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from integration.cli.test_verifying import _TABLES, Stock
+
+
+@pytest.fixture
+def stock(database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Stock]:
+    with connect(database) as connection:
+        for statement in _TABLES:
+            execute(connection, statement)
+    made = Stock(tmp_path, database, opensearch.url)
+    made.seed()
+    yield made
+    made.drop()
+
+
+@pytest.fixture
+def quarantine(stock: Stock) -> Iterator[Quarantine]:
+    with contextlib.closing(Client(Endpoint((stock.sink,)))) as client:
+        yield Quarantine(client, stock.name, stock.prefix)
+
+
+def typed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> tuple[int, str, str]:
+    """Exit code, output and messages of `headrace WORDS`."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([*words, "--config", str(stock.config)])
+    told = capsys.readouterr()
+    return int(ended.value.code or 0), told.out, told.err
+
+
+def refused(id_: str, index: str = "stock") -> Quarantined:
+    return Quarantined.now(index, id_, "not a number", 16)
+
+
+def listed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> list[dict[str, Any]]:
+    code, out, _ = typed(capsys, stock, "quarantine", "list", *words, "--format", "json")
+    assert code == 0
+    found: list[dict[str, Any]] = json.loads(out)
+    return found
+
+
+def test_documents_in_quarantine_are_listed_built_anew_and_forgotten(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also one that was deleted meanwhile, and one whose id can never be."""
+    assert listed(capsys, stock) == []
+    with connect(stock.url) as connection:
+        execute(connection, "INSERT INTO stock VALUES (repeat('x', 600), 1, 'long')")
+    [present, gone] = sorted(stock.ids())[:2]
+    long = f"1.00:{'x' * 600}"
+    with connect(stock.url) as connection:
+        code, _, shop = gone.partition(":")
+        execute(
+            connection, "DELETE FROM stock WHERE code = $1::numeric AND shop = $2", (code, _decoded(shop))
+        )
+    quarantine.put([refused(present), refused(gone), refused(long), refused("1", index="other")])
+    assert {one["id"] for one in listed(capsys, stock, "stock")} == {present, gone, long}
+    assert [one["position"] for one in listed(capsys, stock, "stock", present)] == ["0/10"]
+    _, out, _ = typed(capsys, stock, "quarantine")
+    assert "not a number" in out
+    with stock.followed():
+        code_, _, err = typed(capsys, stock, "quarantine", "retry", "stock")
+    assert code_ == 1
+    assert "2 of 3 documents are right now" in err
+    [left] = listed(capsys, stock, "stock")
+    assert left["id"] == long
+    assert "bytes" in left["reason"]
+    assert gone not in stock.ids()
+    assert typed(capsys, stock, "quarantine", "drop", "--yes")[0] == 0
+    assert listed(capsys, stock) == []
+
+
+def _decoded(part: str) -> str:
+    return part.replace("%3A", ":").replace("%25", "%")
+
+
+def test_a_name_of_another_tool_is_adopted_and_served(
+    stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client = Client(Endpoint((stock.sink,)))
+    name, old = f"{stock.name}x", f"{stock.name}x_old"
+    client.call("PUT", f"/{old}", {"aliases": {name: {}}})
+    code, out, err = typed(capsys, stock, "adopt", "stock", "--name", name, "--yes")
+    assert code == 0, err
+    back = json.loads(out)
+    [held] = holders(client, name)
+    assert held.index.startswith(f"{stock.prefix}stock_")
+    assert "leads to it already" in typed(capsys, stock, "adopt", "stock", "--name", name)[2].replace(
+        held.index, "it"
+    )
+    client.call("POST", "/_aliases", back)
+    assert [one.index for one in holders(client, name)] == [old]
+    client.call("DELETE", f"/{old}")
+    client.call("PUT", f"/{name}")
+    code, _, err = typed(capsys, stock, "adopt", "stock", "--name", name, "--yes")
+    assert (code, "--delete-index" in err) == (1, True)
+    assert typed(capsys, stock, "adopt", "stock", "--name", name, "--yes", "--delete-index")[0] == 0
+    assert [one.index for one in holders(client, name)] == [held.index]
+    with pytest.raises(HeadraceError):
+        client.call("PUT", f"/{name}")
+    client.close()

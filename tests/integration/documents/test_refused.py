@@ -1,0 +1,193 @@
+"""What a worker does with a document that the cluster refuses, by its index's policy."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headrace.catalog import read_catalog
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CtidRange
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generations,
+    IndexOptions,
+    Quarantine,
+    WriterOptions,
+    mapping,
+)
+from headrace.sinks.opensearch.contents import document
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.worker import Worker
+from headrace.spec import load_schema
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+SCHEMA = """\
+version: 1
+table: thing
+primary_key: id
+fields:
+  - keyword: id
+  - custom: host
+    postgres: [text]
+    opensearch: ip
+"""
+TABLES = (
+    "CREATE TABLE thing (id text PRIMARY KEY, host text)",
+    "INSERT INTO thing VALUES ('a', '10.0.0.1'), ('b', '10.0.0.2'), ('c', '10.0.0.3')",
+)
+
+
+class World:
+    """Things, some of which no index takes, and a worker that writes them."""
+
+    def __init__(self, url: str, node: str, folder: Path, policy: dict[str, Any]) -> None:
+        self.writer = psycopg.connect(url, autocommit=True)
+        for statement in TABLES:
+            self.writer.execute(statement)
+        self.client = Client(Endpoint((node,)))
+        self.prefix = f"r{uuid.uuid4().hex[:8]}_"
+        (folder / "thing.schema.yml").write_text(SCHEMA)
+        spec = load_schema(folder / "thing.schema.yml", "thing")
+        self._generations = Generations(self.client, self.prefix)
+        self.generation = self._generations.create("thing", "ab", mapping(spec, IndexOptions()))
+        with ReadSession(url) as session:
+            catalog = read_catalog(session, spec.tables())
+        plan = DocumentsPlan(
+            specs={"thing": spec},
+            catalog=catalog,
+            resolution=plan_resolution([spec], catalog),
+            targets={"thing": self.generation.target},
+            writer=WriterOptions(),
+            slot="none",
+            prefix=self.prefix,
+            large_change=50_000,
+            **{"skip_rejected": frozenset(), **policy},
+        )
+        self.worker = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+        self.quarantine = Quarantine(self.client, "none", self.prefix)
+
+    def seed(self, version: int) -> int:
+        """Write everything; how many documents were refused."""
+        return len(self.worker.seed("thing", CtidRange(0, None), version, None).rejected)
+
+    def host(self, identity: str, host: str) -> None:
+        self.writer.execute(
+            "INSERT INTO thing VALUES (%s, %s) ON CONFLICT (id) DO UPDATE SET host = excluded.host",
+            (identity, host),
+        )
+
+    def held(self, identity: str) -> dict[str, Any] | None:
+        return document(self.client, self.generation.index, identity)
+
+    def close(self) -> None:
+        self.worker.close()
+        self._generations.drop(self.generation)
+        self.client.call("DELETE", f"/{self.quarantine.index}", allow=(404,))
+        self.client.close()
+        self.writer.close()
+
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def make(database: str, opensearch: EmbeddedOpenSearch, tmp_path: Path) -> Iterator[Make]:
+    made: list[World] = []
+
+    def world(**policy: Any) -> World:
+        made.append(World(database, opensearch.url, tmp_path, policy))
+        return made[-1]
+
+    yield world
+    for one in made:
+        one.close()
+
+
+def test_a_run_stops_at_it(make: Make) -> None:
+    world = make()
+    world.host("b", "no address")
+    with pytest.raises(HeadraceError, match="the first is 'b'") as caught:
+        world.seed(1)
+    assert caught.value.kind is Kind.SINK_REJECTED
+
+
+def test_or_goes_on_without_it(make: Make) -> None:
+    world = make(skip_rejected=frozenset({"thing"}))
+    world.host("b", "no address")
+    assert world.seed(1) == 1
+    assert (world.held("a"), world.held("b")) == ({"id": "a", "host": "10.0.0.1"}, None)
+    assert world.quarantine.entries() == []
+
+
+def test_or_keeps_it_with_its_reason_until_it_is_right(make: Make) -> None:
+    """Its neighbours are written, its older version stays; an id that cannot be is nobody's but its own."""
+    world = make(quarantine={"thing": "keep"})
+    world.seed(1)
+    world.host("b", "no address")
+    world.host("x" * 600, "10.0.0.4")
+    world.host("c", "10.0.0.33")
+    assert world.seed(2) == 2
+    assert world.held("b") == {"id": "b", "host": "10.0.0.2"}
+    assert world.held("c") == {"id": "c", "host": "10.0.0.33"}
+    long, bad = sorted(world.quarantine.entries(), key=lambda one: one.id != "x" * 600)
+    assert "600 bytes" in long.reason
+    assert (bad.index, bad.id, bad.position) == ("thing", "b", 2)
+    assert "no address" in bad.reason
+    world.host("b", "10.0.0.22")
+    world.writer.execute("DELETE FROM thing WHERE length(id) > 512")
+    world.worker.renew("thing", 3)
+    assert [one.id for one in world.quarantine.entries()] == ["x" * 600], "renew does not know of it"
+    assert world.held("b") == {"id": "b", "host": "10.0.0.22"}
+    world.worker._write({"thing": [("x" * 600,)]}, 4)
+    assert world.quarantine.entries() == []
+
+
+def test_its_older_version_may_be_deleted(make: Make) -> None:
+    world = make(quarantine={"thing": "delete"})
+    world.seed(1)
+    world.host("b", "no address")
+    world.seed(2)
+    assert world.held("b") is None
+    assert [one.id for one in world.quarantine.entries()] == ["b"]
+    world.host("b", "10.0.0.2")
+    world.seed(3)
+    assert world.held("b") == {"id": "b", "host": "10.0.0.2"}
+    assert world.quarantine.entries() == []
+
+
+def test_a_seeding_that_comes_late_puts_nothing_there_that_is_right_by_now(make: Make) -> None:
+    world = make(quarantine={"thing": "delete"})
+    world.seed(5)
+    world.host("b", "no address")
+    assert world.seed(4) == 1
+    assert world.held("b") == {"id": "b", "host": "10.0.0.2"}
+    assert world.quarantine.entries() == []
+
+
+def test_what_is_in_quarantine_is_durable_before_the_task_ends(make: Make) -> None:
+    """A cluster that refuses the entry is waited for, and the document counts as not written until then."""
+    world = make(quarantine={"thing": "keep"})
+    world.host("b", "no address")
+    world.quarantine.put([])
+    world.client.call("PUT", f"/{world.quarantine.index}", {"settings": {"index.blocks.write": True}})
+    free = threading.Timer(
+        1.0,
+        world.client.call,
+        ("PUT", f"/{world.quarantine.index}/_settings", {"index.blocks.write": False}),
+    )
+    free.start()
+    began = time.monotonic()
+    world.seed(1)
+    assert time.monotonic() - began >= 0.9
+    assert [one.id for one in world.quarantine.entries()] == ["b"]

@@ -1,0 +1,188 @@
+"""The sink against the other servers that it is for: what every sink does, and a deployment's documents."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.project import open_project
+from headrace.errors import HeadraceError
+from headrace.model import CtidRange, DocumentOperation, parse_lsn
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import (
+    Client,
+    Counters,
+    Endpoint,
+    Generations,
+    MetaIndex,
+    Parked,
+    PipelineState,
+    Quarantine,
+    Quarantined,
+    mapping,
+)
+from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.settings import adjust, try_out
+from headrace.sinks.opensearch.stored import stored
+from headrace.spark.worker import Worker
+from headrace.testing.conformance import DocumentSinkConformance
+from headrace.testing.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from integration.sinks.opensearch_sink import OpenSearchUnderTest
+
+pytestmark = pytest.mark.long
+
+SERVERS = {"opensearch-2.19": OPENSEARCH_2, "elasticsearch-7.10": ELASTICSEARCH_7}
+
+
+@pytest.fixture(scope="module", params=SERVERS.values(), ids=SERVERS)
+def node(request: pytest.FixtureRequest) -> Iterator[EmbeddedOpenSearch]:
+    release: Release = request.param
+    with EmbeddedOpenSearch(heap="512m", short_lived=True, release=release) as one:
+        yield one
+
+
+@pytest.fixture
+def client(node: EmbeddedOpenSearch) -> Iterator[Client]:
+    with contextlib.closing(Client(Endpoint((node.url,)))) as one:
+        yield one
+
+
+class TestSink(DocumentSinkConformance):
+    @pytest.fixture
+    def sink(self, node: EmbeddedOpenSearch) -> Iterator[OpenSearchUnderTest]:
+        one = OpenSearchUnderTest(node.url)
+        yield one
+        one.close()
+
+
+def test_it_says_who_it_is(client: Client) -> None:
+    version = client.wait_until_ready(20)
+    assert (client.flavour().name, version.split(".")[0]) in {("opensearch", "2"), ("elasticsearch", "7")}
+
+
+def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -> None:
+    sink = OpenSearchUnderTest(node.url)
+    bodies = {"a": b'{"n":1}', "x" * 513: b'{"n":1}', "b": b'{"n":"x"}', "c": b'{"n":', "d": b'{"n":2}'}
+    result = sink.writer.write(DocumentOperation("users", one, 1, body) for one, body in bodies.items())
+    assert {one.id for one in result.rejected} == {"x" * 513, "b", "c"}
+    assert set(sink.held()) == {"a", "d"}
+    found = stored(sink.client, sink.generation.index, ["a", "none"])
+    assert (found["a"].version, found["a"].source) == (1, b'{"n":1}')
+    sink.close()
+
+
+def test_a_generation_that_is_gone_is_not_made_by_a_bulk(node: EmbeddedOpenSearch) -> None:
+    sink = OpenSearchUnderTest(node.url)
+    sink.client.call("DELETE", f"/{sink.generation.index}")
+    for body in (b'{"n":1}', None):
+        with pytest.raises(HeadraceError, match="does not exist"):
+            sink.writer.write([DocumentOperation("users", "1", 1, body)])
+    assert sink.client.read(f"/{sink.generation.target}*").json() == {}
+    sink.close()
+
+
+def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
+    prefix = f"v{uuid.uuid4().hex[:8]}_"
+    meta = MetaIndex(client, "s", prefix)
+    state = PipelineState("1", 1, 2, "s", "p", "following", 16, 16)
+    meta.save(state)
+    assert meta.advance(32, Counters(changes=1)).applied == 32
+    assert MetaIndex(client, "s", prefix).load() == meta.load()
+    parked = Parked(client, "s", prefix)
+    parked.park("users", "t", 5, [("1",)])
+    assert (parked.count(), [one.index for one in parked.chunks(5)]) == (1, ["users"])
+    quarantine = Quarantine(client, "s", prefix)
+    quarantine.put([Quarantined.now("users", "1", "why", 5)])
+    assert quarantine.held() == {"users": {"1"}}
+    assert quarantine.counts() == {"users": 1}
+    meta.delete()
+    assert (meta.load(), parked.count(), quarantine.entries()) == (None, 0, [])
+    for name in ("meta", "parked", "quarantine"):
+        client.call("DELETE", f"/{prefix}headrace_{name}", allow=(404,))
+
+
+SCHEMA = """\
+version: 1
+table: thing
+primary_key: id
+fields:
+  - long: id
+  - text: name
+  - enum: size
+    variants: [small, large]
+  - timestamp: made
+  - json: more
+  - decimal: price
+  - custom: labels
+    postgres: [jsonb]
+    opensearch: flat_object
+  - map: notes
+    column: labels
+    values: text
+"""
+TABLE = (
+    """CREATE TABLE thing (id bigint PRIMARY KEY, name text, size text, made timestamptz, more jsonb,
+                           price numeric, labels jsonb)""",
+    """INSERT INTO thing SELECT n, 'Crème ' || n, CASE n % 2 WHEN 0 THEN 'small' ELSE 'large' END, now(),
+              jsonb_build_object('a', n), n + 0.5, jsonb_build_object('k', 'v')
+         FROM generate_series(1, 500) AS n""",
+)
+
+
+def test_a_deployments_documents_are_seeded_and_served(
+    node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
+) -> None:
+    from headrace.cli.inspection import inspect  # noqa: PLC0415
+    from headrace.resolution import plan_resolution  # noqa: PLC0415
+    from headrace.spark.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
+
+    with connect(database) as connection:
+        for statement in TABLE:
+            execute(connection, statement)
+    (tmp_path / "thing.schema.yml").write_text(SCHEMA)
+    config = tmp_path / "headrace.toml"
+    prefix = f"v{uuid.uuid4().hex[:8]}_"
+    config.write_text(
+        f'prefix = "{prefix}"\n[source]\ntype = "postgres"\nconnection_url = {json.dumps(database)}\n'
+        f'[sinks.main]\ntype = "opensearch"\nurl = "{node.url}"\nrefresh_interval = "1s"\n'
+        '[[index]]\nname = "thing"\nschema = "thing.schema.yml"\n'
+    )
+    project = open_project(config, {})
+    with connect(database) as connection:
+        inspection = inspect(project, project.resolve(), connection, reading=False)
+    spec, options = inspection.project.specs["thing"], project.index_options("thing")
+    body = mapping(spec, options)
+    try_out(client, f"{prefix}trial", body)
+    generations = Generations(client, prefix)
+    made = generations.create("thing", "ab", body)
+    plan = DocumentsPlan(
+        specs={"thing": spec},
+        catalog=inspection.catalog,
+        resolution=plan_resolution([spec], inspection.catalog),
+        targets={"thing": made.target},
+        writer=project.writer_options(),
+        slot="none",
+        prefix=prefix,
+        skip_rejected=frozenset(),
+        large_change=50_000,
+    )
+    with contextlib.closing(Worker(Work(plan, Connections(database, project.resolve().sink)))) as worker:
+        assert worker.seed("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
+    generations.finish(made, options)
+    generations.publish(made)
+    adjust(client, made.index, options)
+    refresh(client, generations.alias("thing"))
+    found = dict(documents(client, generations.alias("thing")))
+    assert len(found) == 500
+    assert (found["7"]["name"], found["7"]["more"], found["7"]["labels"]) == ("Crème 7", {"a": 7}, {"k": "v"})
+    asked = {"query": {"match": {"name": "creme"}}, "size": 1, "sort": [{"size.sort": "asc"}]}
+    hit = client.read(f"/{generations.alias('thing')}/_search", asked).json()["hits"]
+    assert (hit["total"]["value"], hit["hits"][0]["_source"]["size"]) == (500, "small")
+    assert generations.published("thing") == made
+    generations.drop(made)

@@ -1,0 +1,84 @@
+"""A user's own settings and mappings, whatever way they are written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.sinks.opensearch import IndexOptions
+from headrace.sinks.opensearch.settings import determining, mappings_of, merged, settings_of
+
+NESTED = {"analysis": {"analyzer": {"a": {"type": "keyword"}}}, "max_result_window": 5}
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        NESTED,
+        {"index": NESTED},
+        {"settings": NESTED},
+        {"settings": {"index": NESTED}},
+        {"index.max_result_window": 5, "analysis.analyzer.a.type": "keyword"},
+        {"settings": {"index.max_result_window": 5, "index": {"analysis": NESTED["analysis"]}}},
+    ],
+)
+def test_every_way_to_write_settings_means_the_same(written: dict[str, Any]) -> None:
+    assert settings_of(written) == NESTED
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ({"settings": 7}, "no table"),
+        ({"index.routing_partition_size": 2}, "routing_partition_size"),
+        ({"index": {"uuid": "x"}}, "uuid"),
+        ({"a": 1, "a.b": 2}, "beside a value"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(written: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        settings_of(written)
+
+
+def test_mappings_may_stand_alone_or_in_a_body() -> None:
+    inner = {"properties": {"a": {"type": "keyword"}}}
+    assert mappings_of(inner) == mappings_of({"mappings": inner}) == inner
+    for wrong in ({"_source": {"enabled": False}}, {"_routing": {"required": True}}, {"mappings": []}):
+        with pytest.raises(ValueError, match=r"cannot be set|no table"):
+            mappings_of(wrong)
+
+
+def test_theirs_lies_over_ours() -> None:
+    ours = {"a": {"type": "text", "fields": {"x": 1}}, "b": 1, "templates": ["ours"]}
+    theirs = {"a": {"fields": {"y": 2}}, "c": 3, "templates": ["theirs"]}
+    assert merged(ours, theirs) == {
+        "a": {"type": "text", "fields": {"x": 1, "y": 2}},
+        "b": 1,
+        "c": 3,
+        "templates": ["theirs", "ours"],
+    }
+    assert merged(ours, {"b": None})["b"] is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "in_place"),
+    [
+        ({"refresh_interval": "3s"}, True),
+        ({"max_result_window": 20_000}, True),
+        ({"search": {"slowlog": {"threshold": {"query": {"warn": "1s"}}}}}, True),
+        ({"mapping": {"total_fields": {"limit": 5_000}}}, True),
+        ({"analysis": {"analyzer": {"a": {"type": "keyword"}}}}, False),
+        ({"number_of_shards": 3}, False),
+        ({"default_pipeline": "p"}, False),
+        ({"final_pipeline": "p"}, False),
+        ({"sort": {"field": "id"}}, False),
+        ({"something": {"of": {"a": {"later": "version"}}}}, False),
+    ],
+)
+def test_what_changes_in_place_determines_nothing(settings: dict[str, Any], in_place: bool) -> None:
+    assert (determining(IndexOptions(settings=settings)) == {}) is in_place
+
+
+def test_mappings_determine_documents() -> None:
+    assert determining(IndexOptions(mappings={"dynamic": True})) == {"mappings": {"dynamic": True}}

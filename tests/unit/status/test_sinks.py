@@ -1,0 +1,81 @@
+"""What several writers report is one picture of each sink."""
+
+from __future__ import annotations
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.activity import Report
+from headrace.status import Event, IndexPhase, StatusBoard
+from headrace.status.metrics import registry
+from headrace.status.sinks import SinkActivity
+
+BUSY = ("SINK_BUSY", "the cluster is full", "Look at its disk")
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def report(writer: str = "a", *, sink: str = "main", trouble: tuple[str, ...] = (), **more: int) -> Report:
+    given = {"bulk_bytes": 1_000, "in_flight": 1, "retries": 0, **more}
+    return Report("run", sink, writer, **given, lasts=60.0, trouble=trouble)  # type: ignore[arg-type]
+
+
+def test_writers_are_counted_together_and_the_most_careful_gives_the_size() -> None:
+    board = StatusBoard()
+    board.sinks.take(report("a", bulk_bytes=500, retries=2))
+    board.sinks.take(report("b", in_flight=2, retries=3))
+    board.sinks.take(report("b", sink="other"))
+    assert board.view().sinks == (SinkActivity("main", 500, 3, 5), SinkActivity("other", 1_000, 1, 0))
+    assert board.snapshot()["sinks"]["main"] == {
+        "bulk_bytes": 500,
+        "in_flight": 3,
+        "retries": 5,
+        "trouble": None,
+    }
+    numbers = registry(board)
+    for name, value in (("bulk_bytes", 500), ("bulks_in_flight", 3), ("retries_total", 5), ("waiting", 0)):
+        assert numbers.get_sample_value(f"headrace_sink_{name}", {"sink": "main"}) == value
+
+
+def test_of_a_writer_that_is_silent_only_its_count_stays() -> None:
+    clock = Clock()
+    board = StatusBoard(clock=clock)
+    board.sinks.take(report("a", bulk_bytes=500, retries=2, trouble=BUSY))
+    clock.now = 61.0
+    board.sinks.take(report("b", retries=1))
+    assert board.view().sinks == (SinkActivity("main", 1_000, 1, 3),)
+
+
+def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
+    clock = Clock()
+    board = StatusBoard(["users"], clock=clock)
+    board.happened(Event.FOLLOWING)
+    board.index("users", phase=IndexPhase.LIVE)
+    board.sinks.take(report(trouble=BUSY))
+    assert board.ready, "what passes at once is no trouble"
+    clock.now = 1.0
+    board.sinks.take(report(trouble=BUSY))
+    shown = board.snapshot()
+    assert (shown["phase"], shown["ready"]) == ("degraded", False)
+    assert shown["reason"] == "degraded: [HEADRACE_SINK_BUSY] the cluster is full. Look at its disk"
+    assert shown["sinks"]["main"]["trouble"] == str(HeadraceError(Kind[BUSY[0]], *BUSY[1:]))
+    assert registry(board).get_sample_value("headrace_sink_waiting", {"sink": "main"}) == 1
+    board.sinks.take(report())
+    assert board.ready
+
+
+def test_a_run_that_has_stopped_is_not_degraded() -> None:
+    clock = Clock()
+    board = StatusBoard(clock=clock)
+    board.sinks.take(report(trouble=BUSY))
+    board.happened(Event.STOPPED)
+    clock.now = 5.0
+    assert board.snapshot()["phase"] == "stopped"
+
+
+def test_a_report_is_what_it_was_when_it_arrives() -> None:
+    for one in (report(), report(trouble=BUSY)):
+        assert Report.from_bytes(one.to_bytes()) == one
