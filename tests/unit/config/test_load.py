@@ -148,7 +148,7 @@ private_address = "[::1]:0"
         (SOURCE + f'[[index]]\nname = "u"\nschema = "{"x" * 5000}.yml"', 5, "is not there"),
         (SOURCE + '[[index]]\nname = "_u"\nschema = "users.schema.yml"', 4, "begins with _"),
         (SOURCE + '[[index]]\nname = "u"\nschema = "users.schema.yml"\nenabled = 1', 6, "boolean"),
-        ('on_error = "stpo"\n' + SOURCE, 1, "'on_error' must be 'stop' or 'skip'"),
+        ('on_error = "stpo"\n' + SOURCE, 1, "'on_error' must be 'stop', 'skip' or 'quarantine'"),
         ('prefix = "_x"\n' + SOURCE, 1, "must begin with a lower-case letter"),
         (SOURCE + "[server]\npublic_address = '9464'", 4, "must be HOST:PORT"),
         (SOURCE + "[server]\npublic_address = 'x:99999'", 4, "must be HOST:PORT"),
