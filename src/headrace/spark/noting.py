@@ -7,6 +7,7 @@ more than what is noted; it is told by a file.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,12 +16,14 @@ from typing import TypeVar
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind, patiently
+from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
 from headrace.spark.commits import CommitLog
 from headrace.spark.plan import Work
 
 _LOOK_SECONDS = 0.02
+_PARKED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _Result = TypeVar("_Result")
 
@@ -49,6 +52,8 @@ class Noting:
         self._held = held
         self._counted = counted
         self._noted = -1
+        self._waiting: Lsn | None = None
+        self._next = 0.0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._note_all, name="headrace noting", daemon=True)
@@ -72,13 +77,16 @@ class Noting:
 
     def _note_all(self) -> None:
         try:
-            self._insist(self._meta.load)
+            found = self._insist(self._meta.load)
+            self._waiting = None if found is None else found.ahead
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
                 done = self._commits.last()
                 if done > self._noted:
                     self._note(done)
+                elif self._waiting is not None and time.monotonic() >= self._next:
+                    self._advance(self._waiting, Counters())
         except _UnansweredError:
             pass  # whoever starts next repeats what was not noted
         except HeadraceError as error:
@@ -105,8 +113,13 @@ class Noting:
         except FileNotFoundError:
             return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
-        state = self._insist(lambda: self._meta.advance(reached, counters, parked=self._parked.count() > 0))
-        self._held.set(state.applied)
+        self._advance(reached, counters)
         self._noted = batch
         if counters.changes:
             reach("applied")
+
+    def _advance(self, reached: Lsn, counters: Counters) -> None:
+        """Note a position, and look at it again soon where documents before it are parked."""
+        state = self._insist(lambda: self._meta.advance(reached, counters, parked=self._parked.count() > 0))
+        self._held.set(state.applied)
+        self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS

@@ -145,12 +145,12 @@ class Worker:
     def renew(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document that the index holds anew; `version` as for `seed`."""
         for attempt in patiently():
-            with attempt, self._reading() as session:
-                session.await_replay(version)
-        result = WriteResult()
-        keys = self._keys_in(index)
-        while some := list(islice(keys, KEYS_AT_ONCE)):
-            result += self._write({index: some}, version)
+            with attempt:
+                with self._reading() as session:
+                    session.await_replay(version)
+                result, keys = WriteResult(), self._keys_in(index)
+                while some := list(islice(keys, KEYS_AT_ONCE)):
+                    result += self._write({index: some}, version)
         return result
 
     def work_off(self, identities: Sequence[str]) -> WriteResult:
@@ -199,13 +199,14 @@ class Worker:
         return wanted
 
     def _keys_in(self, index: str) -> Iterator[Key]:
-        """The keys of every document that the index holds: a delete-by-query would fence nothing."""
+        """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
+
+        Raises from iterating:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: begin again.
+        """
         target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
-        for attempt in patiently():
-            with attempt:
-                refresh(self._client, target)
-                found = list(ids(self._client, target))
-        return (key_of_id(one, width) for one in found)
+        refresh(self._client, target)
+        return (key_of_id(one, width) for one in ids(self._client, target))
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12).

@@ -459,3 +459,15 @@ def test_a_value_that_no_double_holds_is_made_whole(followed: Followed) -> None:
     followed.run("UPDATE value SET exact = 1e400::numeric")
     [made] = followed.assemblers["values"].assemble([("1",)], 1)
     assert f'"exact":1{"0" * 400},' in (made.body or b"").decode()
+
+
+def test_a_large_value_that_an_update_left_alone_is_whole(followed: Followed) -> None:
+    """Debezium 5069: the log holds no large value that did not change, and a placeholder comes out."""
+    followed.writer.execute("""UPDATE value SET data = jsonb_build_object('large', repeat('x', 3000000))""")
+    before = followed.rows()["public.value"][1,]
+    followed.writer.execute("UPDATE value SET price = 45.6")
+    update = change("public.value", before, followed.rows()["public.value"][1,])
+    held = {**update, "after": [one for one in texts(before) or [] if one[0] != "data"]}
+    assert followed.apply([held]) == {"values": {"1"}}
+    made = followed.documents["values"]["1"]
+    assert (made["price"], len(made["data"]["large"])) == (Decimal("45.60"), 3_000_000)

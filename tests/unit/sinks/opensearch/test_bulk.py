@@ -136,6 +136,7 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
     ],
 )
 def test_the_meaning_of_a_status(status: int, kind: str | None, delete: bool, outcome: Outcome) -> None:
+    """Flusso's hole 18: an item's 429 is called poison, a delete's 404 a rejection."""
     error = None if kind is None else {"type": kind}
     assert bulk.classify(status, error, delete=delete) is outcome
 
