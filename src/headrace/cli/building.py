@@ -208,16 +208,15 @@ class Building:
     def _plan(self, fillings: list[_Filling]) -> None:
         """What is left of each, as the tables are now."""
         plan = self._work.plan
-        parts = self._places() * _RANGES_OF_A_PLACE
+        tables = [plan.catalog[plan.specs[one.name].table] for one in fillings]
         with ReadSession(self._work.connections.database) as session:
-            for one in fillings:
-                table = plan.catalog[plan.specs[one.name].table]
-                ranges = plan_ranges(session, table, _MOST_BYTES)
-                if len(ranges) < parts:  # a small table, too, is read by all
-                    ranges = plan_ranges(session, table, _LEAST_BYTES)
-                one.left = deque(one.done.left(ranges))
-                one.ranges = len(ranges)
-                self._show(one)
+            found = [plan_ranges(session, table, _MOST_BYTES) for table in tables]
+            if sum(map(len, found)) < self._places():  # small tables, too, are read by all
+                found = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
+        for one, ranges in zip(fillings, found, strict=True):
+            one.left = deque(one.done.left(ranges))
+            one.ranges = len(ranges)
+            self._show(one)
 
     def _fill_some(self, meta: MetaIndex, fillings: list[_Filling]) -> list[_Filling]:
         """One job: some ranges of each generation in turn. Returns those that it concerned."""

@@ -130,6 +130,7 @@ class Run:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._exported: ExportedSlot | None = None
+        self._filled: list[tuple[GenerationState, int]] = []
         self._lease: Lease | None = None
         self._next_orders = 0.0
         self._announced = False
@@ -357,7 +358,7 @@ class Run:
             state.applied,
             parked=state.ahead is not None,
         )
-        building = lineage.building
+        building, self._filled = lineage.building, []
         if building:
             self._board.happened(Event.SEEDING)
         turn = threading.Lock()
@@ -472,11 +473,16 @@ class Run:
         return _Ending()
 
     def _publish(self, filling: Building, lineage: Lineage) -> None:
-        """Let readers see what is complete; the cluster is waited for."""
-        for one, documents in filling.completed():
-            for attempt in patiently():
-                with attempt:
-                    lineage.complete(one, documents)
+        """Let readers see what is complete; where the cluster is away, at the next look."""
+        self._filled += filling.completed()
+        while self._filled:
+            try:
+                lineage.complete(*self._filled[0])
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                return
+            del self._filled[0]
         if self._exported is not None and not lineage.building:
             self._exported.close()
             self._exported = None

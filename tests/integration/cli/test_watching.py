@@ -154,6 +154,19 @@ class NothingParked:
         return None
 
 
+class NothingBuilt:
+    """Stands for generations that are all complete, and for the thread that would fill them."""
+
+    building = ()
+    must_drop = False
+
+    def completed(self) -> tuple[()]:
+        return ()
+
+    def failure(self) -> None:
+        return None
+
+
 def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     own: tuple[EmbeddedPostgres, Deployment], watched: Watched
 ) -> None:
@@ -163,8 +176,9 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
     query: Any = RunningQuery(watched.trouble)
     with ThreadPoolExecutor(1) as pool:
-        beside: Any = NothingParked()
-        ended = pool.submit(run._watched, query, watched.lock, watched.catalog, beside)
+        beside: dict[str, Any] = {"beside": NothingParked(), "filling": NothingBuilt()}
+        nothing: Any = NothingBuilt()
+        ended = pool.submit(run._watched, query, watched.lock, watched.catalog, **beside, lineage=nothing)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 10)
             assert board.phase is Phase.LIVE
@@ -187,7 +201,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
             assert until(lambda: board.phase is Phase.LIVE, 10)
         finally:
             stopping.set()
-        assert ended.result(10) is None
+        assert ended.result(10).failure is None
 
 
 def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(

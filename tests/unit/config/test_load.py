@@ -248,3 +248,18 @@ def test_any_text_is_a_deployment_or_our_error(tmp_path: Path, text: bytes) -> N
     file.write_bytes(text)
     result = outcome(file)
     assert isinstance(result, Deployment) or result.kind is Kind.CONFIG
+
+
+def test_what_a_seeding_may_take_and_what_is_kept(tmp_path: Path) -> None:
+    least = load(tmp_path, SOURCE)
+    assert (least.seeding.rows_per_second, least.seeding.connections, least.generations.keep) == (
+        None,
+        None,
+        1,
+    )
+    more = "[seeding]\nrows_per_second = 500\nconnections = 2\n[generations]\nkeep = 0\n"
+    found = load(tmp_path, SOURCE + more)
+    assert (found.seeding.rows_per_second, found.seeding.connections, found.generations.keep) == (500, 2, 0)
+    for wrong in ("[seeding]\nconnections = 0\n", "[generations]\nkeep = -1\n", "[seeding]\nrows = 1\n"):
+        with pytest.raises(ConfigErrors, match=r"headrace.toml"):
+            load(tmp_path, SOURCE + wrong)

@@ -1,0 +1,89 @@
+"""`indexes`, `reindex` and `rollback` where nothing runs."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from dataclasses import replace
+
+from headrace.postgres.connection import connect
+from headrace.postgres.server import inspect_server
+from headrace.postgres.slot import create_slot
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generations,
+    GenerationState,
+    MetaIndex,
+    Orders,
+    PipelineState,
+)
+from integration.cli.command_line import Deployment
+
+
+def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
+    """One that is served, one that is built, one that was deleted in the cluster."""
+    with create_slot(deployment.url, deployment.name) as slot, connect(deployment.url) as connection:
+        server = inspect_server(connection)
+    with closing(Client(Endpoint((deployment.sink,)).normalised())) as client:
+        found = []
+        for hash_ in ("aa", "bb", "cc"):
+            made = Generations(client).create(
+                deployment.name, hash_, {"settings": {"index": {}}, "mappings": {}}
+            )
+            found.append(GenerationState(deployment.name, made.index, made.uuid, hash_))
+        served, building, deleted = found
+        generations = [
+            replace(served, seeded_at=1, published=True),
+            building,
+            replace(deleted, seeded_at=1, frozen="a column was dropped"),
+        ]
+        client.call("DELETE", f"/{deleted.generation}")
+        state = PipelineState(
+            str(server.system_identifier),
+            server.timeline,
+            server.database_oid,
+            deployment.name,
+            deployment.name,
+            "following",
+            slot.consistent_point,
+            slot.consistent_point,
+            tuple(generations),
+        )
+        MetaIndex(client, deployment.name).save(state)
+    return generations
+
+
+def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> None:
+    assert "knows nothing of the slot" in whole.type("indexes").refused(1, "SLOT_UNKNOWN")
+    assert whole.type("setup", "--yes").code == 0
+    made = left_by_a_run(whole)
+
+    told = whole.type("indexes", "--format", "json")
+    rows = {one["generation"]: one for one in json.loads(told.out)}
+    assert [rows[one.generation]["state"] for one in made] == ["served", "building", "gone"]
+    assert [rows[one.generation]["documents"] for one in made] == [0, 0, None]
+    assert rows[made[2].generation]["reason"] == "a column was dropped"
+
+    refused = whole.type("rollback", whole.name).refused(2, "USAGE")
+    assert "frozen" in refused
+    assert "no enabled index" in whole.type("reindex", "nothing").refused(2, "USAGE")
+    asked = whole.type("reindex", whole.name)
+    assert (asked.code, "nothing runs" in asked.err) == (0, True)
+    human = whole.type("indexes")
+    assert human.out.splitlines()[0].split() == [
+        "index",
+        "generation",
+        "state",
+        "documents",
+        "size",
+        "age",
+        "hash",
+    ]
+    assert "reindex is asked for" in human.err
+    assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
+    with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
+        [order] = Orders(client, whole.name).read([whole.name])
+        assert order.what == "reindex"
+    assert whole.type("teardown", "--indexes", "--yes").code == 0
+    assert whole.left_in_cluster() == []
