@@ -86,6 +86,7 @@ def test_generations_of_an_index_have_entries_of_their_own(client: Client, prefi
     """What one accepts another may still refuse; one that is deleted takes its own along."""
     one = Quarantine(client, "s", prefix)
     one.put([BAD, entry(generation="users_2")])
+    assert len(one.entries()) == 2
     assert one.counts() == {"users": 2}
     one.drop("users_2", ["7"])
     assert one.entries() == [BAD]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
 from headrace.sinks.contract import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import Chunk
+from headrace.spark.delivery import Delivery
 from headrace.spark.plan import Work
 from headrace.spark.worker import Worker
 from headrace.testing.memory_sink import MemorySink
@@ -75,9 +76,8 @@ class MemoryWorker(Worker):
 
     def __init__(self, work: Work, sink: MemorySink, parked: MemoryParked | None = None) -> None:
         super().__init__(work)
-        self._writer.close()
         self.failing = FailingSink(sink)
-        self._writer = self.failing  # type: ignore[assignment] # any writer would do there
+        self._delivery = Delivery(self._client, self.failing, work.plan)
         self._parked = parked or MemoryParked()  # type: ignore[assignment] # and any place to park
 
     def _keys_in(self, index: str) -> Iterator[Key]:
