@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import json
 import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ from headrace.spark.worker import Worker
 from headrace.status.board import StatusBoard
 from headrace.testing.opensearch import EmbeddedOpenSearch
 
-_numbers = itertools.count(1)
 _TABLES = (
     """CREATE TABLE stock (shop text, code numeric(6,2), label text, hidden boolean NOT NULL DEFAULT false,
                           PRIMARY KEY (shop, code)) PARTITION BY LIST (shop)""",
@@ -56,7 +55,7 @@ class Stock:
     """A deployment whose index `stock` is seeded, and a pipeline that only notes how far the quiet log is."""
 
     def __init__(self, folder: Path, url: str, sink: str) -> None:
-        self.name = f"stock_{next(_numbers)}"
+        self.name = f"stock_{uuid.uuid4().hex[:8]}"
         self.prefix = f"{self.name}_"
         self.url, self.sink = url, sink
         self.config = folder / "headrace.toml"
