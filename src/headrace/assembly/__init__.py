@@ -5,7 +5,22 @@
 """
 
 from headrace.assembly.assembler import Assembler
+from headrace.assembly.forms import Form, form_for_blocks
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.statement import first_statement, keys_statement, range_statement
+from headrace.assembly.statement import (
+    first_statement,
+    keys_statement,
+    keys_statements,
+    range_statement,
+)
 
-__all__ = ["Assembler", "first_statement", "keys_statement", "plan_document", "range_statement"]
+__all__ = [
+    "Assembler",
+    "Form",
+    "first_statement",
+    "form_for_blocks",
+    "keys_statement",
+    "keys_statements",
+    "plan_document",
+    "range_statement",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.assembly.transform import transformed_operations
@@ -30,7 +31,7 @@ class Assembler:
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
         self._plan = plan_document(spec, catalog)
-        self._by_keys = keys_statement(self._plan)
+        self._by_keys: dict[Form, str] = {}
         self._transform = spec.transform
         self._chunk = _FIRST_KEYS
 
@@ -51,7 +52,7 @@ class Assembler:
         while start < len(keys):
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
-            found = self._session.query(self._by_keys, self._columns(chunk))
+            found = self._found(chunk)
             self._adapt(sum(len(body or "") for _, body in found), len(chunk))
             yield from self._operations(found, version)
 
@@ -63,8 +64,19 @@ class Assembler:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
-        statement = range_statement(self._plan, part)
-        yield from self._operations(self._session.stream(statement, range_parameters(part)), version)
+        plan = self._plan
+        end = part.last_block if part.last_block is not None else plan.table.page_estimate
+        form = form_for_blocks(plan, max(1, end - part.first_block))
+        rows = self._session.stream(range_statement(plan, part, form), range_parameters(part))
+        yield from self._operations(rows, version)
+
+    def _found(self, keys: Sequence[Key]) -> list[tuple[str, str | None]]:
+        """A plan that PostgreSQL keeps for arrays of any length fits lookups only: sets are planned anew."""
+        form = form_for_keys(self._plan, len(keys))
+        if form not in self._by_keys:
+            self._by_keys[form] = keys_statement(self._plan, form)
+        kept = not uses_sets(self._plan, form)
+        return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
 
     def _operations(
         self, rows: Iterable[tuple[str, str | None]], version: Lsn

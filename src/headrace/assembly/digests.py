@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.assembly.assembler import Assembler
+from headrace.assembly.forms import form_for_rows, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import digests_statement, presence_statement
@@ -75,11 +76,7 @@ class DigestRanges:
         self._session = session
         self._sample = sample
         plan = plan_document(spec, catalog)
-        order = _key_order(plan)
-        self._first, self._later = (
-            digests_statement(plan, order, behind=behind, sampled=sample is not None)
-            for behind in (False, True)
-        )
+        self._plan, self._order = plan, _key_order(plan)
         self._last: tuple[str, ...] | None = None
         self._width = len(plan.key)
         self._assembler = None if spec.transform is None else Assembler(session, spec, catalog)
@@ -96,8 +93,12 @@ class DigestRanges:
             HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
         """
         chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
-        statement = self._first if self._last is None else self._later
-        rows = self._session.query(statement, (most, *chosen, *(self._last or ())))
+        form = form_for_rows(self._plan, most)
+        statement = digests_statement(
+            self._plan, self._order, form, behind=self._last is not None, sampled=self._sample is not None
+        )
+        kept = not uses_sets(self._plan, form)
+        rows = self._session.query(statement, (most, *chosen, *(self._last or ())), kept=kept)
         if rows:
             self._last = rows[-1][3:]
         found = [Digest(id_, size, digest) for id_, size, digest, *_ in rows]

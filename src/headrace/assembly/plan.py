@@ -6,6 +6,7 @@ into text. Pure values; a node knows columns and tables as the catalog describes
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,6 +85,11 @@ class Relation:
     junction: Junction | None
     conditions: tuple[Condition, ...]
 
+    @property
+    def above(self) -> tuple[Column, ...]:
+        """The parent's columns that lead to its related rows."""
+        return tuple(theirs for _, theirs in self.links) if self.junction is None else (self.junction.parent,)
+
 
 @dataclass(frozen=True, slots=True)
 class RelatedValue:
@@ -106,7 +112,9 @@ class AggregateValue:
     column: Column | None
 
 
-Value = ColumnValue | PointValue | LocationValue | ConstantValue | ObjectValue | RelatedValue | AggregateValue
+Joined = RelatedValue | AggregateValue
+"""What comes from related rows."""
+Value = ColumnValue | PointValue | LocationValue | ConstantValue | ObjectValue | Joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,3 +143,27 @@ class DocumentPlan:
     members: tuple[Member, ...]
     conditions: tuple[Condition, ...]
     deletion: Deletion | None
+
+
+def joined_values(members: tuple[Member, ...]) -> Iterator[Joined]:
+    """Those of these members, and of the objects among them, that come from related rows."""
+    for member in members:
+        match member.value:
+            case ObjectValue(inner):
+                yield from joined_values(inner)
+            case RelatedValue() | AggregateValue() as value:
+                yield value
+
+
+def columns_read(members: tuple[Member, ...]) -> Iterator[Column]:
+    """The columns of a row that its members show, or that lead to its related rows; some twice."""
+    for member in members:
+        match member.value:
+            case ColumnValue(column=column) | LocationValue(column):
+                yield column
+            case PointValue(lat, lon):
+                yield from (lat, lon)
+            case ObjectValue(inner):
+                yield from columns_read(inner)
+            case RelatedValue(relation=relation) | AggregateValue(relation=relation):
+                yield from relation.above

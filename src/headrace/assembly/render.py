@@ -4,16 +4,19 @@ Objects are made by `concat`, which measured about 30 % faster than `json_build_
 its 100 arguments nor a 63-byte limit on keys once nested. Related rows are correlated subqueries. Each list
 ends its order with the related row's key, so it is a function of committed data: text keys by code point,
 which no server's locale changes, the user's own terms by their column's collation, NULL last where a term
-ascends and first where it descends.
+ascends and first where it descends. `sets` has the other form, with the expressions of this file.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 from headrace.assembly.conditions import column_sql, plain_conditions, raw_conditions
+from headrace.assembly.forms import is_single
 from headrace.assembly.json_text import (
     FLOATS,
     TEXTUAL,
@@ -27,6 +30,7 @@ from headrace.assembly.plan import (
     AggregateValue,
     ColumnValue,
     ConstantValue,
+    Joined,
     LocationValue,
     Member,
     ObjectValue,
@@ -70,9 +74,13 @@ class Alias:
         return Alias(self.depth + 1)
 
 
-def render_object(members: tuple[Member, ...], alias: Alias) -> str:
+Made = Mapping[Joined, str]
+"""Expressions that stand for values from related rows; the others are subqueries of their own."""
+
+
+def render_object(members: tuple[Member, ...], alias: Alias, made: Made = MappingProxyType({})) -> str:
     """The JSON object of the row called `alias`, as an SQL expression that is never NULL."""
-    return concatenated(_object_parts(members, alias))
+    return concatenated(_object_parts(members, alias, made))
 
 
 def concatenated(parts: list[Part]) -> str:
@@ -90,20 +98,20 @@ def concatenated(parts: list[Part]) -> str:
     return f"concat({', '.join(arguments)})"
 
 
-def _object_parts(members: tuple[Member, ...], alias: Alias) -> list[Part]:
+def _object_parts(members: tuple[Member, ...], alias: Alias, made: Made) -> list[Part]:
     parts: list[Part] = []
     for number, member in enumerate(members):
         parts.append(Text(("," if number else "{") + json.dumps(member.key, ensure_ascii=False) + ":"))
-        parts += _value_parts(member.value, alias)
+        parts += _value_parts(member.value, alias, made)
     return [*parts, Text("}" if members else "{}")]
 
 
-def _value_parts(value: Value, alias: Alias) -> list[Part]:  # noqa: PLR0911, one for each kind
+def _value_parts(value: Value, alias: Alias, made: Made) -> list[Part]:
     match value:
         case ConstantValue(text):
             return [Text(text)]
         case ObjectValue(members):
-            return _object_parts(members, alias)
+            return _object_parts(members, alias, made)
         case ColumnValue(column, transforms, default):
             sql = column_sql(str(alias), column)
             text = transformed(sql, transforms) if transforms else json_text(column, sql)
@@ -113,47 +121,49 @@ def _value_parts(value: Value, alias: Alias) -> list[Part]:  # noqa: PLR0911, on
             return [f"coalesce({point_text(names[0], names[1])}, 'null')"]
         case LocationValue(column):
             return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
-        case RelatedValue():
-            return [_list(value, alias) if value.many else _one(value, alias)]
-        case AggregateValue():
-            return [_aggregate(value, alias)]
+        case RelatedValue() | AggregateValue():
+            return [made[value] if value in made else _correlated(value, alias)]
         case _:
             assert_never(value)
+
+
+def _correlated(value: Joined, parent: Alias) -> str:
+    match value:
+        case AggregateValue():
+            return _aggregate(value, parent)
+        case RelatedValue():
+            return _list(value, parent) if value.many else _one(value, parent)
 
 
 def _list(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    order = _order(value, alias)
+    order = order_terms(value, alias)
     if value.limit is not None:
-        rows = f"SELECT {alias}.* FROM {source}{_where(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        rows = f"SELECT {alias}.* FROM {source}{where(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
         source, conditions = f"({rows}) AS {alias}", []
-    items = f"string_agg({render_object(value.members, alias)}, ',' ORDER BY {order})"
-    return f"(SELECT concat('[', {items}, ']') FROM {source}{_where(conditions)})"
+    items = listed(render_object(value.members, alias), order)
+    return f"(SELECT {items} FROM {source}{where(conditions)})"
+
+
+def listed(element: str, order: str) -> str:
+    """The JSON list of a group's rows."""
+    return f"concat('[', string_agg({element}, ',' ORDER BY {order}), ']')"
 
 
 def _one(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    row = f"SELECT {render_object(value.members, alias)} FROM {source}{_where(conditions)}"
-    if not _is_single(value.relation):
-        row += f" ORDER BY {_order(value, alias)} LIMIT 1"
+    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where(conditions)}"
+    if not is_single(value.relation):
+        row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"
-
-
-def _is_single(relation: Relation) -> bool:
-    linked = {column.name for column, _ in relation.links}
-    keys = [set(key.columns) for key in relation.table.unique_keys]
-    return any(key <= linked for key in keys)
 
 
 def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
     """The FROM item of the related rows, and the conditions that belong into WHERE."""
     alias = parent.below
-    source = f"{table_sql(relation.table.name)} AS {alias}"
-    raw = raw_conditions(relation.conditions)
-    if raw:
-        source = f"(SELECT * FROM {table_sql(relation.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
+    source, conditions = filtered(relation, alias)
     links = [
         equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
         for ours, theirs in relation.links
@@ -175,22 +185,34 @@ def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
         )
         rows = f"SELECT FROM {table_sql(between.table.name)} AS {name} WHERE {linked} AND {meets}"
         links = [f"EXISTS ({rows})"]
-    return source, links + plain_conditions(relation.conditions, str(alias))
+    return source, links + conditions
 
 
-def _where(conditions: list[str]) -> str:
+def filtered(relation: Relation, alias: Alias) -> tuple[str, list[str]]:
+    """The FROM item of a relation's table, and what of its own conditions belongs into WHERE."""
+    source = f"{table_sql(relation.table.name)} AS {alias}"
+    raw = raw_conditions(relation.conditions)
+    if raw:
+        source = f"(SELECT * FROM {table_sql(relation.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
+    return source, plain_conditions(relation.conditions, str(alias))
+
+
+def where(conditions: list[str]) -> str:
+    """The clause that demands all of them; empty for none."""
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
-def _order(value: RelatedValue, alias: Alias) -> str:
+def order_terms(value: RelatedValue, alias: Alias) -> str:
+    """The order of a list, the key last."""
     terms = [
         f"{column_sql(str(alias), column)} {'DESC NULLS FIRST' if descending else 'ASC NULLS LAST'}"
         for column, descending in value.order
     ]
-    return ", ".join([*terms, *_key_order(value.relation, alias)])
+    return ", ".join([*terms, *key_order(value.relation, alias)])
 
 
-def _key_order(relation: Relation, alias: Alias) -> list[str]:
+def key_order(relation: Relation, alias: Alias) -> list[str]:
+    """The terms of the key's own order."""
     return [
         column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
         for column in relation.key
@@ -200,12 +222,12 @@ def _key_order(relation: Relation, alias: Alias) -> list[str]:
 def _aggregate(value: AggregateValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    key_order = ", ".join(_key_order(value.relation, alias))
-    return f"(SELECT {_reduced(value, alias, key_order)} FROM {source}{_where(conditions)})"
+    return f"(SELECT {reduced(value, alias)} FROM {source}{where(conditions)})"
 
 
-def _reduced(value: AggregateValue, alias: Alias, key_order: str) -> str:
-    column = value.column
+def reduced(value: AggregateValue, alias: Alias) -> str:
+    """A group's rows as one JSON value, as an SQL expression that is never NULL."""
+    column, order = value.column, ", ".join(key_order(value.relation, alias))
     if column is None:
         return "count(*)::text"
     sql = column_sql(str(alias), column)
@@ -214,31 +236,31 @@ def _reduced(value: AggregateValue, alias: Alias, key_order: str) -> str:
             return f"count({sql})::text"
         case "ids":
             element = f"coalesce({json_text(column, sql)}, 'null')"
-            return f"concat('[', string_agg({element}, ',' ORDER BY {key_order}), ']')"
+            return listed(element, order)
         case "sum":
-            return f"coalesce({_sum(column, sql, key_order)}, 'null')"
+            return f"coalesce({_sum(column, sql, order)}, 'null')"
         case "avg":
-            return f"coalesce({_average(column, sql, key_order)}, 'null')"
+            return f"coalesce({_average(column, sql, order)}, 'null')"
         case "min" | "max":
-            return f"coalesce({json_text(column, _extreme(value.op, column, sql, key_order))}, 'null')"
+            return f"coalesce({json_text(column, _extreme(value.op, column, sql, order))}, 'null')"
 
 
-def _sum(column: Column, sql: str, key_order: str) -> str:
+def _sum(column: Column, sql: str, order: str) -> str:
     if column.base_type in FLOATS:
-        return number_text("float8", f"sum({sql} ORDER BY {key_order})")
+        return number_text("float8", f"sum({sql} ORDER BY {order})")
     exact = sql if column.base_type != "money" else f"{sql}::numeric"
     return number_text("numeric", f"sum({exact})::numeric")
 
 
-def _average(column: Column, sql: str, key_order: str) -> str:
+def _average(column: Column, sql: str, order: str) -> str:
     """The mean as a double; exact numbers are divided with more digits than a double has."""
     if column.base_type in FLOATS:
-        return number_text("float8", f"avg({sql} ORDER BY {key_order})")
+        return number_text("float8", f"avg({sql} ORDER BY {order})")
     mean = f"(round(sum({sql}::numeric), 30) / nullif(count({sql}), 0))::float8"
     return number_text("float8", mean)
 
 
-def _extreme(op: str, column: Column, sql: str, key_order: str) -> str:
+def _extreme(op: str, column: Column, sql: str, order: str) -> str:
     """The least or greatest value; among equal ones that are written differently, one fixed choice."""
     if column.base_type in _WITHOUT_MINIMUM:
         direction = "DESC" if op == "max" else "ASC"
@@ -246,4 +268,4 @@ def _extreme(op: str, column: Column, sql: str, key_order: str) -> str:
     function = f"{identifier(column.home)}.{op}" if is_foreign(column) else op
     if column.base_type in _EXACT_ORDER or column.category == "E":
         return f"{function}({sql})"
-    return f"{function}({sql} ORDER BY {key_order})"
+    return f"{function}({sql} ORDER BY {order})"

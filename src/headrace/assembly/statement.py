@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.render import Alias, render_object
+from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, Form, form_for_keys, uses_sets
+from headrace.assembly.matching import column_list, name_apart
+from headrace.assembly.plan import DocumentPlan, columns_read
+from headrace.assembly.render import Alias, render_object, where
+from headrace.assembly.sets import render_objects
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Column
 from headrace.model import CtidRange
@@ -28,7 +31,7 @@ def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
 
 
-def keys_statement(plan: DocumentPlan) -> str:
+def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
     """The documents of requested keys; parameters: one text array for each part of the key.
 
     Each requested key that no row has, to the letter, also gives its id without a body: the row may be gone,
@@ -39,14 +42,27 @@ def keys_statement(plan: DocumentPlan) -> str:
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
     row_id = _row_id(plan)
     key_id = id_expression(plan.key, [f"k.{name}" for name in requested.names])
+    roots = _roots(
+        plan, form, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
+    )
     return (
-        f"WITH {requested.rows}\n"
-        f"SELECT {row_id}, {_body(plan)}\n"
-        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}\n"
+        f"WITH {', '.join([requested.rows, *roots.tables])}\n"
+        f"SELECT {row_id}, {roots.body}\n"
+        f"FROM {roots.source}\n"
         f"UNION ALL\n"
         f"SELECT DISTINCT {key_id}, NULL FROM requested AS k\n"
         f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
     )
+
+
+def keys_statements(plan: DocumentPlan) -> dict[int, str]:
+    """The statements that differ, each by the number of keys from which on it is the fastest."""
+    found: dict[int, str] = {}
+    for count in (1, FEW_KEYS + 1, MANY_KEYS):
+        statement = keys_statement(plan, form_for_keys(plan, count))
+        if statement not in list(found.values())[-1:]:
+            found[count] = statement
+    return found
 
 
 def presence_statement(plan: DocumentPlan) -> str:
@@ -61,11 +77,13 @@ def presence_statement(plan: DocumentPlan) -> str:
         f"WITH {requested.rows}\n"
         f"SELECT {_row_id(plan)}, {_ROOT}.xmin::text\n"
         f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} "
-        f"ON {requested.matches}{_where(_live(plan))}"
+        f"ON {requested.matches}{where(_live(plan))}"
     )
 
 
-def digests_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: bool, sampled: bool) -> str:
+def digests_statement(
+    plan: DocumentPlan, order: tuple[Column, ...], form: Form, *, behind: bool, sampled: bool
+) -> str:
     """Id, length (bytes), digest and key of the documents next in the order of `order`, which is a key.
 
     Parameters: how many at most; with `sampled` the sample's seed and its `Sample.bound`; with `behind` a
@@ -83,23 +101,32 @@ def digests_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: 
         f"{column_sql(str(_ROOT), column)}::text AS o{number}" for number, column in enumerate(order)
     )
     listed = ", ".join(f"d.o{number}" for number in range(len(order)))
-    document = f"convert_to({render_object(plan.members, _ROOT)}, 'UTF8')"
+    ordered = f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
+    next_ones = f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{ordered} LIMIT $1::int"
+    roots = _roots(plan, form, next_ones, live=True)
+    source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
+    document = f"convert_to({roots.body}, 'UTF8')"
     return (
+        f"{_with(roots)}"
         f"SELECT d.id, octet_length(d.document), substr(sha256(d.document), 1, 16), {listed}\n"
         f"FROM (SELECT {_row_id(plan)} AS id, {document} AS document, {texts}\n"
-        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{_where(conditions)}\n"
-        f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)} LIMIT $1::int) AS d"
+        f"FROM {source}) AS d"
     )
 
 
-def range_statement(plan: DocumentPlan, part: CtidRange) -> str:
+def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRELATED) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
     root = f"{table_sql(part.table or plan.table.name)} AS {_ROOT}"
     bounds = [f"{_ROOT}.ctid >= format('(%s,0)', $1::int8)::tid"]
     if part.last_block is not None:
         bounds.append(f"{_ROOT}.ctid < format('(%s,0)', $2::int8)::tid")
     conditions = " AND ".join([*bounds, *_live(plan)])
-    return f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\nFROM {root}\nWHERE {conditions}"
+    roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
+    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}\nFROM {roots.source}"
+
+
+def _with(roots: _Roots) -> str:
+    return f"WITH {', '.join(roots.tables)}\n" if roots.tables else ""
 
 
 def range_parameters(part: CtidRange) -> tuple[str, ...]:
@@ -112,10 +139,40 @@ def _row_id(plan: DocumentPlan) -> str:
     return id_expression(plan.key, [column_sql(str(_ROOT), column) for column in plan.key])
 
 
-def _body(plan: DocumentPlan) -> str:
-    document = render_object(plan.members, _ROOT)
-    live = _live(plan)
-    return f"CASE WHEN {' AND '.join(live)} THEN {document} END" if live else document
+@dataclass(frozen=True, slots=True)
+class _Roots:
+    """Root rows and their documents.
+
+    Attributes:
+        tables: members of a WITH.
+        source: what stands in FROM; it calls a root row t0.
+        body: the document, NULL for a row that is none.
+    """
+
+    tables: tuple[str, ...]
+    source: str
+    body: str
+
+
+def _roots(plan: DocumentPlan, form: Form, source: str, *, live: bool = False) -> _Roots:
+    """The documents of `source`, which calls a row of the root table t0.
+
+    Args:
+        live: whether it has live rows only.
+    """
+    conditions = [] if live else _live(plan)
+    passes = " AND ".join(conditions)
+    if not uses_sets(plan, form):
+        document = render_object(plan.members, _ROOT)
+        return _Roots((), source, f"CASE WHEN {passes} THEN {document} END" if passes else document)
+    columns, is_live = column_list([*plan.key, *columns_read(plan.members)], _ROOT), ""
+    if passes:
+        is_live = f"{_ROOT}.{name_apart(plan.table, 'live')}"
+        columns += f", {passes} AS {name_apart(plan.table, 'live')}"
+    rows = f"r0 AS (SELECT {columns}\nFROM {source})"
+    made = render_objects(plan.members, _ROOT, "r0", form, f" WHERE {is_live}" if passes else "")
+    body = f"CASE WHEN {is_live} THEN {made.sql} END" if passes else made.sql
+    return _Roots((rows, *made.tables), f"r0 AS {_ROOT}{made.joins}", body)
 
 
 def _live(plan: DocumentPlan) -> list[str]:
@@ -170,10 +227,6 @@ class _Requested:
         )
         rows = f"requested AS (SELECT {typed} FROM unnest({arrays}) AS k ({listed}))"
         return cls(names, listed, rows, matches)
-
-
-def _where(conditions: list[str]) -> str:
-    return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def _lot(id_: str, seed: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.assembly.conditions import row_conditions
+from headrace.assembly.forms import Form
 from headrace.assembly.plan import Condition, DocumentPlan
 from headrace.assembly.statement import keys_statement
 from headrace.catalog.table import Catalog
@@ -35,5 +36,8 @@ def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName
 
 
 def document_trial(plan: DocumentPlan) -> tuple[str, list[list[str]]]:
-    """The statement that reads documents, to be explained, and its parameters: no key."""
-    return keys_statement(plan), [[] for _ in plan.key]
+    """A statement that reads documents, to be explained, and its parameters: no key.
+
+    Of both forms the one that asks more of the server: it joins what the other one only compares.
+    """
+    return keys_statement(plan, Form.AGGREGATED), [[] for _ in plan.key]

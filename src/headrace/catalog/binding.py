@@ -34,6 +34,8 @@ _Side = tuple[Table, tuple[str, ...]]
 """A table of a join and the key by which its rows are known."""
 
 _MOMENTS = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
+_ASSEMBLING = "each chunk of up to 1000 documents"
+"""Who looks for the rows that belong to others; without an index for all of a chunk at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,9 @@ class _Binder:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._root: TableName | None = None
         self.findings: list[Finding] = []
 
     def index(self, spec: IndexSpec) -> None:
-        self._root = spec.table
         table = self._table(spec.table, spec.place)
         if table is None:
             return
@@ -219,7 +219,7 @@ class _Binder:
         """How the rows of `table` are found that belong to a row of `parent`."""
         if field.foreign_key:
             self._pairs(table, field.foreign_key, parent, key, field.place)
-            self._indexed(table, field.foreign_key, field.place, self._assembling(parent))
+            self._indexed(table, field.foreign_key, field.place, _ASSEMBLING)
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
 
@@ -229,15 +229,11 @@ class _Binder:
         junction = self._table(through.table, field.place)
         if junction is None:
             return
-        readers = self._assembling(left[0]), f"each change of {right[0].name}"
+        readers = _ASSEMBLING, f"each change of {right[0].name}"
         keys = through.left_key, through.right_key
         for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
             self._pairs(junction, (column,), table, key, field.place)
             self._indexed(junction, (column,), field.place, reader)
-
-    def _assembling(self, parent: Table) -> str:
-        """Who looks for the rows that belong to one of `parent`."""
-        return "each document" if parent.name == self._root else f"each row of {parent.name} in a document"
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.place)

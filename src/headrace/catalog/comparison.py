@@ -13,6 +13,18 @@ from headrace.postgres.quoting import identifier
 _WIDTHS = {"int2": 2, "int4": 4, "int8": 8}
 INTEGERS = frozenset(_WIDTHS)
 _TEXTS = frozenset({"text", "varchar"})
+_FAMILIES = (
+    INTEGERS,
+    _TEXTS,
+    frozenset({"float4", "float8"}),
+    frozenset({"date", "timestamp", "timestamptz"}),
+)
+"""Types that are compared with each other as they are."""
+_CAST_TO = {
+    "numeric": INTEGERS,
+    "float8": INTEGERS | {"numeric"},
+}
+"""The types whose values are cast before they are compared with one of this type."""
 _BUILT_IN = frozenset(
     "bit bool bpchar bytea char cidr date float4 float8 inet int2 int4 int8 interval json jsonb macaddr "
     "macaddr8 money name numeric oid point text time timestamp timestamptz timetz tsvector uuid varbit "
@@ -69,3 +81,20 @@ def same_text(left: Column, right: Column) -> bool:
     if left.base_type in _WIDTHS and right.base_type in _WIDTHS:
         return _WIDTHS[left.base_type] <= _WIDTHS[right.base_type]
     return left.base_type == right.base_type or {left.base_type, right.base_type} <= _TEXTS
+
+
+def as_stored(column: Column, other: Column) -> bool:
+    """Whether `equal` compares the values of `column` without a cast.
+
+    Then its indexes serve the comparison, and what is unique among its values stays unique.
+    """
+    ours, theirs = column.base_type, other.base_type
+    if ours == theirs or theirs in _CAST_TO.get(ours, ()):
+        return True
+    return any(ours in family and theirs in family for family in _FAMILIES)
+
+
+def is_hashed(left: Column, right: Column) -> bool:
+    """Whether whole sets can be joined by `equal`: an extension's operator may know single values only."""
+    known = [one.base_type == "citext" or one.category == "E" or not is_foreign(one) for one in (left, right)]
+    return all(known)

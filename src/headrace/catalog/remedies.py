@@ -99,13 +99,12 @@ def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | 
     Args:
         reader: who looks rows up by them, as `each change of users`.
     """
-    wanted, count = set(columns), len(columns)
-    if any(set(leading[:count]) == wanted for leading in table.indexed):
+    if table.serves(columns):
         return None
     cost = f"{reader} reads all of {table.name} ({_size(table)})"
     problem = f"no index of {table.name} begins with ({', '.join(columns)}): {cost}"
     for one in table.unusable:
-        if not one.valid and not one.partial and set(one.columns[:count]) == wanted:
+        if not one.valid and not one.partial and set(one.columns[: len(columns)]) == set(columns):
             sql = _reindex(table.name, one.name)
             return Advice(f"{problem}; {one.name} is not valid, it was never finished", f"Run: {sql}", (sql,))
     listed = ", ".join(identifier(one) for one in columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -92,7 +93,7 @@ class Table:
     unique_keys: tuple[UniqueKey, ...]
     foreign_keys: tuple[ForeignKey, ...]
     indexed: tuple[tuple[str, ...], ...]
-    """The leading columns of every valid index, for the check on foreign keys."""
+    """The leading columns of every valid index without predicate that serves an equality (`serves`)."""
     replica_identity: ReplicaIdentity
     identity_columns: tuple[str, ...]
     """The columns that an old tuple carries now; empty under `nothing`, all under `full`."""
@@ -111,6 +112,11 @@ class Table:
     def primary_key(self) -> tuple[str, ...]:
         """The primary key's columns in key order; empty where there is none."""
         return next((key.columns for key in self.unique_keys if key.primary), ())
+
+    def serves(self, columns: Sequence[str]) -> bool:
+        """Whether a valid index begins with `columns`, in whatever order: then a lookup reads few rows."""
+        wanted, count = set(columns), len(columns)
+        return any(set(leading[:count]) == wanted for leading in self.indexed)
 
     def column(self, name: str) -> Column | None:
         """The column called `name`, or None."""

@@ -12,7 +12,9 @@ _PARTS = re.compile(r'\s+|("(?:[^"\\]|\\.)*"|[^\s\[\]{},:"]+)|([\[{])|([\]}])|(,
 _WORDS = re.compile(
     r"""\s+ | (?P<text> [eE]?'(?:[^'\\]|\\.|'')*' | "(?:[^"]|"")*") | (?P<open>\((?=\s*SELECT\b))
       | (?P<other>\() | (?P<close>\))
-      | (?P<clause>\b(?:FROM|WHERE|JOIN|ORDER\ BY|LIMIT|UNION\ ALL|SELECT)\b) | (?P<word>[^\s()'"]+)""",
+      | (?P<clause>\b(?:FROM|WHERE|(?:(?:FULL|LEFT|CROSS)\ )?JOIN|(?:ORDER|GROUP)\ BY|LIMIT|UNION\ ALL
+        |SELECT)\b)
+      | (?P<word>[^\s()'"]+)""",
     re.VERBOSE,
 )
 _STEP = "  "

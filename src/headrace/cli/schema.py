@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from headrace.assembly import keys_statement, plan_document, range_statement
+from headrace.assembly import form_for_blocks, keys_statements, plan_document, range_statement
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
@@ -23,6 +23,9 @@ from headrace.resolution.render import path_statement
 from headrace.sinks.opensearch import mapping
 from headrace.spec import IndexSpec
 from headrace.spec.json_schema import schema_of_files
+
+_RANGE_BLOCKS = 1024
+"""Of one range of a seeding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,8 @@ class Shown:
     Attributes:
         mapping: the body with which the search index is made.
         keys: the statement that reads documents by their keys, one text array for each part of the key.
-        range: the one that seeds blocks of the root table.
+        more_keys: those that take its place, by the number of keys from which on they do.
+        range: the one that seeds a range of the root table.
         old_rows: what old rows of each table must carry in the log.
     """
 
@@ -59,6 +63,7 @@ class Shown:
     tables: tuple[str, ...]
     mapping: dict[str, Any]
     keys: str | None = None
+    more_keys: dict[int, str] = field(default_factory=dict)
     range: str | None = None
     routes: tuple[Route, ...] = ()
     old_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -107,6 +112,7 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         raise Problems(errors)
     spec = complete(declared, catalog)
     plan = plan_document(spec, catalog)
+    (_, few), *more = keys_statements(plan).items()
     return Shown(
         index=shown.index,
         table=shown.table,
@@ -114,8 +120,9 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         hash=shown.hash,
         tables=shown.tables,
         mapping=shown.mapping,
-        keys=keys_statement(plan),
-        range=range_statement(plan, CtidRange(0, 0)),
+        keys=few,
+        more_keys=dict(more),
+        range=range_statement(plan, CtidRange(0, 0), form_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
         old_rows=_old_rows(spec, catalog),
     )
@@ -141,6 +148,9 @@ def _tell(shown: Shown) -> None:
         return
     _head("documents by their keys ($1, …: a text array for each part of the key)")
     _line(indented_sql(shown.keys))
+    for count, statement in shown.more_keys.items():
+        _head(f"documents by {count} keys and more")
+        _line(indented_sql(statement))
     _head("a changed row leads to documents")
     for route, fields in _grouped(shown.routes):
         places = f" in {', '.join(dict.fromkeys(fields))}"

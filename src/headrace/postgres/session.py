@@ -105,14 +105,21 @@ class ReadSession:
         """Whether the connection is gone."""
         return self._connection.closed or self._connection.broken
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    def query(
+        self, sql: str, parameters: Sequence[object] = (), *, kept: bool = True
+    ) -> list[tuple[Any, ...]]:
         """All rows of a statement with `$1`-style parameters.
+
+        Args:
+            kept: whether its plan may be kept for later calls, whatever their parameters.
 
         Raises:
             HeadraceError: CONNECTION where the server went away, DATABASE for what it refuses.
         """
         try:
-            cursor = self._connection.execute(sql.encode(), parameters or None)
+            cursor = self._connection.execute(
+                sql.encode(), parameters or None, prepare=None if kept else False
+            )
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
             raise database_error(error, self._url) from error

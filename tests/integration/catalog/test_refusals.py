@@ -105,7 +105,9 @@ def test_a_missing_index_is_told_with_what_every_document_reads(tmp_path: Path, 
     """Of the table's size, as the last ANALYZE has told it; a partial index serves only its own rows."""
     [one] = found(tmp_path, session, many("orders"))
     assert one.level == "warning"
-    assert "each document reads all of orders (about 20,000 rows, 1 MB)" in str(one.error)
+    assert "each chunk of up to 1000 documents reads all of orders (about 20,000 rows, 1 MB)" in str(
+        one.error
+    )
     assert one.sql == ('CREATE INDEX CONCURRENTLY ON "public"."orders" ("user_id");',)
     [one] = found(tmp_path, session, many("fresh"))
     assert "of a size that no ANALYZE has told" in str(one.error)

@@ -97,7 +97,7 @@ def test_what_check_finds_is_data_for_programs(people: Deployment) -> None:
         "warning", "people.schema.yml", 7, 5,
     )  # fmt: skip
     assert index["text"].startswith(
-        "no index of pets begins with (person_id): each document reads all of pets"
+        "no index of pets begins with (person_id): each chunk of up to 1000 documents reads all of pets"
     )
     [identity] = [one for one in found["findings"] if one["code"] == "HEADRACE_REPLICA_IDENTITY"]
     with connect(people.url) as connection:
@@ -182,8 +182,11 @@ def test_mapping_sql_and_routes_of_an_index_are_shown(people: Deployment) -> Non
     assert found["mapping"]["mappings"]["properties"]["id"] == {"type": "long"}
     assert found["old_rows"] == {"people": ["id"], "pets": ["person_id"]}
     assert {route["table"] for route in found["routes"]} == {"people", "pets"}
+    assert list(found["more_keys"]) == ["4"]
+    assert "documents by 4 keys and more" in told.out
     with connect(people.url) as connection:
-        execute(connection, f"EXPLAIN {found['keys']}", ([],))
+        for statement in (found["keys"], *found["more_keys"].values()):
+            execute(connection, f"EXPLAIN {statement}", ([],))
 
 
 def test_a_mapping_needs_no_database(people: Deployment) -> None:

@@ -34,7 +34,7 @@ def table(name: str, columns: str, *key: str, partitions: tuple[TableName, ...] 
         columns=tuple(column(*one.split(":")) for one in columns.split()),
         unique_keys=(UniqueKey(f"{name}_pkey", key, primary=True, not_null=True),),
         foreign_keys=(),
-        indexed=(),
+        indexed=(key,),
         replica_identity="default",
         identity_columns=key,
         row_estimate=0,

@@ -1,11 +1,12 @@
 """The SQL text is what the files in snapshots/ say; HEADRACE_SNAPSHOTS=write writes them anew."""
 
+import dataclasses
 import os
 from pathlib import Path
 
 import pytest
 
-from headrace.assembly import keys_statement, plan_document, range_statement
+from headrace.assembly import Form, keys_statement, plan_document, range_statement
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.spec.tree import (
@@ -92,6 +93,28 @@ def test_documents_by_keys(case: str) -> None:
 def test_documents_by_range() -> None:
     plan = plan_document(CASES["soft_delete_and_filters"], SHOP)
     compare("range", range_statement(plan, CtidRange(3, 9)))
+
+
+@pytest.mark.parametrize("form", [Form.MIXED, Form.AGGREGATED])
+@pytest.mark.parametrize("case", ["lists", "junction", "aggregates"])
+def test_documents_by_sets(case: str, form: Form) -> None:
+    """Products have the index on their key, orders and items have none on the key above them."""
+    compare(f"{case}_{form.value}", keys_statement(plan_document(CASES[case], SHOP), form))
+
+
+def test_live_documents_by_sets() -> None:
+    """Nothing is looked for that belongs to a row without a document."""
+    orders = AggregateField("n", "count", name("orders"), PLACE, foreign_key=("user_id",))
+    spec = dataclasses.replace(CASES["soft_delete_and_filters"], fields=(scalar("name"), orders))
+    plan = plan_document(spec, SHOP)
+    compare("soft_delete_and_filters_aggregated", keys_statement(plan, Form.AGGREGATED))
+    compare("range_aggregated", range_statement(plan, CtidRange(3, 9), Form.AGGREGATED))
+
+
+@pytest.mark.parametrize("case", ["plain", "soft_delete_and_filters", "composite_key"])
+def test_documents_without_related_rows_have_one_form(case: str) -> None:
+    plan = plan_document(CASES[case], SHOP)
+    assert {keys_statement(plan, form) for form in Form} == {keys_statement(plan)}
 
 
 def test_the_open_range_of_a_partition_has_no_end() -> None:

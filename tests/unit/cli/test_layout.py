@@ -37,3 +37,17 @@ def test_a_clause_begins_a_line_and_a_subquery_is_indented() -> None:
         "FROM u",
         "WHERE d = 1",
     ]
+
+
+def test_a_join_that_keeps_rows_is_one_clause() -> None:
+    text = "WITH r AS (SELECT a FROM t GROUP BY a) SELECT a FROM r FULL JOIN g ON g.a = r.a"
+    assert indented_sql(text).splitlines() == [
+        "WITH r AS (",
+        "    SELECT a",
+        "    FROM t",
+        "    GROUP BY a",
+        "  )",
+        "SELECT a",
+        "FROM r",
+        "FULL JOIN g ON g.a = r.a",
+    ]

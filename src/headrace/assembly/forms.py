@@ -1,0 +1,153 @@
+"""In which form are related rows read: looked up for each parent, or as sets for many parents at once?
+
+A lookup costs an index access, or a reading of the whole table where no index serves it; a set costs one pass
+over the table, whatever the number of parents. docs/decisions/0025-two-forms-of-assembly.md has the figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from math import ceil
+
+from headrace.assembly.plan import (
+    AggregateValue,
+    DocumentPlan,
+    Joined,
+    Junction,
+    Member,
+    RelatedValue,
+    Relation,
+    joined_values,
+)
+from headrace.catalog.comparison import as_stored, is_hashed
+from headrace.catalog.table import Table
+
+
+class Form(Enum):
+    """How the related rows of a statement are read."""
+
+    CORRELATED = "correlated"
+    """Each relation by lookups."""
+    MIXED = "mixed"
+    """As sets those that no index serves, and those above them; the others by lookups."""
+    AGGREGATED = "aggregated"
+    """As sets all that can be."""
+
+
+FEW_KEYS = 3
+"""So many readings of a table cost about as much as a set that is made from it."""
+MANY_KEYS = 100
+"""From here on sets are faster than lookups that an index serves, up to twice as fast."""
+MOST_BYTES = 256 << 20
+"""How much of related rows a range may hold as sets, as far as the catalog's estimates tell."""
+_PAGE_BYTES = 8192
+
+
+def form_for_keys(plan: DocumentPlan, count: int) -> Form:
+    """The fastest form for the documents of so many keys."""
+    if count >= MANY_KEYS:
+        return Form.AGGREGATED
+    if count > FEW_KEYS or _is_multiplied(plan.members, many=False):
+        return Form.MIXED
+    return Form.CORRELATED
+
+
+def form_for_blocks(plan: DocumentPlan, count: int) -> Form:
+    """The fastest form for the documents of so many blocks of the root table (8 kB each).
+
+    As sets all their related rows are held at once, by PostgreSQL in its temporary files.
+    """
+    table = plan.table
+    if not table.page_estimate or not table.row_estimate:
+        return Form.MIXED
+    rows = table.row_estimate * count / table.page_estimate
+    held = _bytes(joined_values(plan.members), table, rows)
+    return Form.AGGREGATED if held <= MOST_BYTES else Form.MIXED
+
+
+def form_for_rows(plan: DocumentPlan, count: int) -> Form:
+    """As `form_for_blocks`, for so many root rows."""
+    table = plan.table
+    pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
+    return form_for_blocks(plan, ceil(pages))
+
+
+def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
+    """The related rows of so many rows of `parent`, by the estimates of the last ANALYZE."""
+    held = 0.0
+    for value in values:
+        relation = value.relation
+        table = relation.table
+        if not table.row_estimate:
+            continue
+        source = table if relation.junction is None else relation.junction.table
+        rows = parents * source.row_estimate / max(parent.row_estimate, 1)
+        if relation.junction is None and is_single(relation):
+            rows = min(parents, table.row_estimate)
+        held += rows * table.page_estimate * _PAGE_BYTES / table.row_estimate
+        if isinstance(value, RelatedValue):
+            held += _bytes(joined_values(value.members), table, rows)
+    return held
+
+
+def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
+    """Whether a relation that no index serves is looked up for each row of a list."""
+    return any(
+        (many and not is_served(value.relation) and _is_hashed(value.relation))
+        or (isinstance(value, RelatedValue) and _is_multiplied(value.members, many=many or value.many))
+        for value in joined_values(members)
+    )
+
+
+def by_sets(value: Joined, form: Form) -> bool:
+    """Whether the rows of `value` are read as sets, if those of its parent are at hand as one."""
+    if form is Form.CORRELATED or not _is_hashed(value.relation):
+        return False
+    if not is_served(value.relation):
+        return True
+    if form is Form.AGGREGATED:
+        return not _is_in_index(value)
+    return isinstance(value, RelatedValue) and any(by_sets(one, form) for one in joined_values(value.members))
+
+
+def uses_sets(plan: DocumentPlan, form: Form) -> bool:
+    """Whether the statement differs from the correlated one."""
+    return any(by_sets(one, form) for one in joined_values(plan.members))
+
+
+def is_served(relation: Relation) -> bool:
+    """Whether indexes lead from one parent to its related rows."""
+    between = relation.junction
+    if between is None:
+        names = [ours.name for ours, _ in relation.links]
+        return relation.table.serves(names) and all(as_stored(*pair) for pair in relation.links)
+    return leads_into(between) and as_stored(between.related, between.right)
+
+
+def leads_into(between: Junction) -> bool:
+    """Whether an index leads from one parent to its rows of the junction."""
+    return between.table.serves([between.left.name]) and as_stored(between.left, between.parent)
+
+
+def is_single(relation: Relation) -> bool:
+    """Whether a parent has at most one related row, whatever the data."""
+    linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
+    keys = [set(key.columns) for key in relation.table.unique_keys]
+    return any(key <= linked for key in keys)
+
+
+def _is_in_index(value: Joined) -> bool:
+    """Whether an index leads to the least or greatest value itself, past all others."""
+    if value.relation.junction is not None or not isinstance(value, AggregateValue):
+        return False
+    if value.op not in ("min", "max") or value.column is None:
+        return False
+    return value.relation.table.serves([*(ours.name for ours, _ in value.relation.links), value.column.name])
+
+
+def _is_hashed(relation: Relation) -> bool:
+    between = relation.junction
+    if between is None:
+        return all(is_hashed(*pair) for pair in relation.links)
+    return is_hashed(between.left, between.parent) and is_hashed(between.right, between.related)
