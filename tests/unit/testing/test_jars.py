@@ -10,7 +10,11 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.testing.jars import (
+    ELASTICSEARCH_7,
+    OPENSEARCH_2,
+    OPENSEARCH_3,
     Jar,
+    Release,
     download_error,
     ivy_xml,
     java_options,
@@ -21,9 +25,12 @@ from headrace.testing.jars import (
 )
 
 
-def test_the_list_pins_120_different_files() -> None:
-    jars = pinned_jars()
-    assert len({jar.file for jar in jars}) == len(jars) == 120
+@pytest.mark.parametrize(
+    ("release", "count"), [(OPENSEARCH_3, 120), (OPENSEARCH_2, 97), (ELASTICSEARCH_7, 84)]
+)
+def test_a_list_pins_different_files(release: Release, count: int) -> None:
+    jars = pinned_jars(release)
+    assert len({jar.file for jar in jars}) == len(jars) == count
     assert all(len(jar.sha256) == 64 for jar in jars)
 
 

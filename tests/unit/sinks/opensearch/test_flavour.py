@@ -1,0 +1,58 @@
+"""What a server says of itself decides what it is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.sinks.opensearch.flavour import Flavour
+
+BODY: dict[str, Any] = {
+    "settings": {"index": {}},
+    "mappings": {
+        "properties": {"a": {"properties": {"b": {"type": "flat_object"}}}, "c": {"type": "keyword"}}
+    },
+}
+
+
+def about(number: str, **more: str) -> dict[str, object]:
+    return {"version": {"number": number, **more}}
+
+
+def field(flavour: Flavour) -> object:
+    return flavour.fitted(BODY)["mappings"]["properties"]["a"]["properties"]["b"]
+
+
+def test_opensearch_gets_what_the_schema_asks_for() -> None:
+    found = Flavour.of(about("3.8.0", distribution="opensearch"))
+    assert (found.name, found.is_too_old) == ("opensearch", False)
+    assert found.fitted(BODY) == BODY
+
+
+def test_elasticsearch_gets_its_own_type_where_its_build_has_it() -> None:
+    assert field(Flavour.of(about("8.15.0", build_flavor="default"))) == {"type": "flattened"}
+    assert field(Flavour.of(about("7.10.2", build_flavor="oss"))) == {"type": "object", "enabled": False}
+    assert BODY["mappings"]["properties"]["a"]["properties"]["b"] == {"type": "flat_object"}
+
+
+@pytest.mark.parametrize(
+    ("said", "too_old"),
+    [
+        (about("1.3.0", distribution="opensearch"), True),
+        (about("2.0.0", distribution="opensearch"), False),
+        (about("7.9.3"), True),
+        (about("7.10.0"), False),
+        (about("10.0.0", distribution="opensearch"), False),
+        (about("odd", distribution="opensearch"), True),
+        (about("3.0.0", distribution="somebody"), True),
+    ],
+)
+def test_what_lacks_the_means_is_known(said: dict[str, object], too_old: bool) -> None:
+    assert Flavour.of(said).is_too_old is too_old
+
+
+@pytest.mark.parametrize("said", [None, [], {}, {"version": "3"}, {"version": {"number": 3}}])
+def test_what_is_no_search_server_is_refused(said: object) -> None:
+    with pytest.raises(ValueError, match="no version"):
+        Flavour.of(said)
