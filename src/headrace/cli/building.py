@@ -154,6 +154,10 @@ class Building:
                     self._failure = BuildFailure(self._generations[0], error)
             except _Failed as failed:
                 self._failure = failed.failure
+            except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+                if not self._ending.is_set():
+                    found = HeadraceError(Kind.INTERNAL, f"filling a generation failed: {error!r}")
+                    self._failure = BuildFailure(self._generations[0], found)
 
     def _begun(self, client: Client, one: GenerationState) -> _Filling:
         plan = self._work.plan
@@ -175,13 +179,14 @@ class Building:
             portion: list[_Filling] = []
             try:
                 self._plan(waiting)
-                while any(one.left for one in waiting) and not self._ending.is_set():
-                    portion = self._fill_some(meta, waiting)
-                    failures = 0
-                for one in [*waiting]:
-                    portion = [one]
-                    self._complete_one(client, meta, one)
-                    waiting.remove(one)
+                while waiting and not self._ending.is_set():
+                    for one in [one for one in waiting if not one.left]:
+                        portion = [one]
+                        self._complete_one(client, meta, one)
+                        waiting.remove(one)
+                    if waiting:
+                        portion = self._fill_some(meta, waiting)
+                        failures = 0
             except HeadraceError as error:
                 if self._ending.is_set():
                     return
@@ -238,12 +243,23 @@ class Building:
             pieces.append(SeedRange(one.name, part, version, exported, pace))
         began = time.monotonic()
         tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
-        with self._turn:
+        with self._in_turn():
             written = run_pieces(self._spark, self._work, tasks, self._group)
         for one in open_:
             mine = [part for owner, part in chosen if owner is one]
             self._note(one, mine, written.get(one.name, 0), time.monotonic() - began)
         return open_
+
+    @contextlib.contextmanager
+    def _in_turn(self) -> Iterator[None]:
+        """While no other job is beside the stream; whoever ends does not wait for it."""
+        while not self._turn.acquire(timeout=_POLL_SECONDS):
+            if self._ending.is_set():
+                raise HeadraceError(Kind.SPARK, "it is ending")
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def _exported(self, one: _Filling) -> str | None:
         """The slot's snapshot, for a generation that joined where it was taken; others came later."""

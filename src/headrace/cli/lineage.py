@@ -119,6 +119,9 @@ class Lineage:
         self._save(self.state)
         self.drop_doomed()
         for index in self._indexes:
+            served = self.state.served(index)
+            if served is not None:
+                self.seeding.serve(served)  # somebody may have removed the alias
             self.seeding.drop_strangers(index, self.state.of(index))
             self.tell(index)
         for order in done:

@@ -373,6 +373,10 @@ class Run:
             ):
                 ending = self._watched(query, lock, watch, beside=beside, filling=filling, lineage=lineage)
                 return ending, watch
+        except HeadraceError as error:
+            if error.kind not in ALTERED or not lineage.bystanders:
+                raise
+            return _Ending(error), watch  # it may concern only what nobody reads
         finally:
             query.stop()
 
