@@ -45,8 +45,8 @@ def typed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> tupl
     return int(ended.value.code or 0), told.out, told.err
 
 
-def refused(id_: str, index: str = "stock") -> Quarantined:
-    return Quarantined.now(index, id_, "not a number", 16)
+def refused(id_: str, generation: str, index: str = "stock") -> Quarantined:
+    return Quarantined.now(index, id_, "not a number", 16, generation)
 
 
 def listed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> list[dict[str, Any]]:
@@ -70,7 +70,8 @@ def test_documents_in_quarantine_are_listed_built_anew_and_forgotten(
         execute(
             connection, "DELETE FROM stock WHERE code = $1::numeric AND shop = $2", (code, _decoded(shop))
         )
-    quarantine.put([refused(present), refused(gone), refused(long), refused("1", index="other")])
+    mine = [refused(one, stock.generation) for one in (present, gone, long)]
+    quarantine.put([*mine, refused("1", "other_1", index="other")])
     assert {one["id"] for one in listed(capsys, stock, "stock")} == {present, gone, long}
     assert [one["position"] for one in listed(capsys, stock, "stock", present)] == ["0/10"]
     _, out, _ = typed(capsys, stock, "quarantine")

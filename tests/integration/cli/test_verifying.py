@@ -79,6 +79,7 @@ class Stock:
         with contextlib.closing(Client(here.sink)) as client:
             seeding = Seeding(inspection, here, client, StatusBoard())
             made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
+            self.generation = made.generation
             server = inspection.server
             state = PipelineState(
                 system_identifier=str(server.system_identifier),
