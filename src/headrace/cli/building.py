@@ -243,7 +243,7 @@ class Building:
             pieces.append(SeedRange(one.name, part, version, exported, pace))
         began = time.monotonic()
         tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
-        with self._in_turn():
+        with self._alone():
             written = run_pieces(self._spark, self._work, tasks, self._group)
         for one in open_:
             mine = [part for owner, part in chosen if owner is one]
@@ -251,7 +251,7 @@ class Building:
         return open_
 
     @contextlib.contextmanager
-    def _in_turn(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[None]:
         """While no other job is beside the stream; whoever ends does not wait for it."""
         while not self._turn.acquire(timeout=_POLL_SECONDS):
             if self._ending.is_set():
