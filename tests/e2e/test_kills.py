@@ -36,6 +36,7 @@ def seeded(deploy: Deploy) -> Iterator[Headrace]:
         yield pipeline
 
 
+@pytest.mark.long
 def test_killed_while_seeding(seeded: Headrace) -> None:
     """The fixture killed it after its first written range, and rows changed before it went on."""
     assert seeded.differences() == []

@@ -69,7 +69,10 @@ def test_a_taken_port_is_named_before_anything_is_connected_to(people: Deploymen
 
 @pytest.mark.parametrize(
     ("cache", "kind", "remedy"),
-    [("file/below", "DISK", "XDG_CACHE_HOME"), ("empty", "DOWNLOAD", "HEADRACE_MAVEN_REPOSITORY")],
+    [
+        ("file/below", "DISK", "XDG_CACHE_HOME"),
+        pytest.param("empty", "DOWNLOAD", "HEADRACE_MAVEN_REPOSITORY", marks=pytest.mark.long),
+    ],
 )
 def test_a_demo_that_cannot_fetch_its_parts_leaves_nothing(
     people: Deployment, tmp_path: Path, cache: str, kind: str, remedy: str

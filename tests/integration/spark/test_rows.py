@@ -184,6 +184,7 @@ def test_rows_as_they_were_before(source: Source) -> None:
     assert "made" not in source.rows[0].asDict()
 
 
+@pytest.mark.long  # without Spark: test_edges
 def test_an_altered_table_ends_the_query_before_its_rows_are_wrong(source: Source) -> None:
     source.follow()
     source.run("INSERT INTO item VALUES (1, 'a')")
@@ -312,7 +313,8 @@ def test_killed_while_the_rows_are_read(source: Source) -> None:
         assert found == dict(execute(connection, "SELECT id, name FROM item"))
 
 
-@pytest.mark.parametrize("start", ["latest", pytest.param("earliest", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("start", ["latest", "earliest"])
 def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, start: str) -> None:
     source.follow()
     source.until(source.is_read)

@@ -190,7 +190,8 @@ def test_a_batch_that_failed_is_repeated_exactly(source: Source) -> None:
     assert [row.after["id"] for row in first] + later == [str(i) for i in range(1, 61)]
 
 
-@pytest.mark.parametrize("committed", [True, pytest.param(False, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("committed", [True, False])
 def test_a_checkpoint_that_the_slot_has_left_behind_is_refused(
     source: Source, tmp_path: Path, committed: bool
 ) -> None:
