@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from threading import Event
 from typing import Any, Self
 
-from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
+from tenacity import Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
 
 
 class Retry(enum.Enum):
@@ -140,10 +141,21 @@ class HeadraceError(Exception):
         return found
 
 
-def patiently(first: float = 0.05, longest: float = 10.0) -> Retrying:
-    """Try for as long as it takes whatever may succeed by itself; `first` and `longest` pauses in s."""
+def patiently(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
+    """Try for as long as it takes whatever may succeed by itself.
+
+    Args:
+        first, longest: pauses (s).
+        ending: once it is set nobody waits any more, and the next failure is the last.
+    """
+    ended = ending or Event()
+
+    def is_passing(error: BaseException) -> bool:
+        return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF and not ended.is_set()
+
     return Retrying(
-        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.retry is Retry.BACK_OFF),
+        retry=retry_if_exception(is_passing),
         wait=wait_exponential_jitter(multiplier=first, max=longest, jitter=first),
+        sleep=sleep_using_event(ended),
         reraise=True,
     )

@@ -70,6 +70,7 @@ Slot = Annotated[
 Publication = Annotated[
     str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
 ]
+Index = Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")]
 Output = Annotated[Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")]
 Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
@@ -244,7 +245,7 @@ def preview(
 
 @app.command(short_help="Compare an index with the database.")
 def verify(
-    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    index: Index,
     repair: Annotated[
         bool, typer.Option("--repair", envvar="HEADRACE_REPAIR", help="build anew what is wrong")
     ] = False,
@@ -291,7 +292,7 @@ def indexes(
 
 @app.command(short_help="Build an index anew beside the one that is read.")
 def reindex(
-    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    index: Index,
     wait: Waiting = None,
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -306,7 +307,7 @@ def reindex(
 
 @app.command(short_help="Let readers see the generation before.")
 def rollback(
-    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    index: Index,
     wait: Waiting = None,
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -374,7 +375,7 @@ def quarantine(
 
 @app.command(short_help="Take a name over from another tool's index.")
 def adopt(
-    index: Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")],
+    index: Index,
     alias: Annotated[
         str | None,
         typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers know (default: INDEX)"),

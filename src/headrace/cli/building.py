@@ -162,7 +162,7 @@ class Building:
     def _begun(self, client: Client, one: GenerationState) -> _Filling:
         plan = self._work.plan
         notes = build_notes(client, plan.slot, plan.prefix, one.generation)
-        for attempt in self._patiently():
+        for attempt in patiently(ending=self._ending):
             with attempt:
                 known = notes.load()
         filling = _Filling(one, notes)
@@ -279,7 +279,7 @@ class Building:
         one.left = deque(part for part in one.left if part not in parts)
         one.documents += documents
         one.rate.add(documents, seconds, len(parts))
-        for attempt in self._patiently():
+        for attempt in patiently(ending=self._ending):
             with attempt:
                 one.notes.save({"done": one.done.to_json(), "documents": one.documents})
         self._show(one)
@@ -335,13 +335,6 @@ class Building:
                 f"{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
                 f"{speed:,.0f} a second{rest}"
             )
-
-    def _patiently(self) -> Iterator[contextlib.AbstractContextManager[object]]:
-        """As `patiently`, but not behind the end."""
-        for attempt in patiently():
-            if self._ending.is_set():
-                raise HeadraceError(Kind.SINK_UNREACHABLE, "it is ending")
-            yield attempt
 
 
 class _Failed(Exception):  # noqa: N818 - no error for a person

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+
+from tenacity import Retrying
 
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
@@ -25,11 +26,6 @@ from headrace.spark.plan import Work
 _LOOK_SECONDS = 0.02
 _PARKED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
-_Result = TypeVar("_Result")
-
-
-class _UnansweredError(Exception):
-    """The cluster has not answered, and nobody waits for it any more."""
 
 
 class Noting:
@@ -77,7 +73,9 @@ class Noting:
 
     def _note_all(self) -> None:
         try:
-            found = self._insist(self._meta.load)
+            for attempt in self._patiently():
+                with attempt:
+                    found = self._meta.load()
             self._waiting = None if found is None else found.ahead
             ending = False
             while not ending:
@@ -87,24 +85,14 @@ class Noting:
                     self._note(done)
                 elif self._waiting is not None and time.monotonic() >= self._next:
                     self._advance(self._waiting, Counters())
-        except _UnansweredError:
-            pass  # whoever starts next repeats what was not noted
         except HeadraceError as error:
-            self._failure = error
+            if not self._ending.is_set():  # else whoever starts next repeats what was not noted
+                self._failure = error
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
             self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
 
-    def _insist(self, ask: Callable[[], _Result]) -> _Result:
-        """What `ask` gives, asked until the cluster answers, or until the end."""
-        for attempt in patiently(longest=1.0):
-            with attempt:
-                try:
-                    return ask()
-                except HeadraceError as error:
-                    if self._ending.is_set():
-                        raise _UnansweredError from error
-                    raise
-        raise AssertionError("tenacity returns or raises")
+    def _patiently(self) -> Retrying:
+        return patiently(longest=1.0, ending=self._ending)
 
     def _note(self, batch: int) -> None:
         """Everything up to the end of a batch is durable or parked."""
@@ -120,6 +108,8 @@ class Noting:
 
     def _advance(self, reached: Lsn, counters: Counters) -> None:
         """Note a position, and look at it again soon where documents before it are parked."""
-        state = self._insist(lambda: self._meta.advance(reached, counters, parked=self._parked.count() > 0))
+        for attempt in self._patiently():
+            with attempt:
+                state = self._meta.advance(reached, counters, parked=self._parked.count() > 0)
         self._held.set(state.applied)
         self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS

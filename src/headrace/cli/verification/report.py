@@ -14,7 +14,6 @@ from headrace.model import Lsn, format_lsn
 
 SHOWN = 10
 """Of each kind; the rest is counted."""
-_LEFT = 4
 
 
 @dataclass(slots=True)
