@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from headrace.postgres.connection import connect, execute
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.cli.command_line import PEOPLE, Deployment
+from integration.cli.stock import TABLES, Stock
 
 _numbers = itertools.count(1)
 
@@ -36,3 +38,14 @@ def whole(people: Deployment, opensearch: EmbeddedOpenSearch) -> Deployment:
     people.sink = opensearch.url
     people.write()
     return people
+
+
+@pytest.fixture
+def stock(database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Stock]:
+    with connect(database) as connection:
+        for statement in TABLES:
+            execute(connection, statement)
+    made = Stock(tmp_path, database, opensearch.url)
+    made.seed()
+    yield made
+    made.drop()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,19 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
 from headrace.sinks.opensearch.adoption import holders
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from integration.cli.test_verifying import _TABLES, Stock
-
-
-@pytest.fixture
-def stock(database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Stock]:
-    with connect(database) as connection:
-        for statement in _TABLES:
-            execute(connection, statement)
-    made = Stock(tmp_path, database, opensearch.url)
-    made.seed()
-    yield made
-    made.drop()
+from integration.cli.stock import Stock
 
 
 @pytest.fixture
