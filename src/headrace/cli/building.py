@@ -29,8 +29,8 @@ from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.plan import Work
 from headrace.spark.seeding import SeedRange, SeedRanges, run_pieces
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.spark.worker import Worker
-from headrace.status.board import StatusBoard
+from headrace.spark.workers import made
+from headrace.status.board import IndexBoard
 from headrace.status.rate import Rate
 
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
@@ -100,7 +100,7 @@ class Building:
         spark: LocalSpark,
         work: Work,
         generations: Sequence[GenerationState],
-        board: StatusBoard,
+        board: IndexBoard,
         *,
         snapshot: ExportedSlot | None,
         pace: Pace,
@@ -145,10 +145,14 @@ class Building:
 
     def _work_off(self) -> None:
         plan = self._work.plan
-        with contextlib.closing(Client(self._work.connections.sink)) as client:
-            meta = MetaIndex(client, plan.slot, plan.prefix)
+        connections = self._work.connections
+        with (
+            contextlib.closing(Client(connections.sink)) as client,
+            contextlib.closing(Client(connections.keeps_state)) as state,
+        ):
+            meta = MetaIndex(state, plan.slot, plan.prefix)
             try:
-                self._fill_all(client, meta, [self._begun(client, one) for one in self._generations])
+                self._fill_all(client, meta, [self._begun(state, one) for one in self._generations])
             except HeadraceError as error:
                 if not self._ending.is_set():
                     self._failure = BuildFailure(self._generations[0], error)
@@ -286,13 +290,17 @@ class Building:
 
     def _complete_one(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
         """Compare the ids where something can have gone wrong, and say that it is done."""
+        if not self._work.plan.is_plain:  # who cannot be asked what it holds is not
+            self._compare(client, meta, one)
+        with self._lock:
+            self._complete.append((dataclasses.replace(one.state), one.documents))
+
+    def _compare(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
         state = meta.load()
         refresh(client, one.name)
         undisturbed = state is not None and state.counters.changes == one.changes and not one.disturbed
         if not undisturbed or count(client, one.name) != one.documents:
             self._sweep(client, meta, one)
-        with self._lock:
-            self._complete.append((dataclasses.replace(one.state), one.documents))
 
     def _sweep(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
         plan = self._work.plan
@@ -301,7 +309,7 @@ class Building:
         assert state is not None, "it was there a moment ago"
         with (
             ReadSession(self._work.connections.database) as session,
-            contextlib.closing(Worker(self._work)) as worker,
+            contextlib.closing(made(self._work)) as worker,
         ):
             session.await_replay(state.reached)
             version: Lsn = state.reached

@@ -49,7 +49,8 @@ def inspect_kept(
     kept, frozen = _read(inspection, generations, state)
     plain = inspection
     while kept:
-        project = dataclasses.replace(plain.project, kept={name: one.spec for name, one in kept.items()})
+        specs = {name: one.spec for name, one in kept.items()}
+        project = dataclasses.replace(plain.project, kept={**plain.project.kept, **specs})
         inspection = inspect(project, here, connection)
         wrong = _unfit(inspection, kept)
         if not wrong and not inspection.errors():

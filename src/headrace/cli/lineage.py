@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
-from headrace.status.board import IndexPhase, StatusBoard
+from headrace.status.board import IndexBoard, IndexPhase
 
 
 class Lineage:
@@ -36,7 +36,7 @@ class Lineage:
         seeding: Seeding,
         meta: MetaIndex,
         orders: Orders,
-        board: StatusBoard,
+        board: IndexBoard,
         *,
         inspection: Inspection,
         as_of: Lsn,
@@ -106,9 +106,7 @@ class Lineage:
         """
         state = self.state
         there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
-        left = frozenset(
-            table for table, member in state.published.items() if published.get(table, member) != member
-        )
+        left = self._left(published)
         marked = tuple(self._marked(one, left, found) for one in there)
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
         self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
@@ -126,6 +124,31 @@ class Lineage:
             self.tell(index)
         for order in done:
             self._orders.done(order)
+
+    def take_up_away(self, published: Mapping[str, int], found: Alterations) -> None:
+        """The same where the sink is not to be asked now: nothing is made or served.
+
+        What is to be assembled anew as a whole waits for it in vain, and is made again later.
+        """
+        there = [one for one in self.state.generations if one.index in self._indexes]
+        left = self._left(published)
+        marked = [self._marked(one, left, found) for one in there]
+        emptied = [
+            dataclasses.replace(one, frozen="a table lost a partition while the sink was away")
+            if one.followed and self.seeding.spec(one).tables() & set(found.emptied)
+            else one
+            for one in marked
+        ]
+        self._save(dataclasses.replace(self.state, generations=tuple(emptied)))
+
+    def freeze_unknown(self) -> None:
+        """Follow none whose schema is not at hand: it is not the files', and was not read from the sink."""
+        why = "the schema file is another now, and what it was cannot be read from the sink"
+        generations = (
+            one if self.seeding.is_known(one) or not one.followed else dataclasses.replace(one, frozen=why)
+            for one in self.state.generations
+        )
+        self.state = dataclasses.replace(self.state, generations=tuple(generations))
 
     def carry_out(self, orders: Sequence[Order]) -> None:
         """Do what is asked for, between two batches: no query runs.
@@ -196,9 +219,14 @@ class Lineage:
         elif found:
             self._board.index(index, phase=IndexPhase.BACKFILLING, generation=found[-1].generation)
 
+    def _left(self, published: Mapping[str, int]) -> frozenset[str]:
+        """The tables that were not in the publication for a while."""
+        known = self.state.published.items()
+        return frozenset(table for table, member in known if published.get(table, member) != member)
+
     def _marked(self, one: GenerationState, left: frozenset[str], found: Alterations) -> GenerationState:
         """Frozen, where changes are lost to it or its plan is not right any more."""
-        if not one.followed:
+        if not one.followed or not self.seeding.is_known(one):
             return one
         usage = self._inspection.usage(self.seeding.name_of(one))
         if left & {str(table) for table in usage}:

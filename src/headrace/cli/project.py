@@ -15,6 +15,8 @@ from headrace.config import (
     IndexEntry,
     OpenSearchSink,
     Resolved,
+    Sink,
+    StdoutSink,
     load_deployment,
     resolve,
     resolve_database,
@@ -30,6 +32,7 @@ from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.sinks.opensearch.settings import determining, mappings_of, settings_of
 from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
 
+OPENSEARCH = "opensearch"
 _LONGEST_NAME = 63
 
 
@@ -88,6 +91,11 @@ class Project:
         specs: the enabled indexes, by name.
         kept: generations that are followed from schemas that the files do not hold any more, by their
             concrete names, which their specs bear too.
+        sink_name, sink: the one that it writes to; of the pipeline itself, the cluster that keeps its state.
+        further: the other sinks, by name.
+        slot: whose state it is: of a further sink, see `of_sink`.
+        kind: of the sink; one that is no cluster has the usual values of one in `sink`.
+        home: what stands before the names of the indexes that keep the state; None: what `prefix` says.
     """
 
     deployment: Deployment
@@ -101,6 +109,9 @@ class Project:
     """Who is told what the writers do."""
     files: Mapping[str, IndexFiles] = field(default_factory=dict)
     """What the settings and mappings files of indexes hold."""
+    further: Mapping[str, Sink] = field(default_factory=dict)
+    kind: str = OPENSEARCH
+    home: str | None = None
 
     @property
     def followed(self) -> Mapping[str, IndexSpec]:
@@ -110,7 +121,27 @@ class Project:
     @property
     def prefix(self) -> str:
         """What stands before every name in the search cluster."""
-        return self.deployment.prefix
+        return _prefix_of(self.deployment, self.sink)
+
+    @property
+    def state_prefix(self) -> str:
+        """What stands before the names of the indexes that keep the state."""
+        return self.prefix if self.home is None else self.home
+
+    def of_sink(self, name: str) -> Project:
+        """The same indexes in a further sink: its state is kept beside the pipeline's, as `SLOT/NAME`."""
+        sink = self.further[name]
+        cluster = sink if isinstance(sink, OpenSearchSink) else OpenSearchSink(type="opensearch")
+        return dataclasses.replace(
+            self,
+            sink_name=name,
+            sink=cluster,
+            further={},
+            slot=f"{self.slot}/{name}",
+            kind=sink.type,
+            home=self.prefix,
+            reports=None if self.reports is None else dataclasses.replace(self.reports, sink=name),
+        )
 
     def tables(self) -> frozenset[TableName]:
         """Every table that a document reads."""
@@ -122,7 +153,19 @@ class Project:
         Raises:
             ConfigErrors: CONFIG, a variable that is not set.
         """
-        return Here.of(resolve(self.deployment), self.sink_name, self.sink, self.slot)
+        resolved = resolve(self.deployment)
+        here = Here.of(resolved, self.sink_name, self.sink, self.slot)
+        further = {name: here.beside(resolved, name, sink) for name, sink in self.further.items()}
+        for name, one in further.items():
+            mine = self.of_sink(name)
+            if mine.kind == OPENSEARCH and mine.prefix == self.prefix and one.sink.urls == here.sink.urls:
+                raise HeadraceError(
+                    Kind.CONFIG,
+                    f"{self.deployment.file}: the sinks {self.sink_name!r} and {name!r} are the same "
+                    "cluster, and would write the same indexes",
+                    f"Set another `prefix` in [sinks.{name}].",
+                )
+        return dataclasses.replace(here, further=further)
 
     def database(self) -> str:
         """The database's address in this environment, for work that needs no cluster.
@@ -188,10 +231,20 @@ class Project:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Here:
-    """Where things are in this environment; never printed."""
+    """Where things are in this environment; never printed.
+
+    Attributes:
+        sink: the cluster.
+        state: the cluster that keeps the state; None: `sink`.
+        options: of a sink that is no cluster; `sink` is then the one that keeps the state.
+        further: the other sinks, by name.
+    """
 
     database: str
     sink: Endpoint
+    state: Endpoint | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    further: Mapping[str, Here] = field(default_factory=dict)
 
     @classmethod
     def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Here:
@@ -209,6 +262,14 @@ class Here:
         )
         url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
         return cls(url, endpoint.normalised())
+
+    def beside(self, resolved: Resolved, name: str, sink: Sink) -> Here:
+        """The same with a further sink."""
+        if isinstance(sink, OpenSearchSink):
+            found = Here.of(resolved, name, sink, name)
+            return Here(self.database, found.sink, self.sink)
+        options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
+        return Here(self.database, self.sink, options=options)
 
 
 def open_project(
@@ -256,9 +317,10 @@ def open_what_loads(
             Kind.CONFIG, f"{config}: no index is enabled", "Add an [[index]] with enabled = true."
         )
     try:
-        name, sink = _only_sink(deployment, config)
+        name, sink = _primary_sink(deployment, config)
     except HeadraceError as error:
         return None, (*errors, error)
+    further = {other: one for other, one in deployment.sinks.items() if other != name}
     source = deployment.source
     return (
         Project(
@@ -269,6 +331,7 @@ def open_what_loads(
             name,
             sink,
             files=files,
+            further=further,
         ),
         tuple(errors),
     )
@@ -295,9 +358,9 @@ def open_place(config: Path, environ: Mapping[str, str], slot: str | None) -> tu
     """
     _check_names(slot, None)
     deployment = load_deployment(config, environ)
-    name, sink = _only_sink(deployment, config)
+    name, sink = _primary_sink(deployment, config)
     own = slot or deployment.source.slot
-    return Here.of(resolve(deployment), name, sink, own), own, deployment.prefix
+    return Here.of(resolve(deployment), name, sink, own), own, _prefix_of(deployment, sink)
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:
@@ -309,16 +372,27 @@ def _check_names(slot: str | None, publication: str | None) -> None:
         )
 
 
-def _only_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSink]:
-    sinks = [(n, s) for n, s in deployment.sinks.items() if isinstance(s, OpenSearchSink)]
-    if len(sinks) != 1 or len(deployment.sinks) != 1:
+def _primary_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSink]:
+    """The cluster that keeps the state."""
+    sinks = {n: s for n, s in deployment.sinks.items() if isinstance(s, OpenSearchSink)}
+    if not sinks:
         raise HeadraceError(
             Kind.CONFIG,
-            f"{config}: this version writes to exactly one OpenSearch sink, the file has "
-            f"{len(deployment.sinks)} sinks",
-            'Keep one [sinks.NAME] with type = "opensearch".',
+            f"{config}: no sink is a search cluster, and one has to keep the state",
+            'Add a [sinks.NAME] with type = "opensearch".',
         )
-    return sinks[0]
+    name = deployment.primary_sink or next(iter(sinks))
+    if name not in sinks:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{config}: primary_sink = {name!r} is no sink of the type opensearch",
+            meant(name, sinks) or "Name one of them.",
+        )
+    return name, sinks[name]
+
+
+def _prefix_of(deployment: Deployment, sink: OpenSearchSink) -> str:
+    return deployment.prefix if sink.prefix is None else sink.prefix
 
 
 def completed(project: Project, followed: Mapping[str, IndexSpec]) -> Project:

@@ -17,6 +17,7 @@ from headrace.postgres.slot_lock import advisory_lock
 from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.postgres.teardown import plan_teardown
 from headrace.sinks.opensearch import Client, Generations, MetaIndex
+from headrace.sinks.opensearch.further import forget_sink, sinks_document
 
 
 def set_up(
@@ -101,7 +102,7 @@ def _drop_indexes(project: Project, here: Here) -> None:
         for name in project.specs:
             for generation in generations.existing(name):
                 generations.drop(generation)
-        MetaIndex(client, project.slot, project.prefix).delete()
+        _forget_state(project, client)
     finally:
         client.close()
 
@@ -110,8 +111,17 @@ def _forget(project: Project, here: Here) -> None:
     """Without the slot the documents grow stale: the next run must seed again."""
     client = Client(here.sink)
     try:
-        MetaIndex(client, project.slot, project.prefix).delete()
+        _forget_state(project, client)
     except HeadraceError as error:
         terminal.warn(f"the cluster still remembers the slot: {error}")
     finally:
         client.close()
+
+
+def _forget_state(project: Project, client: Client) -> None:
+    """What the cluster remembers, of the further sinks too."""
+    document = sinks_document(client, project.slot, project.prefix)
+    for name in (document.load() or {}).get("sinks", {}):
+        forget_sink(client, project.slot, project.prefix, name)
+    document.delete()
+    MetaIndex(client, project.slot, project.prefix).delete()

@@ -11,12 +11,14 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.cli import terminal
-from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog, schema_changed
+from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
+from headrace.cli.branches import Branches
 from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
@@ -94,12 +96,14 @@ class _Ending:
         again: it is to run again, perhaps with other generations; else the run ends.
         failed: what cannot be filled.
         orders: what somebody asks for.
+        further: what the further sinks ask for, as `Branches.look` says it.
     """
 
     failure: HeadraceError | None = None
     again: bool = False
     failed: BuildFailure | None = None
     orders: Sequence[Order] = ()
+    further: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Run:
@@ -129,6 +133,7 @@ class Run:
         self._client = Client(here.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
+        self._branches = Branches(project, here, self._client, board)
         self._exported: ExportedSlot | None = None
         self._filled: list[tuple[GenerationState, int]] = []
         self._lease: Lease | None = None
@@ -143,6 +148,7 @@ class Run:
         """
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.closing(self._client))
+            held.enter_context(self._branches)
             with self._stopping.interrupting():
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
                 lock = held.enter_context(self._slot_lock())
@@ -176,7 +182,9 @@ class Run:
                 state = self._known_state(connection, inspection)
                 orders = self._orders.read(self._project.specs) if state is not None else []
                 if state is not None:
+                    self._branches.remember()
                     inspection, state = self._with_kept(connection, inspection, state)
+                    inspection = self._branches.inspected(connection, inspection)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
@@ -185,9 +193,13 @@ class Run:
                     spark = running.enter_context(self._spark())
                 if state is None:
                     lineage = self._born(inspection, published, catalog, running)
+                    self._branches.remember()
+                    self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
                 else:
                     lineage = self._lineage(inspection, state, catalog)
                     found = catalog.since(state.catalog)
+                    # First: what is noted of tables when the other is taken up, is known no more then.
+                    self._branches.take_up(inspection, catalog, state, published, found)
                     lineage.take_up(published, found, catalog.baseline.to_text(), orders)
             self._follow(spark, catalog, lineage, lock)
 
@@ -329,14 +341,14 @@ class Run:
                 self._between(catalog, watch, lineage, ending)
                 continue
             failure = watch.explained(ending.failure)
-            bystanders = lineage.bystanders if failure.kind in _BY_A_GENERATION else []
-            if bystanders:
-                catalog, lineage = self._without(bystanders, failure, lineage, lock)
+            if failure.kind in _BY_A_GENERATION and self._has_bystanders(lineage):
+                catalog, lineage = self._without(failure, lineage, lock)
                 continue
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
             if failure is ending.failure and failure.kind in ALTERED:
-                lineage.give_up(lineage.written, failure.cause)  # the log will hold it again
+                for other in (lineage, *self._branches.lineages()):  # the log will hold it again
+                    other.give_up(other.written, failure.cause)
             if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
@@ -349,11 +361,15 @@ class Run:
     ) -> tuple[_Ending, CatalogWatch]:
         """The stream with what is beside it, until something is to be done without it."""
         written, state = lineage.written, lineage.state
+        works = self._branches.works(state)
         work = lineage.seeding.work(written)
+        if works:
+            work = work.beside(works)
+        named = [(lineage.seeding.name_of(one), one.as_of) for one in written]
         following = Following(
             self._project.slot,
             self._project.publication,
-            catalog.needs((lineage.seeding.name_of(one), one.as_of) for one in written),
+            catalog.needs([*named, *self._branches.needs()]),
             state.place(),
             state.applied,
             parked=state.ahead is not None,
@@ -370,11 +386,12 @@ class Run:
                 Building(
                     spark, work, building, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
                 ) as filling,
+                self._branches.beside(spark, works, turn, self._pace()),
             ):
                 ending = self._watched(query, lock, watch, beside=beside, filling=filling, lineage=lineage)
                 return ending, watch
         except HeadraceError as error:
-            if error.kind not in ALTERED or not lineage.bystanders:
+            if error.kind not in ALTERED or not self._has_bystanders(lineage):
                 raise
             return _Ending(error), watch  # it may concern only what nobody reads
         finally:
@@ -392,6 +409,7 @@ class Run:
             if ending.failed is not None:
                 lineage.give_up([ending.failed.generation], ending.failed.error.cause)
             lineage.carry_out(ending.orders)
+            self._branches.between(lineage.state, ending.further)
 
     def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage) -> None:
         """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
@@ -399,27 +417,37 @@ class Run:
         Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
         """
         catalog.baseline = watch.baseline
+        self._branches.renew(watch.emptied, watch.baseline.to_text())
         for attempt in patiently():
             with attempt:
                 lineage.altered(watch.emptied, watch.baseline.to_text())
 
+    def _has_bystanders(self, lineage: Lineage) -> bool:
+        return bool(lineage.bystanders or self._branches.bystanders())
+
     def _without(
-        self, given: Sequence[GenerationState], failure: HeadraceError, lineage: Lineage, lock: SlotLock
+        self, failure: HeadraceError, lineage: Lineage, lock: SlotLock
     ) -> tuple[KnownCatalog, Lineage]:
         """Go on without generations that nobody reads: one of them may be what cannot be written.
 
         Raises:
             HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
         """
-        lineage.give_up(given, failure.cause)
+        for other, given in [(lineage, lineage.bystanders), *self._branches.bystanders()]:
+            if given:
+                other.give_up(given, failure.cause)
         state = self._still_continuous(lock)
         with connect(self._here.database, application_name="headrace run") as connection:
             inspection = inspect(self._project, self._here, connection)
             inspection, state = self._with_kept(connection, inspection, state)
+            inspection = self._branches.inspected(connection, inspection)
         catalog = KnownCatalog(inspection, self._here)
         usage = inspection.usage()
         if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
             raise schema_changed(wrong)
+        if self._branches:
+            found = catalog.since(state.catalog)
+            self._branches.take_up(inspection, catalog, state, state.published, found)
         return catalog, self._lineage(inspection, state, catalog)
 
     def _live(self, *, building: bool) -> None:
@@ -471,8 +499,9 @@ class Run:
                 if begun:
                     watch.look()
                     orders = self._ordered()
-                    if catalog.moved or lineage.must_drop or orders:
-                        return _Ending(again=True, orders=orders)
+                    asked = self._branches.look(lineage.state)
+                    if catalog.moved or lineage.must_drop or orders or asked:
+                        return _Ending(again=True, orders=orders, further=asked or {})
                 self._stopping.wait(_LOOK_SECONDS)
         return _Ending()
 

@@ -38,7 +38,7 @@ def run_deployment(
     here = project.resolve()
     stopping = Stopping()
     stopping.install()
-    board = StatusBoard(project.specs)
+    board = StatusBoard(project.specs, further=project.further)
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address

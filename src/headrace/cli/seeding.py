@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
@@ -22,10 +23,11 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.settings import adjust
+from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.worker import Worker
+from headrace.spark.workers import made
 from headrace.spec import IndexSpec, normalised
-from headrace.status.board import StatusBoard
+from headrace.status.board import IndexBoard
 
 
 class Seeding:
@@ -35,23 +37,39 @@ class Seeding:
         inspection: what the database is like.
         client: of the sink.
         board: is told of what is there.
+        state: of the cluster that keeps the state, where that is another.
+        generations: of a sink that is no cluster.
 
     Attributes:
         hashes: what each index's documents are determined by now.
     """
 
-    def __init__(self, inspection: Inspection, here: Here, client: Client, board: StatusBoard) -> None:
+    def __init__(
+        self,
+        inspection: Inspection,
+        here: Here,
+        client: Client,
+        board: IndexBoard,
+        *,
+        state: Client | None = None,
+        generations: PlainGenerations | None = None,
+    ) -> None:
         self._inspection = inspection
         self._here = here
         self._client = client
+        self._state = state or client
         self._board = board
         self._project = inspection.project
-        self._generations = Generations(client, self._project.prefix)
+        self._generations = generations or Generations(client, self._project.prefix)
         self.hashes = inspection.hashes()
 
     def name_of(self, one: GenerationState) -> str:
         """What the inspection calls the plan of a generation: its index, or a kept one by itself."""
         return one.generation if one.generation in self._project.kept else one.index
+
+    def is_known(self, one: GenerationState) -> bool:
+        """Whether its schema is: the files', or one that is kept."""
+        return one.generation in self._project.kept or one.hash == self.hashes.get(one.index)
 
     def spec(self, one: GenerationState) -> IndexSpec:
         """The schema that a generation is followed from, under its own name."""
@@ -67,8 +85,10 @@ class Seeding:
         }
         return [one for one in known if (one.generation, one.uuid) in there]
 
-    def work(self, generations: Iterable[GenerationState]) -> Work:
-        """What the workers must know to write these generations."""
+    def work(
+        self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
+    ) -> Work:
+        """What the workers must know to write these generations; `mirrors` as in the plan, by index."""
         project, catalog = self._project, self._inspection.catalog
         written = list(generations)
         specs = {one.generation: self.spec(one) for one in written}
@@ -81,13 +101,16 @@ class Seeding:
             targets={one.generation: self._generation(one).target for one in written},
             writer=project.writer_options(),
             slot=project.slot,
-            prefix=project.prefix,
+            prefix=project.state_prefix,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
             indexes={one.generation: one.index for one in written},
+            kind=project.kind,
+            mirrors={one.generation: mirrors[one.index] for one in written if one.index in mirrors},
         )
-        return Work(plan, Connections(self._here.database, self._here.sink))
+        here = self._here
+        return Work(plan, Connections(here.database, here.sink, here.state, here.options))
 
     def make(self, index: str, as_of: Lsn, joined: Lsn = 0, order: str = "") -> GenerationState:
         """A new, empty generation, planned for the tables as they were at `as_of`.
@@ -123,7 +146,7 @@ class Seeding:
                 self.forget_progress(one)
                 continue
             terminal.say(f"{one.index}: {lost[0]} has lost a partition; assembling every document anew")
-            with contextlib.closing(Worker(self.work([one]))) as worker:
+            with contextlib.closing(made(self.work([one]))) as worker:
                 worker.renew(one.generation, applied)
 
     def finish(self, one: GenerationState) -> None:
@@ -141,7 +164,7 @@ class Seeding:
     def drop(self, one: GenerationState) -> None:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
         self.forget_progress(one)
-        Quarantine(self._client, self._project.slot, self._project.prefix).forget(one.generation)
+        Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(one.generation)
         self._generations.drop(self._generation(one))
 
     def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:
@@ -157,7 +180,7 @@ class Seeding:
 
     def forget_progress(self, one: GenerationState) -> None:
         """Let its seeding begin again."""
-        build_notes(self._client, self._project.slot, self._project.prefix, one.generation).delete()
+        build_notes(self._state, self._project.slot, self._project.state_prefix, one.generation).delete()
 
     def _generation(self, one: GenerationState) -> Generation:
         return Generation(one.index, one.generation, one.hash, 0, one.uuid)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -165,6 +166,13 @@ class OpenSearchSink(_Model):
     text_analysis: Literal["builtin", "icu"] = "builtin"
     auto_subfields: bool = True
     """Whether text and keyword fields get an analyzer and subfields that they do not name themselves."""
+    prefix: str | None = None
+    """Stands before every name in this cluster; None: the deployment's."""
+
+    @field_validator("prefix")
+    @classmethod
+    def _is_prefix(cls, value: str | None) -> str | None:
+        return None if value is None else _prefix(value)
 
     @field_validator("refresh_interval")
     @classmethod
@@ -181,23 +189,47 @@ class StdoutSink(_Model):
     pretty: bool = False
 
 
+SINK_KINDS = "headrace.sinks"
+"""The group of entry points by which packages offer kinds of sinks."""
+
+
+class OtherSink(BaseModel):
+    """A sink of a kind that an installed package offers; it checks its options itself."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
+    type: str
+
+    def options(self) -> dict[str, Any]:
+        """What the file says beside the kind."""
+        return dict(self.model_extra or {})
+
+
 SINK_TYPES: dict[str, type[OpenSearchSink | StdoutSink]] = {
     "opensearch": OpenSearchSink,
     "stdout": StdoutSink,
 }
 
 
+def sink_kinds() -> list[str]:
+    """What a sink's `type` can be here."""
+    return sorted({*SINK_TYPES, *(one.name for one in entry_points(group=SINK_KINDS))})
+
+
 def _sink_form(value: object) -> str | None:
     kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
-    return f"<{kind}>" if isinstance(kind, str) else None
+    if not isinstance(kind, str):
+        return None
+    return "<other>" if kind not in SINK_TYPES and kind in sink_kinds() else f"<{kind}>"
 
 
 Sink = Annotated[
-    Annotated[OpenSearchSink, Tag("<opensearch>")] | Annotated[StdoutSink, Tag("<stdout>")],
+    Annotated[OpenSearchSink, Tag("<opensearch>")]
+    | Annotated[StdoutSink, Tag("<stdout>")]
+    | Annotated[OtherSink, Tag("<other>")],
     Discriminator(_sink_form),
 ]
 
-TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdout>"})
+TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdout>", "<other>"})
 """What a union adds to the location of an error; no key of a file."""
 
 
@@ -271,6 +303,10 @@ class Deployment(_Model):
     source: Source
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
     """By name; where the file names none, one called `stdout` that prints."""
+    primary_sink: str | None = None
+    """The cluster that keeps the pipeline's state; None: the first `opensearch` sink of the file."""
+    most_parked: Annotated[int, Field(ge=1)] = 1_000_000
+    """Documents that wait for a further sink that fails, at most; with more it is filled anew instead."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
     on_quarantine: OnQuarantine = "keep"
@@ -285,11 +321,7 @@ class Deployment(_Model):
     @field_validator("prefix")
     @classmethod
     def _is_prefix(cls, value: str) -> str:
-        if not _PREFIX.fullmatch(value):
-            raise ValueError(
-                "must begin with a lower-case letter or a digit, and have only those and . _ + -"
-            )
-        return value
+        return _prefix(value)
 
     @field_validator("sinks", mode="before")
     @classmethod
@@ -340,6 +372,12 @@ class Deployment(_Model):
         """What the index called `name` does with the older version of a document in quarantine."""
         own = next((entry.on_quarantine for entry in self.indexes if entry.name == name), None)
         return own or self.on_quarantine
+
+
+def _prefix(value: str) -> str:
+    if not _PREFIX.fullmatch(value):
+        raise ValueError("must begin with a lower-case letter or a digit, and have only those and . _ + -")
+    return value
 
 
 RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")

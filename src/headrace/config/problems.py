@@ -17,6 +17,7 @@ from headrace.config.deployment import (
     IndexEntry,
     Server,
     Source,
+    sink_kinds,
 )
 from headrace.config.lines import Lines
 from headrace.errors import HeadraceError, Kind
@@ -73,7 +74,7 @@ class Locator:
                 sentence = f"{shown} must be {context['expected']}", ""
             case "union_tag_invalid":
                 given = context["tag"].strip("<>")
-                sentence = f"{shown}: unknown type {given!r}", meant(given, SINK_TYPES)
+                sentence = f"{shown}: unknown type {given!r}", meant(given, sink_kinds())
             case "union_tag_not_found" if path[:1] == ("sinks",) and len(path) == len(("sinks", "name")):
                 sentence = f"{shown} has no type", 'Add `type = "opensearch"`.'
             case "union_tag_not_found":

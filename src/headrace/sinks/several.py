@@ -1,72 +1,113 @@
-"""How does each operation reach several sinks, none of which holds up or harms another? (decision 15)"""
+"""How does a sink that fails, or knows no generations, look to whoever writes to it beside others?
+
+(decision 15)
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from itertools import islice
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import DocumentWriter, WriteResult
 
-_PORTION = 1_000
+
+class SinkFailure(HeadraceError):  # noqa: N818 - an error of a sink, told apart from those of what it is given
+    """A sink does not take what it is given, whatever may have been the matter with it."""
 
 
-@dataclass(slots=True)
-class Share:
-    """What became of a run of operations in one sink.
-
-    Attributes:
-        result: of what it has taken.
-        failure: why it took no more; whether it took what was under way is unknown. The rest of the run, and
-            that, is to be assembled for it anew, or parked.
-        untaken: how many operations it has not taken, or may not have.
-    """
-
-    result: WriteResult = field(default_factory=WriteResult)
-    failure: HeadraceError | None = None
-    untaken: int = 0
-
-
-class SeveralWriters:
-    """Gives each operation to each sink, side by side; used from one thread.
-
-    A sink that fails gets nothing more of the same run, and the others get all of it. Memory holds a
-    portion of the run at a time, so the slowest sink sets the pace.
+class ApartWriter(DocumentWriter):
+    """Tells the failures of one sink from those of the operations on their way to it.
 
     Args:
-        writers: by the sink's name; they become this one's, to be closed.
+        writer: becomes this one's, to be closed.
     """
 
-    def __init__(self, writers: Mapping[str, DocumentWriter]) -> None:
-        self._writers = dict(writers)
-        self._threads = ThreadPoolExecutor(max(1, len(self._writers)), "headrace-sink")
+    def __init__(self, writer: DocumentWriter) -> None:
+        self._writer = writer
 
-    def write(self, operations: Iterable[DocumentOperation]) -> dict[str, Share]:
-        """Write all to all; what became of it, by sink. Errors of a sink are in its share."""
-        shares = {name: Share() for name in self._writers}
-        left = iter(operations)
-        while portion := list(islice(left, _PORTION)):
-            under_way = {
-                name: self._threads.submit(self._writers[name].write, portion)
-                for name, share in shares.items()
-                if share.failure is None
-            }
-            for name, share in shares.items():
-                if name not in under_way:
-                    share.untaken += len(portion)
-                    continue
-                try:
-                    share.result += under_way[name].result()
-                except HeadraceError as error:
-                    share.failure = error
-                    share.untaken += len(portion)
-        return shares
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Write all.
+
+        Raises:
+            SinkFailure: the sink's own failure.
+            HeadraceError: what iterating over `operations` raised.
+        """
+        watched = _Watched(operations)
+        try:
+            return self._writer.write(watched)
+        except HeadraceError as error:
+            if error is watched.failure:
+                raise
+            raise SinkFailure(error.kind, error.cause, error.remedy) from error
 
     def close(self) -> None:
-        """Close every writer; idempotent."""
-        self._threads.shutdown()
-        for writer in self._writers.values():
-            writer.close()
+        """Close the writer."""
+        self._writer.close()
+
+
+class _Watched:
+    """Operations; remembers what went wrong in making them."""
+
+    def __init__(self, operations: Iterable[DocumentOperation]) -> None:
+        self._operations = operations
+        self.failure: HeadraceError | None = None
+
+    def __iter__(self) -> Iterator[DocumentOperation]:
+        try:
+            yield from self._operations
+        except HeadraceError as error:
+            self.failure = error
+            raise
+
+
+class PlainWriter(DocumentWriter):
+    """Gives a sink without generations what is written to one: under the name that people know.
+
+    Args:
+        writer: becomes this one's, to be closed.
+        indexes: generation → index.
+    """
+
+    def __init__(self, writer: DocumentWriter, indexes: Mapping[str, str]) -> None:
+        self._writer = writer
+        self._indexes = dict(indexes)
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Write all; rejected documents are told under the generation.
+
+        Raises:
+            HeadraceError: what the sink raises, and INTERNAL for what it should not.
+        """
+        generations: dict[str, str] = {}
+        raised: list[BaseException] = []
+
+        def named() -> Iterator[DocumentOperation]:
+            try:
+                for one in operations:
+                    index = self._indexes.get(one.index, one.index)
+                    generations[index] = one.index
+                    yield dataclasses.replace(one, index=index)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+        try:
+            result = self._writer.write(named())
+        except HeadraceError:
+            raise
+        except Exception as error:
+            if raised and error is raised[-1]:
+                raise
+            raise HeadraceError(
+                Kind.SINK_BUSY, f"a sink failed: {error!r}", "Look into the package that offers it."
+            ) from error
+        rejected = tuple(
+            dataclasses.replace(one, index=generations.get(one.index, one.index)) for one in result.rejected
+        )
+        return dataclasses.replace(result, rejected=rejected)
+
+    def close(self) -> None:
+        """Close the writer."""
+        self._writer.close()

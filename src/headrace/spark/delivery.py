@@ -23,13 +23,16 @@ class Delivery:
 
     Args:
         client, writer: of the sink; they stay the caller's.
+        state: of the cluster that keeps the state, where that is another.
     """
 
-    def __init__(self, client: Client, writer: DocumentWriter, plan: DocumentsPlan) -> None:
+    def __init__(
+        self, client: Client, writer: DocumentWriter, plan: DocumentsPlan, *, state: Client | None = None
+    ) -> None:
         self._client = client
         self._writer = writer
         self._plan = plan
-        self._quarantine = Quarantine(client, plan.slot, plan.prefix)
+        self._quarantine = Quarantine(state or client, plan.slot, plan.prefix)
 
     def write(self, operations: Iterable[DocumentOperation], version: Lsn) -> WriteResult:
         """Write all; when it returns, each is durable, fenced, passed over or in quarantine.
@@ -88,7 +91,7 @@ class Delivery:
 
     def _is_newer(self, one: Rejection, version: Lsn) -> bool:
         """Whether the index holds the document as it became later: a seeding is behind the stream."""
-        if not 0 < len(one.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
+        if self._plan.is_plain or not 0 < len(one.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
             return False
         found = stored(self._client, self._plan.targets[one.index], [one.id]).get(one.id)
         return found is not None and found.version > version

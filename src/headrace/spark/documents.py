@@ -18,7 +18,7 @@ from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.options import read_options
 from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION
 from headrace.spark.source import CdcReader
-from headrace.spark.worker import worker_of
+from headrace.spark.workers import applier_of
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
 """What a task's row says; sums are what a batch did."""
@@ -55,7 +55,7 @@ class LiveReader(CdcReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
         changes = pa.Table.from_batches(list(super().read(partition)), CHANGES_SCHEMA)
-        done = worker_of(self._work).apply(changes)
+        done = applier_of(self._work).apply(changes)
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
         yield pa.RecordBatch.from_arrays([pa.array([one]) for one in counts], schema=_RESULT)

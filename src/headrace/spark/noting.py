@@ -40,7 +40,7 @@ class Noting:
     def __init__(
         self, work: Work, checkpoint: Path, held: HeldPosition, counted: Callable[[int], Counters]
     ) -> None:
-        sink, plan = work.connections.sink, work.plan
+        sink, plan = work.connections.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._parked = Parked(self._client, plan.slot, plan.prefix)

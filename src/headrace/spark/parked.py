@@ -76,7 +76,7 @@ class WorkingOff:
     def _work_off(self) -> None:
         plan = self._work.plan
         most = max(1, self._spark.sparkContext.defaultParallelism - 1)
-        with closing(Client(self._work.connections.sink)) as client:
+        with closing(Client(self._work.connections.keeps_state)) as client:
             parked = Parked(client, plan.slot, plan.prefix)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:

@@ -7,10 +7,11 @@ redacts wherever it prints options.
 from __future__ import annotations
 
 import base64
+import dataclasses
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from headrace.catalog.table import Catalog
 from headrace.resolution import ResolutionPlan
@@ -18,6 +19,7 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
+SINK_OPTION = "sink"
 SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
 
 
@@ -38,6 +40,10 @@ class DocumentsPlan:
         large_change: documents of one index that a change may touch before they are worked off beside
             later changes.
         indexes: generation → the index that people know; one that is not here has the same name.
+        kind: of the sink.
+        mirrors: of a sink that cannot list what it holds: index → what is read in the cluster that keeps the
+            state instead, which holds the same documents.
+        further: plans of the other sinks, by name; each has a slot `SLOT/NAME`.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -51,6 +57,14 @@ class DocumentsPlan:
     large_change: int
     quarantine: Mapping[str, str] = field(default_factory=dict)
     indexes: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "opensearch"
+    mirrors: Mapping[str, str] = field(default_factory=dict)
+    further: Mapping[str, DocumentsPlan] = field(default_factory=dict)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the sink is no cluster, and cannot be asked what it holds."""
+        return self.kind != "opensearch"
 
     def index_of(self, generation: str) -> str:
         """The index that people know."""
@@ -59,10 +73,24 @@ class DocumentsPlan:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Connections:
-    """Where the database and the search cluster are, with what it takes to get in; never printed."""
+    """Where the database and the search cluster are, with what it takes to get in; never printed.
+
+    Attributes:
+        state: the cluster that keeps the state; None: `sink`.
+        options: of a sink that is no cluster; `sink` is then the one that keeps the state.
+        further: of the other sinks, by name.
+    """
 
     database: str
     sink: Endpoint
+    state: Endpoint | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    further: Mapping[str, Connections] = field(default_factory=dict)
+
+    @property
+    def keeps_state(self) -> Endpoint:
+        """The cluster that keeps the state."""
+        return self.state or self.sink
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +100,30 @@ class Work:
     plan: DocumentsPlan
     connections: Connections
 
+    @property
+    def further(self) -> dict[str, Work]:
+        """The work of the other sinks, by name."""
+        found = self.connections.further
+        return {name: Work(plan, found[name]) for name, plan in self.plan.further.items()}
+
+    def beside(self, further: Mapping[str, Work]) -> Work:
+        """The same, with the work of other sinks."""
+        plans = {name: one.plan for name, one in further.items()}
+        connections = {name: one.connections for name, one in further.items()}
+        return Work(
+            dataclasses.replace(self.plan, further=plans),
+            dataclasses.replace(self.connections, further=connections),
+        )
+
     def to_options(self) -> dict[str, str]:
-        """Two options; the second holds all that is secret."""
-        return {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
+        """Two options, the second of which holds all that is secret; and the name of a further sink."""
+        options = {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
+        return options | ({SINK_OPTION: self.sink} if self.sink else {})
+
+    @property
+    def sink(self) -> str:
+        """The name of a further sink; empty for the one that keeps the state."""
+        return self.plan.slot.partition("/")[2]
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:

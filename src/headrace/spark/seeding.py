@@ -25,7 +25,8 @@ from headrace.sinks.contract import WriteResult
 from headrace.spark.failures import headrace_error
 from headrace.spark.plan import Work
 from headrace.spark.session import BESIDE, POOL
-from headrace.spark.worker import Worker, worker_of
+from headrace.spark.worker import Worker
+from headrace.spark.workers import worker_of
 
 _POLL_SECONDS = 0.2
 _PIECES_OPTION = "pieces"

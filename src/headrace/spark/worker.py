@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
+from tenacity import Retrying
 
 from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
@@ -19,13 +20,13 @@ from headrace.model import CtidRange, Key, Lsn, key_of_id
 from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.contract import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.snapshot import check_filenode, files_of, read_filenodes
 from headrace.spark.delivery import Delivery
 from headrace.spark.pace import paced
-from headrace.spark.plan import PLAN_OPTION, SECRET_OPTION, Work
+from headrace.spark.plan import Work
 from headrace.spark.share import Task
 from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
 
@@ -56,7 +57,7 @@ class Worker:
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
         self._client = Client(work.connections.sink, first=os.getpid())
-        self._writer = OpenSearchWriter(self._client, work.plan.targets, work.plan.writer)
+        self._writer = self._opened()
         self._delivery = Delivery(self._client, self._writer, work.plan)
         self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 
@@ -65,6 +66,11 @@ class Worker:
         self._drop_session()
         self._writer.close()
         self._client.close()
+
+    @property
+    def further(self) -> dict[str, Work]:
+        """The work of the further sinks, which is not this worker's."""
+        return self._work.further
 
     def apply(self, changes: pa.Table) -> Applied:
         """Bring every document that `changes` touch up to date, or park it.
@@ -75,7 +81,10 @@ class Worker:
         Raises:
             HeadraceError: what no patience cures.
         """
-        task = Task.of(changes)
+        return self.do(Task.of(changes))
+
+    def do(self, task: Task) -> Applied:
+        """As `apply`."""
         if not task.rows.num_rows:
             self._warm_up()
             return Applied(task.position, 0)
@@ -112,7 +121,7 @@ class Worker:
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        for attempt in patiently():
+        for attempt in self._attempts():
             with (
                 attempt,
                 ReadSession(self._work.connections.database, snapshot=snapshot) as session,
@@ -150,7 +159,7 @@ class Worker:
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document that the index holds anew; `version` as for `seed`."""
-        for attempt in patiently():
+        for attempt in self._attempts():
             with attempt:
                 with self._reading() as session:
                     session.await_replay(version)
@@ -189,7 +198,7 @@ class Worker:
         plan = self._work.plan
 
         def park(index: str, keys: Sequence[Key]) -> None:
-            self._parked.park(index, plan.targets[index], task.version, keys)
+            self._park(index, keys, task.version)
 
         for attempt in patiently():
             with attempt, self._reading() as session:
@@ -199,10 +208,26 @@ class Worker:
                 for index, keys in touched.keys:
                     wanted.add(index, keys)
                 for index in touched.everything:
-                    every = self._keys_in(index)
-                    while some := list(islice(every, KEYS_AT_ONCE)):
-                        wanted.add(index, some)
+                    self._want_all(wanted, index, task.version)
         return wanted
+
+    def _want_all(self, wanted: Wanted, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a further sink
+        """Take all keys of what the index holds."""
+        every = self._keys_in(index)
+        while some := list(islice(every, KEYS_AT_ONCE)):
+            wanted.add(index, some)
+
+    def _park(self, index: str, keys: Sequence[Key], version: Lsn) -> None:
+        """Keep keys for later, durably."""
+        self._parked.park(index, self._work.plan.targets[index], version, keys)
+
+    def _opened(self) -> DocumentWriter:
+        """The sink's writer."""
+        return OpenSearchWriter(self._client, self._work.plan.targets, self._work.plan.writer)
+
+    def _attempts(self) -> Retrying:
+        """How often what may pass is tried."""
+        return patiently()
 
     def _keys_in(self, index: str) -> Iterator[Key]:
         """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
@@ -223,7 +248,7 @@ class Worker:
         result = WriteResult()
         left = [portion]
         while left:
-            for attempt in patiently():
+            for attempt in self._attempts():
                 with attempt:
                     try:
                         written = self._write_once(left[-1], version)
@@ -267,18 +292,3 @@ class Worker:
             plan = self._work.plan
             self._assemblers[index] = Assembler(session, plan.specs[index], plan.catalog)
         return self._assemblers[index]
-
-
-_Options = tuple[str, str]
-_WORKERS: dict[_Options, Worker] = {}
-
-
-def worker_of(options: Mapping[str, str]) -> Worker:
-    """This process's worker for the work that `Work.to_options` described; another work's is closed."""
-    key = options[PLAN_OPTION], options[SECRET_OPTION]
-    if key not in _WORKERS:
-        for old in _WORKERS.values():
-            old.close()
-        _WORKERS.clear()
-        _WORKERS[key] = Worker(Work.from_options(options))
-    return _WORKERS[key]

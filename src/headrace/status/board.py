@@ -9,10 +9,10 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
@@ -57,6 +57,38 @@ class IndexStatus:
     seconds_left: float | None = None
     error: str | None = None
     quarantined: int = 0
+
+
+class IndexBoard(Protocol):
+    """Takes what is told of indexes."""
+
+    def index(self, name: str, **changes: Any) -> None:
+        """Change fields of one index's `IndexStatus`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherStatus:
+    """One sink beside the one that keeps the state.
+
+    Attributes:
+        parked: documents that it lacks, because it did not take them when they were due.
+        away: why it is not written to; None where it is.
+        indexes: its indexes, by name.
+    """
+
+    parked: int = 0
+    away: str | None = None
+    indexes: Mapping[str, IndexStatus] = field(default_factory=dict)
+
+    @property
+    def phase(self) -> str:
+        """What can be said of it in a word."""
+        if self.away is not None:
+            return "away"
+        if not self.indexes or any(one.phase is not IndexPhase.LIVE for one in self.indexes.values()):
+            return "backfilling"
+        return "behind" if self.parked else "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +143,7 @@ class View:
     last_error: LastError | None
     warnings: tuple[str, ...]
     sinks: tuple[SinkActivity, ...] = ()
+    further: Mapping[str, FurtherStatus] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -124,6 +157,7 @@ class _Content:
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
     follows: bool = False
+    further: dict[str, FurtherStatus] = field(default_factory=dict)
 
 
 class StatusBoard:
@@ -131,6 +165,7 @@ class StatusBoard:
 
     Args:
         indexes: the names of the indexes that must be seeded before the run is ready.
+        further: the sinks beside the one that keeps the state; they do not decide whether it is ready.
         clock: monotonic seconds.
         wall: Unix time in seconds.
 
@@ -142,6 +177,7 @@ class StatusBoard:
         self,
         indexes: Iterable[str] = (),
         *,
+        further: Iterable[str] = (),
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -150,7 +186,10 @@ class StatusBoard:
         self._wall = wall
         self._started = wall()
         self.sinks = SinkReports(clock)
-        self._content = _Content(indexes={name: IndexStatus(name) for name in indexes})
+        self._content = _Content(
+            indexes={name: IndexStatus(name) for name in indexes},
+            further={name: FurtherStatus() for name in further},
+        )
 
     # What the engine writes.
 
@@ -178,6 +217,19 @@ class StatusBoard:
         with self._lock:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
+
+    def further(self, name: str, **changes: Any) -> None:
+        """Change fields of a further sink's `FurtherStatus`."""
+        with self._lock:
+            known = self._content.further.get(name, FurtherStatus())
+            self._content.further[name] = replace(known, **changes)
+
+    def further_index(self, sink: str, name: str, **changes: Any) -> None:
+        """Change fields of one index's `IndexStatus` in a further sink."""
+        with self._lock:
+            known = self._content.further.get(sink, FurtherStatus())
+            one = replace(known.indexes.get(name, IndexStatus(name)), **changes)
+            self._content.further[sink] = replace(known, indexes={**known.indexes, name: one})
 
     def counted(self, counts: Counts) -> None:
         """What has been done in all; a smaller number than before is not believed."""
@@ -218,7 +270,7 @@ class StatusBoard:
     def view(self) -> View:
         """Everything, as of one moment."""
         sinks = self.sinks.view()
-        waiting = waiting_for(sinks)
+        waiting = waiting_for(one for one in sinks if one.name not in self._content.further)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
@@ -236,6 +288,7 @@ class StatusBoard:
                 last_error=content.last_error,
                 warnings=content.warnings,
                 sinks=sinks,
+                further=dict(content.further),
             )
 
     def snapshot(self) -> dict[str, Any]:
@@ -254,10 +307,19 @@ class StatusBoard:
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values())},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
-            "sinks": {one.name: _sink(one) for one in view.sinks},
+            "sinks": _sinks(view),
             "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
+
+
+def _sinks(view: View) -> dict[str, Any]:
+    found: dict[str, Any] = {one.name: _sink(one) for one in view.sinks}
+    for name, one in view.further.items():
+        indexes = [{**asdict(each), "phase": each.phase.value} for each in one.indexes.values()]
+        about = {"phase": one.phase, "parked": one.parked, "away": one.away, "indexes": indexes}
+        found[name] = found.get(name, {}) | about
+    return found
 
 
 def _sink(one: SinkActivity) -> dict[str, Any]:

@@ -30,6 +30,10 @@ class MetaIndex:
 
     Every write names the version that was read before, so a second writer is noticed and never
     overwritten. Call `load` first.
+
+    Args:
+        slot: the pipeline's. With `SLOT/SINK` it is the state of a further sink: the pipeline's own, with
+            the sink's generations; only those are written.
     """
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
@@ -38,7 +42,8 @@ class MetaIndex:
         self._slot = slot
         self.index = meta_index(prefix)
         what = f"the state of slot {slot}"
-        self._progress = KeptDocument(client, self.index, slot, what)
+        pipeline, _, self._sink = slot.partition("/")
+        self._progress = KeptDocument(client, self.index, pipeline, what)
         self._list = KeptDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
         self._state: PipelineState | None = None
         self._kept: Sequence[Any] | None = None
@@ -51,6 +56,8 @@ class MetaIndex:
         """
         progress, generations = self._progress.load(), self._list.load()
         self._kept = None if generations is None else generations.get(_GENERATIONS)
+        if self._sink and self._kept is None:
+            self._kept = ()
         self._state = None if progress is None else self._read(progress)
         return self._state
 
@@ -66,7 +73,8 @@ class MetaIndex:
         if generations != self._kept:  # first: a state never names fewer than were made
             self._list.save({_GENERATIONS: generations})
             self._kept = generations
-        self._progress.save(whole)
+        if not self._sink:
+            self._progress.save(whole)
         self._state = state
 
     def advance(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> PipelineState:
@@ -100,7 +108,8 @@ class MetaIndex:
         for one in (self._list.load() or {}).get(_GENERATIONS, ()):
             build_notes(self._client, self._slot, self._prefix, one["generation"]).delete()
             Orders(self._client, self._slot, self._prefix).forget([one["index"]])
-        self._progress.delete()
+        if not self._sink:
+            self._progress.delete()
         self._list.delete()
         self._state = self._kept = None
 

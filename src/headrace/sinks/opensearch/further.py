@@ -1,0 +1,20 @@
+"""Which sinks does a pipeline write to beside the one that keeps its state, and what is noted of each?"""
+
+from __future__ import annotations
+
+from headrace.sinks.opensearch.backlog import Backlog
+from headrace.sinks.opensearch.client import Client
+from headrace.sinks.opensearch.kept import KeptDocument, meta_index
+from headrace.sinks.opensearch.meta import MetaIndex
+
+
+def sinks_document(client: Client, slot: str, prefix: str) -> KeptDocument:
+    """Which further sinks a pipeline writes to."""
+    return KeptDocument(client, meta_index(prefix), f"{slot}.sinks", f"the sinks of slot {slot}")
+
+
+def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
+    """Forget what is noted of a further sink; its documents stay where they are."""
+    own = f"{slot}/{name}"
+    Backlog(client, own, prefix).forget()
+    MetaIndex(client, own, prefix).delete()

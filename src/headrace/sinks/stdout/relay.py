@@ -1,0 +1,162 @@
+"""How do documents that are written anywhere reach the standard output of the run?
+
+What a worker process prints nobody sees. So the run listens, workers send operations, and what is printed is
+acknowledged: one printer, one order, one sequence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import secrets
+import socket
+import threading
+from collections.abc import Iterable
+from itertools import islice
+from types import TracebackType
+from typing import IO, Any, Self
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import DocumentWriter, WriteResult
+
+_AT_ONCE = 500
+_ANSWER_SECONDS = 10.0
+
+
+class Relay:
+    """Hands what workers send to `writer`, one after the other; a context manager.
+
+    Args:
+        writer: stays the caller's.
+        host: the address of this machine that workers reach; what it listens on.
+    """
+
+    def __init__(self, writer: DocumentWriter, host: str = "127.0.0.1") -> None:
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._token = secrets.token_hex(16)
+        self._socket = socket.create_server((host, 0))
+        self._thread = threading.Thread(target=self._accept, name="headrace relay", daemon=True)
+
+    def options(self) -> dict[str, Any]:
+        """What a `RelayWriter` must know."""
+        host, port = self._socket.getsockname()[:2]
+        return {"host": host, "port": port, "token": self._token}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            name = "headrace relayed"
+            threading.Thread(target=self._serve, args=(connection,), name=name, daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as stream, contextlib.suppress(OSError, ValueError):
+            token = stream.readline().decode().strip()
+            if not hmac.compare_digest(token, self._token):
+                return
+            while (operations := _received(stream)) is not None:
+                stream.write(json.dumps(self._answer(operations)).encode() + b"\n")
+                stream.flush()
+
+    def _answer(self, operations: list[DocumentOperation]) -> dict[str, Any]:
+        try:
+            with self._lock:
+                result = self._writer.write(operations)
+        except HeadraceError as error:
+            return {"error": [error.kind.name, error.cause, error.remedy]}
+        except OSError as error:
+            return {"error": [Kind.SINK_BUSY.name, f"standard output cannot be written: {error}", ""]}
+        return {"upserted": result.upserted, "deleted": result.deleted, "bytes": result.bytes}
+
+
+class RelayWriter(DocumentWriter):
+    """Sends operations to a `Relay`; the connection is opened when it is needed.
+
+    Args:
+        host, port, token: as `Relay.options` gives them.
+    """
+
+    def __init__(self, host: str, port: int, token: str) -> None:
+        self._address = host, port
+        self._token = token
+        self._connection: socket.socket | None = None
+        self._stream: IO[bytes] | None = None
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Send all; when it returns, they are printed.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE; SINK_BUSY where they cannot be printed.
+        """
+        total, left = WriteResult(), iter(operations)
+        while portion := list(islice(left, _AT_ONCE)):
+            try:
+                answer = self._exchanged(portion)
+            except (OSError, ValueError) as error:
+                self.close()
+                raise HeadraceError(
+                    Kind.SINK_UNREACHABLE, f"the run does not take what is to be printed: {error}"
+                ) from error
+            if "error" in answer:
+                kind, cause, remedy = answer["error"]
+                raise HeadraceError(Kind[kind], cause, remedy)
+            total += WriteResult(**answer)
+        return total
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+        if self._connection is not None:
+            self._connection.close()
+        self._stream = self._connection = None
+
+    def _exchanged(self, portion: list[DocumentOperation]) -> dict[str, Any]:
+        if self._stream is None:
+            self._connection = socket.create_connection(self._address, _ANSWER_SECONDS)
+            self._stream = self._connection.makefile("rwb")
+            self._stream.write(self._token.encode() + b"\n")
+        _send(self._stream, portion)
+        answer: dict[str, Any] = json.loads(self._stream.readline() or b"")
+        return answer
+
+
+def _send(stream: IO[bytes], portion: list[DocumentOperation]) -> None:
+    heads = [
+        (one.index, one.id, one.version, None if one.body is None else len(one.body), one.routing)
+        for one in portion
+    ]
+    stream.write(json.dumps(heads).encode() + b"\n")
+    for one in portion:
+        if one.body is not None:
+            stream.write(one.body)
+    stream.flush()
+
+
+def _received(stream: IO[bytes]) -> list[DocumentOperation] | None:
+    line = stream.readline()
+    if not line:
+        return None
+    found = []
+    for index, identity, version, size, routing in json.loads(line):
+        body = None if size is None else stream.read(size)
+        found.append(DocumentOperation(index, identity, version, body, routing))
+    return found
