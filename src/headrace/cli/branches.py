@@ -27,6 +27,7 @@ from headrace.cli.seeding import Seeding
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection
+from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import (
     Client,
     Generations,
@@ -35,7 +36,6 @@ from headrace.sinks.opensearch import (
     Orders,
     PipelineState,
 )
-from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.further import forget_sink, sinks_document
 from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.plain import PlainGenerations
@@ -46,7 +46,7 @@ from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 
 _REQUEST_SECONDS = 10.0
-_PROBE_SECONDS = 2.0
+_PROBE_SECONDS = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 
 
@@ -87,7 +87,6 @@ class Branch:
         self._client = Client(_limited(here, _REQUEST_SECONDS), read_attempts=2)
         self._probe = Client(_limited(here, _PROBE_SECONDS), read_attempts=1)
         self._meta = MetaIndex(state, project.slot, project.state_prefix)
-        self._backlog = Backlog(state, project.slot, project.state_prefix)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
         self._filling: Building | None = None
@@ -159,14 +158,20 @@ class Branch:
         self._state = None
         for index in own.project.specs:
             board.index(index)
+        if self.is_plain:  # it cannot be asked for what is to be renewed
+            self.lineage.take_up_away(published, found)
+            found = Alterations()
+            if not self._is_there(primary):
+                return
         try:
-            self._enter(primary)
+            self._enter()
             self.lineage.take_up(published, found, catalog, [])
-            self.ready = True
-            self._pause = _SHORTEST_PAUSE
         except HeadraceError as error:
             self._failed(error)
             self.lineage.take_up_away(published, found)
+        else:
+            self.ready, self._pause = True, _SHORTEST_PAUSE
+            self._board.further(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
         """What the workers must know; None where there is nothing to write."""
@@ -203,9 +208,10 @@ class Branch:
         if self.ready:
             failed = self._filling is not None and self._filling.failure() is not None
             return failed or self.lineage.must_drop
-        if time.monotonic() < self._next:
-            return False
-        self._next = time.monotonic() + self._pause
+        if not self.is_plain:
+            if time.monotonic() < self._next:
+                return False
+            self._next = time.monotonic() + self._pause
         return self._is_there(primary)
 
     def between(self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: Any) -> None:
@@ -225,9 +231,7 @@ class Branch:
             reason = f"more than {self._most:,} documents waited for the sink {self.name!r}"
             self._leave()
             lineage.give_up(lineage.written, reason if lost is None else lost.cause)
-            with contextlib.suppress(HeadraceError):  # what nobody knows any more is taken away later
-                self._backlog.forget()
-            self._overflowed.clear()
+            self._overflowed.clear()  # what is parked for them is taken away by and by
             self.ready = False
         elif failed is not None:
             lineage.give_up([failed.generation], failed.error.cause)
@@ -262,6 +266,7 @@ class Branch:
         except HeadraceError as error:
             self._failed(error)
         self.lineage.take_up_away({}, Alterations(emptied=frozenset(emptied)))
+        self.ready = False
 
     def _loaded(self) -> PipelineState:
         for attempt in patiently():
@@ -271,11 +276,9 @@ class Branch:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
         return found
 
-    def _enter(self, primary: PipelineState) -> None:
+    def _enter(self) -> None:
         """Make sure that the sink is there, and ours."""
         if self.is_plain:
-            if not self._is_there(primary):
-                raise HeadraceError(Kind.SINK_BUSY, "it is filled when the other indexes are")
             return
         self._probe.wait_until_ready(_PROBE_SECONDS)
         if self._lease is None:
@@ -284,8 +287,11 @@ class Branch:
             self._lease = lease
 
     def _leave(self) -> None:
+        """Give the leases back, if the cluster answers soon."""
         if self._lease is not None:
-            self._lease.__exit__()
+            thread = threading.Thread(target=self._lease.__exit__, daemon=True)
+            thread.start()
+            thread.join(_PROBE_SECONDS)
             self._lease = None
 
     def _is_there(self, primary: PipelineState) -> bool:
@@ -466,7 +472,10 @@ class Branches:
 
     def _reached(self, project: Project, here: Here, held: contextlib.ExitStack) -> Here:
         """How workers reach a sink that only this process can write to."""
+        if project.kind == OPENSEARCH:
+            return here
         if project.kind != "stdout":
+            open_sink(project.kind, here.options).close()  # better now than in every task
             return here
         writer = StdoutWriter(sys.stdout, sink=project.sink_name, pretty=bool(here.options.get("pretty")))
         host = "127.0.0.1" if project.reports is None else project.reports.host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -11,12 +12,13 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.cli.continuity import check_origin
 from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.project import Here, Project, each, open_what_loads
+from headrace.cli.project import OPENSEARCH, Here, Project, each, open_what_loads
 from headrace.cli.report import Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import render
+from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.settings import check_pipeline, try_out
 
@@ -76,6 +78,8 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
         _look_at_sink(project, here, inspection, report)
     except HeadraceError as error:
         report.add(each(error))
+    for name, there in here.further.items():
+        _look_at_further(project.of_sink(name), there, report)
 
 
 def _place(one: Problem) -> tuple[str, int, int]:
@@ -92,6 +96,23 @@ def _look_at_sink(project: Project, here: Here, inspection: Inspection | None, r
             check_origin(state, inspection.server, inspection.slot)
     finally:
         client.close()
+
+
+def _look_at_further(project: Project, here: Here, report: Report) -> None:
+    """What a run would tell of it; where it is away, the others go on without it."""
+    try:
+        if project.kind == OPENSEARCH:
+            with contextlib.closing(Client(here.sink)) as client:
+                client.wait_until_ready(_SINK_SECONDS)
+                report.add(_index_problems(project, client))
+        elif project.kind != "stdout":
+            open_sink(project.kind, here.options).close()
+    except HeadraceError as error:
+        text = f"the sink {project.sink_name!r}: {error.cause}"
+        if error.retry is Retry.BACK_OFF:
+            report.problems.append(warning(error.kind, text))
+        else:
+            report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
 def _index_problems(project: Project, client: Client) -> tuple[HeadraceError, ...]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.cli.inspection import inspect
-from headrace.cli.project import Here, Project, open_project
+from headrace.cli.project import OPENSEARCH, Here, Project, open_project
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import read_identities
@@ -98,13 +99,25 @@ def _show(plan: SetupPlan, project: Project, *, indexes: bool) -> None:
 def _drop_indexes(project: Project, here: Here) -> None:
     client = Client(here.sink)
     try:
+        _drop_generations(project, here)
+        _forget_state(project, client)
+    finally:
+        client.close()
+    for name, there in here.further.items():
+        own = project.of_sink(name)
+        if own.kind == OPENSEARCH:
+            try:
+                _drop_generations(own, there)
+            except HeadraceError as error:
+                terminal.warn(f"the indexes in the sink {name!r} are still there: {error}")
+
+
+def _drop_generations(project: Project, here: Here) -> None:
+    with contextlib.closing(Client(here.sink)) as client:
         generations = Generations(client, project.prefix)
         for name in project.specs:
             for generation in generations.existing(name):
                 generations.drop(generation)
-        _forget_state(project, client)
-    finally:
-        client.close()
 
 
 def _forget(project: Project, here: Here) -> None:

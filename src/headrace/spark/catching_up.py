@@ -71,12 +71,12 @@ class CatchingUp:
         why = backlog.why_away()
         self._tell(backlog.count(generations), why)
         while not self._ending.is_set() and (owed := backlog.oldest(_AT_ONCE)):
-            self._write(worker, owed)
+            wrote = self._write(worker, owed)
             backlog.done(owed)
-            self._tell(backlog.count(generations), None)
-            if why is not None:
+            if wrote and why is not None:
                 backlog.back()
                 why = None
+            self._tell(backlog.count(generations), why)
         if why is not None:
             worker.probe()
             backlog.back()
@@ -84,8 +84,11 @@ class CatchingUp:
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _LOOK_SECONDS
 
-    def _write(self, worker: FurtherWorker, owed: list[Owed]) -> None:
-        """All as of the newest position among them: whoever reads now sees what is before it."""
+    def _write(self, worker: FurtherWorker, owed: list[Owed]) -> bool:
+        """All as of the newest position among them: whoever reads now sees what is before it.
+
+        What is of a generation that has gone is passed over. Returns whether anything was written.
+        """
         version: Lsn = max(one.version for one in owed)
         known = self._work.plan.specs
         keys: dict[str, list[Key]] = {}
@@ -97,6 +100,7 @@ class CatchingUp:
                 worker.renew(generation, version)
             if single := [key for key in some if key != EVERYTHING]:
                 worker.mend(generation, single, version)
+        return bool(keys)
 
     def _failed(self, backlog: Backlog, error: HeadraceError) -> None:
         """Try again later, and later still."""

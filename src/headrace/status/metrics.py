@@ -37,6 +37,7 @@ class BoardCollector(Collector):
         yield from _positions(view)
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)
+        yield from _further(view)
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -84,6 +85,19 @@ def _positions(view: View) -> Iterator[Metric]:
     yield _gauge(
         "headrace_lag_seconds", "Time since the slot's position was the server's newest.", view.lag_seconds
     )
+
+
+def _further(view: View) -> Iterator[Metric]:
+    if not view.further:
+        return
+    parked = GaugeMetricFamily(
+        "headrace_sink_parked_documents", "Documents that a further sink lacks.", labels=["sink"]
+    )
+    away = GaugeMetricFamily("headrace_sink_away", "1 while it is not written to.", labels=["sink"])
+    for name, one in view.further.items():
+        parked.add_metric([name], one.parked)
+        away.add_metric([name], float(one.away is not None))
+    yield from (parked, away)
 
 
 def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:

@@ -65,14 +65,47 @@ def test_the_mistakes_of_all_schema_files_come_at_once(write: Write) -> None:
     [
         (SOURCE + SINK, "no index is enabled"),
         (SOURCE + SINK + INDEX + "enabled = false", "no index is enabled"),
-        (SOURCE + INDEX, "exactly one OpenSearch sink"),
-        (SOURCE + SINK + SINK.replace("primary", "other") + INDEX, "exactly one OpenSearch sink"),
+        (SOURCE + INDEX, "no sink is a search cluster"),
+        (SOURCE + '[sinks.a]\ntype = "stdout"\n' + INDEX, "no sink is a search cluster"),
+        ('primary_sink = "primray"\n' + SOURCE + SINK + INDEX, "no sink of the type opensearch.*primary"),
     ],
 )
 def test_what_this_version_cannot_run_is_a_mistake_in_the_file(write: Write, text: str, words: str) -> None:
     with pytest.raises(HeadraceError, match=words) as refused:
         open_project(write(text), {})
     assert refused.value.kind is Kind.CONFIG
+
+
+def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: Write) -> None:
+    other = SINK.replace("primary", "other").replace("9200", "9300") + 'prefix = "o_"\n'
+    printed = '[sinks.printed]\ntype = "stdout"\npretty = true\n'
+    project = open_project(write(SOURCE + printed + SINK + other + INDEX), {})
+    assert (project.sink_name, [*project.further]) == ("primary", ["printed", "other"])
+    here = project.resolve()
+    assert here.further["printed"].options == {"pretty": True}
+    assert here.further["other"].sink.urls == ("http://127.0.0.1:9300",)
+    assert here.further["other"].state == here.sink
+    own = project.of_sink("other")
+    assert (own.slot, own.prefix, own.state_prefix, own.kind) == ("headrace/other", "o_", "", "opensearch")
+    assert project.of_sink("printed").kind == "stdout"
+
+    project = open_project(write('primary_sink = "other"\n' + SOURCE + SINK + other + INDEX), {})
+    assert (project.sink_name, project.prefix, [*project.further]) == ("other", "o_", ["primary"])
+    assert (project.of_sink("primary").prefix, project.of_sink("primary").state_prefix) == ("", "o_")
+
+
+def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -> None:
+    twice = SINK.replace("primary", "other")
+    with pytest.raises(HeadraceError, match="are the same cluster") as refused:
+        open_project(write(SOURCE + SINK + twice + INDEX), {}).resolve()
+    assert "s3cret" not in str(refused.value)
+    assert open_project(write(SOURCE + SINK + twice + 'prefix = "o_"\n' + INDEX), {}).resolve()
+
+
+def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(write: Write) -> None:
+    guest = '[sinks.guest]\ntype = "memory"\nfile = "x.db"\ndepth = 3\n'
+    here = open_project(write(SOURCE + SINK + guest + INDEX), {}).resolve()
+    assert here.further["guest"].options == {"file": "x.db", "depth": 3}
 
 
 def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(write: Write) -> None:

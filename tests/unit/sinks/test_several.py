@@ -1,67 +1,71 @@
-"""Several sinks get the same, and one that fails harms no other."""
+"""A sink beside others: whose failure is it, and under which name does it get a document?"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator
+
+import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import DocumentWriter, WriteResult
-from headrace.sinks.several import SeveralWriters
+from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.testing.memory_sink import MemorySink
 
 
-def operations(count: int) -> Iterator[DocumentOperation]:
+def operations(count: int, index: str = "users") -> Iterator[DocumentOperation]:
     for number in range(count):
-        yield DocumentOperation("users", str(number), 1, b"{}")
+        yield DocumentOperation(index, str(number), 1, b"{}")
+
+
+def broken() -> Iterator[DocumentOperation]:
+    yield from operations(3)
+    raise HeadraceError(Kind.CONNECTION, "the database is away")
 
 
 class Failing(DocumentWriter):
-    """Takes some portions, then none."""
+    """Takes nothing."""
 
-    def __init__(self, takes: int) -> None:
-        self._takes = takes
-        self.asked = 0
+    def __init__(self, error: Exception) -> None:
+        self._error = error
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        self.asked += 1
-        if self.asked > self._takes:
-            raise HeadraceError(Kind.SINK_BUSY, "full")
-        return WriteResult(upserted=len(list(operations)))
+        raise self._error
 
     def close(self) -> None:
-        self.asked = -1
+        """Nothing is held."""
 
 
-def test_each_operation_reaches_each_sink() -> None:
-    one, other = MemorySink(), MemorySink(reject=lambda it: "odd" if it.id == "7" else None)
-    several = SeveralWriters({"one": one, "other": other})
-    shares = several.write(operations(2_500))
-    assert (shares["one"].result.upserted, shares["other"].result.upserted) == (2_500, 2_499)
-    assert [it.id for it in shares["other"].result.rejected] == ["7"]
-    assert len(one.documents("users")) == 2_500
-    assert [it.id for it in one.history] == [str(number) for number in range(2_500)]
-    several.close()
-    several.close()
-    assert one.closed
-    assert other.closed
+@pytest.mark.parametrize("kind", [Kind.SINK_BUSY, Kind.AUTHENTICATION, Kind.SINK_REJECTED])
+def test_whatever_a_sink_fails_of_is_its_own_failure(kind: Kind) -> None:
+    with pytest.raises(SinkFailure, match="full") as failed:
+        ApartWriter(Failing(HeadraceError(kind, "full", "Wait."))).write(operations(1))
+    assert (failed.value.kind, failed.value.remedy) == (kind, "Wait.")
+    assert isinstance(pickle.loads(pickle.dumps(failed.value)), SinkFailure)
 
 
-def test_a_sink_that_fails_gets_no_more_and_the_others_get_all() -> None:
-    healthy, ill = MemorySink(), Failing(takes=1)
-    several = SeveralWriters({"healthy": healthy, "ill": ill})
-    shares = several.write(operations(3_500))
-    assert (shares["healthy"].result.upserted, shares["healthy"].failure) == (3_500, None)
-    assert shares["ill"].failure is not None
-    assert shares["ill"].failure.kind is Kind.SINK_BUSY
-    assert (shares["ill"].result.upserted, shares["ill"].untaken, ill.asked) == (1_000, 2_500, 2)
-    shares = several.write(operations(1))
-    assert shares["ill"].failure is not None, "it is asked again by the next run"
-    assert ill.asked == 3
-    several.close()
+def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
+    sink = MemorySink()
+    with pytest.raises(HeadraceError, match="the database is away") as failed:
+        ApartWriter(sink).write(broken())
+    assert not isinstance(failed.value, SinkFailure)
+    assert ApartWriter(sink).write(operations(3)).upserted == 3
 
 
-def test_without_operations_nothing_is_written() -> None:
-    several = SeveralWriters({"one": MemorySink()})
-    assert several.write([])["one"].result == WriteResult()
-    several.close()
+def test_a_sink_without_generations_gets_the_name_that_people_know() -> None:
+    sink = MemorySink(reject=lambda it: "odd" if it.id == "2" else None)
+    writer = PlainWriter(sink, {"users_ab_1": "users"})
+    result = writer.write(operations(3, "users_ab_1"))
+    assert set(sink.documents("users")) == {"0", "1"}
+    assert [(one.index, one.id) for one in result.rejected] == [("users_ab_1", "2")]
+    writer.close()
+    assert sink.closed
+
+
+def test_what_a_guest_raises_is_an_error_with_a_remedy_and_what_it_is_given_stays_what_it_is() -> None:
+    with pytest.raises(HeadraceError, match="a sink failed: ZeroDivisionError") as failed:
+        PlainWriter(Failing(ZeroDivisionError()), {}).write(operations(1))
+    assert failed.value.kind is Kind.SINK_BUSY
+    with pytest.raises(HeadraceError, match="the database is away"):
+        PlainWriter(MemorySink(), {}).write(broken())

@@ -1,8 +1,8 @@
 """Which documents does a further sink still lack, because it did not take them when they were due?
 
-A set of (generation, key) in the hidden index `{prefix}headrace_backlog` of the cluster that keeps the
-state: one entry for each, however often it was due, with the highest version at which it was. Beside it stands
-a mark for as long as the sink counts as away: nobody then waits for it before parking.
+A set of (generation, key) in the hidden index `{prefix}headrace_backlog` of the cluster that keeps the state:
+one entry for each, however often it was due, with the highest version at which it was. Beside it stands a
+mark for as long as the sink counts as away: nobody then waits for it before parking.
 """
 
 from __future__ import annotations
@@ -115,8 +115,14 @@ class Backlog:
     def forget(self) -> None:
         """Take all of it away."""
         self.back()
-        while found := self.oldest(_AT_ONCE):
-            self.done(found)
+        if not self._refreshed():
+            return
+        target = path(self.index, "_delete_by_query", query={"conflicts": "proceed", "refresh": "true"})
+        try:
+            self._client.call("POST", target, {"query": self._own(None)})
+        except HeadraceError as error:
+            if error.kind is not Kind.SINK_UNREACHABLE:  # else the cluster goes on by itself
+                raise
 
     def _own(self, generations: Collection[str] | None) -> dict[str, Any]:
         mine: list[dict[str, Any]] = [{"term": {"slot": self._slot}}]

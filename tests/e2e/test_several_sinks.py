@@ -1,0 +1,228 @@
+"""Several sinks in one deployment: each gets each document, and one that fails holds up no other."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from e2e.conftest import Deploy
+from e2e.harness import CONVERGED_WITHIN, Headrace
+from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex
+from headrace.testing.http_proxy import Answer, HttpProxy
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.oracle import Documents, actual_documents, differences
+from headrace.testing.shop import INDEXES
+
+_RENAMED = "UPDATE users SET name = name || '!'"
+_OTHER = '\n[sinks.other]\ntype = "opensearch"\nurl = "{url}"\nprefix = "{prefix}"\nnumber_of_replicas = 0\n'
+_PRINTED = '\n[sinks.printed]\ntype = "stdout"\n'
+
+
+@pytest.fixture
+def front(opensearch: EmbeddedOpenSearch) -> Iterator[HttpProxy]:
+    with HttpProxy(opensearch.url) as one:
+        yield one
+
+
+def add(pipeline: Headrace, text: str) -> None:
+    pipeline.config.write_text(pipeline.config.read_text() + text)
+
+
+def other(pipeline: Headrace, front: HttpProxy) -> str:
+    return _OTHER.format(url=front.url, prefix=prefix_of(pipeline))
+
+
+def prefix_of(pipeline: Headrace) -> str:
+    return f"{pipeline.prefix}other_"
+
+
+def sink(pipeline: Headrace, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = pipeline.status().get("sinks", {}).get(name, {})
+    return found
+
+
+def until_live(pipeline: Headrace, *names: str) -> None:
+    for name in names:
+        pipeline.wait_until(
+            lambda name=name: sink(pipeline, name).get("phase") == "live", f"had not {name} live", 60
+        )
+
+
+def held(pipeline: Headrace) -> dict[str, Documents]:
+    """What readers of the other cluster find."""
+    return {name: actual_documents(pipeline.sink_url, prefix_of(pipeline) + name) for name in INDEXES}
+
+
+def printed(pipeline: Headrace) -> dict[str, Documents]:
+    """What somebody has who reads what is printed."""
+    found: dict[str, Documents] = {name: {} for name in INDEXES}
+    for line in pipeline.output.read_text().splitlines():
+        if line.startswith('{"sink":"printed"'):
+            one = json.loads(line)
+            found[one["index"]].pop(one["id"], None)
+            if one["op"] == "upsert":
+                found[one["index"]][one["id"]] = one["document"]
+    return found
+
+
+def converges(pipeline: Headrace, read: Callable[[Headrace], dict[str, Documents]]) -> None:
+    expected = pipeline.shop.expected()
+
+    def wrong() -> list[str]:
+        found = read(pipeline)
+        return [line for name in INDEXES for line in differences(expected[name], found[name])]
+
+    end = time.monotonic() + CONVERGED_WITHIN
+    while lines := wrong():
+        pipeline.assert_lives()
+        assert time.monotonic() < end, "\n".join([*lines, pipeline.said()])
+        time.sleep(0.2)
+
+
+def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=30) as pipeline:
+        add(pipeline, other(pipeline, front) + _PRINTED)
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other", "printed")
+        pipeline.shop.run(_RENAMED, "DELETE FROM order_items WHERE id % 7 = 0")
+        pipeline.converges()
+        converges(pipeline, held)
+        converges(pipeline, printed)
+
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run(_RENAMED)
+        pipeline.converges()
+        pipeline.shop.run(_RENAMED, "DELETE FROM orders WHERE id % 5 = 0")
+        began = time.monotonic()
+        pipeline.converges()
+        assert time.monotonic() - began < 8, "nobody waits again for a sink that is away"
+        pipeline.wait_until(lambda: sink(pipeline, "other")["phase"] == "away", "did not say so", 20)
+        assert sink(pipeline, "other")["parked"] > 0
+        assert pipeline.status()["phase"] == "live"
+        assert pipeline.ask("/readyz").status == 200
+        converges(pipeline, printed)
+        assert held(pipeline) != pipeline.shop.expected()
+
+        front.heal()
+        converges(pipeline, held)
+        until_live(pipeline, "other")
+        pipeline.shop.run(_RENAMED)
+        converges(pipeline, held)
+        pipeline.terminate()
+
+
+@pytest.mark.long
+def test_a_sink_that_comes_later_is_filled_alone_and_one_that_goes_is_forgotten(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=30) as pipeline:
+        before = pipeline.config.read_text()
+        pipeline.start()
+        pipeline.wait_ready()
+        first = generations(pipeline, "")
+        pipeline.terminate()
+        pipeline.shop.run(_RENAMED)
+
+        add(pipeline, other(pipeline, front) + _PRINTED)
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other", "printed")
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.converges()
+        converges(pipeline, held)
+        converges(pipeline, printed)
+        assert generations(pipeline, "") == first, "what was there is not built again"
+        second = generations(pipeline, "/other")
+        pipeline.terminate()
+
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other", "printed")
+        pipeline.shop.run("TRUNCATE order_items CASCADE")
+        pipeline.converges()
+        converges(pipeline, held)
+        converges(pipeline, printed)
+        assert generations(pipeline, "/other") == second, "nor is it itself at the next start"
+        pipeline.terminate()
+
+        pipeline.config.write_text(before)
+        pipeline.start()
+        pipeline.wait_ready()
+        assert generations(pipeline, "/other") == []
+        assert "other" not in pipeline.status()["sinks"]
+        pipeline.shop.run(_RENAMED)
+        pipeline.converges()
+        pipeline.terminate()
+
+
+@pytest.mark.long
+def test_a_sink_that_is_away_at_the_start_waits_for_nobody_and_gets_all_of_it_afterwards(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=30) as pipeline:
+        front.spoil = lambda _: Answer(503)
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        front.heal()
+        until_live(pipeline, "other")
+        converges(pipeline, held)
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.converges()
+        pipeline.kill()
+
+        pipeline.shop.run(_RENAMED)
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.converges()
+        pipeline.kill()
+        front.heal()
+        pipeline.start()
+        pipeline.wait_ready()
+        converges(pipeline, held)
+        until_live(pipeline, "other")
+        pipeline.terminate()
+
+
+@pytest.mark.long
+def test_a_sink_that_lacks_too_much_is_filled_anew(deploy: Deploy, front: HttpProxy) -> None:
+    with deploy(users=60) as pipeline:
+        pipeline.config.write_text("most_parked = 50\n" + pipeline.config.read_text())
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        first = generations(pipeline, "/other")
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run(_RENAMED)
+        pipeline.wait_until(lambda: "documents waited for" in pipeline.said(), "did not give it up", 60)
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.converges()
+        front.heal()
+        pipeline.wait_until(
+            lambda: not set(first) & set(generations(pipeline, "/other")), "had not built it anew", 60
+        )
+        until_live(pipeline, "other")
+        converges(pipeline, held)
+        with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+            there = Generations(client, prefix_of(pipeline))
+            pipeline.wait_until(
+                lambda: all(len(there.existing(name)) == 1 for name in INDEXES), "kept what it gave up", 30
+            )
+        pipeline.terminate()
+
+
+def generations(pipeline: Headrace, of: str) -> list[str]:
+    with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+        state = MetaIndex(client, pipeline.name + of, pipeline.prefix).load()
+    assert state is not None
+    return [one.generation for one in state.generations]

@@ -1,0 +1,62 @@
+"""What a sink lacks is one entry for each document, and is taken away only as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+PREFIX = "backlog_test_"
+
+
+@pytest.fixture
+def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
+    one = Client(Endpoint((opensearch.url,)))
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def backlog(client: Client) -> Iterator[Backlog]:
+    one = Backlog(client, "s/b", PREFIX)
+    yield one
+    one.forget()
+
+
+def test_a_document_has_one_entry_with_the_newest_version(backlog: Backlog, client: Client) -> None:
+    backlog.add("g", [("1",), ("2",), ("a", "b")], 10)
+    backlog.add("g", [("1",)], 30)
+    backlog.add("g", [("1",), ("2",)], 20)
+    backlog.add("h", [EVERYTHING], 5)
+    Backlog(client, "s/c", PREFIX).add("g", [("1",)], 1)
+    assert backlog.oldest(10) == [
+        Owed("h", EVERYTHING, 5),
+        Owed("g", ("a", "b"), 10),
+        Owed("g", ("2",), 20),
+        Owed("g", ("1",), 30),
+    ]
+    assert (backlog.count(), backlog.count(["g"]), backlog.count(["x"])) == (4, 3, 0)
+    Backlog(client, "s/c", PREFIX).forget()
+    assert backlog.count() == 4
+
+
+def test_what_is_due_again_meanwhile_stays(backlog: Backlog) -> None:
+    backlog.add("g", [("1",), ("2",)], 10)
+    taken = backlog.oldest(10)
+    backlog.add("g", [("1",)], 11)
+    backlog.done(taken)
+    assert backlog.oldest(10) == [Owed("g", ("1",), 11)]
+    backlog.done(taken)
+    assert backlog.count() == 1
+
+
+def test_the_mark_says_why_nobody_waits(backlog: Backlog) -> None:
+    assert backlog.why_away() is None
+    backlog.away("it is full")
+    assert backlog.why_away() == "it is full"
+    backlog.back()
+    assert backlog.why_away() is None

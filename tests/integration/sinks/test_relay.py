@@ -1,0 +1,69 @@
+"""What workers write is printed by the run, once and in order."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model import DocumentOperation
+from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.stdout import Relay, RelayWriter, StdoutWriter
+
+
+def operations(first: int, count: int) -> list[DocumentOperation]:
+    return [
+        DocumentOperation("users", str(n), 7, None if n % 3 == 0 else f'{{"n": {n}}}\n'.encode())
+        for n in range(first, first + count)
+    ]
+
+
+def test_many_workers_print_whole_lines_in_one_sequence() -> None:
+    stream = io.StringIO()
+
+    def work(first: int) -> WriteResult:
+        writer = RelayWriter(**relay.options())
+        try:
+            return writer.write(operations(first, 1_300)) + writer.write(operations(first + 1_300, 1))
+        finally:
+            writer.close()
+
+    with Relay(StdoutWriter(stream, sink="printed")) as relay, ThreadPoolExecutor(4) as threads:
+        results = list(threads.map(work, range(0, 40_000, 10_000)))
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [one["seq"] for one in lines] == list(range(1, 4 * 1_301 + 1))
+    assert sum(one.upserted for one in results) == sum(one["op"] == "upsert" for one in lines)
+    assert sum(one.upserted + one.deleted for one in results) == 4 * 1_301
+    assert {one["id"]: one.get("document") for one in lines}["10001"] is None
+    assert {one["id"]: one.get("document") for one in lines}["10000"] == {"n": 10000}
+
+
+class Broken(DocumentWriter):
+    """A pipe that nobody reads any more."""
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        raise BrokenPipeError("nobody reads")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_what_cannot_be_printed_is_an_error_of_the_sink() -> None:
+    with Relay(Broken()) as relay:
+        writer = RelayWriter(**relay.options())
+        with pytest.raises(HeadraceError, match="nobody reads") as failed:
+            writer.write(operations(0, 1))
+        assert failed.value.kind is Kind.SINK_BUSY
+        writer.close()
+        stranger = RelayWriter(**{**relay.options(), "token": "guessed"})
+        with pytest.raises(HeadraceError) as refused:
+            stranger.write(operations(0, 1))
+        assert refused.value.kind is Kind.SINK_UNREACHABLE
+        stranger.close()
+    with pytest.raises(HeadraceError) as gone:
+        writer.write(operations(0, 1))
+    assert gone.value.kind is Kind.SINK_UNREACHABLE
