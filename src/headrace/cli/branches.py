@@ -1,7 +1,6 @@
-"""How do the further sinks of a run live beside the one that keeps the state? (decision 15, 0061)
+"""What becomes of the further sinks of a run? (decision 15, 0061)
 
-Each is a branch: its own generations, leases, filling and backlog. What happens to one is told, and ends
-neither the stream nor another; only between two batches does the stream take a branch up, or leave one.
+Only between two batches does the stream take a branch up, or leave one.
 """
 
 from __future__ import annotations
@@ -12,323 +11,28 @@ import hashlib
 import json
 import sys
 import threading
-import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Self
 
-from headrace.cli import terminal
 from headrace.cli.altering import Alterations, KnownCatalog
-from headrace.cli.building import Building, Pace
+from headrace.cli.branch import Branch
+from headrace.cli.building import Pace
 from headrace.cli.inspection import Inspection
-from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import OPENSEARCH, Here, Project
-from headrace.cli.seeding import Seeding
-from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection
 from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import (
     Client,
-    Generations,
     GenerationState,
-    MetaIndex,
-    Orders,
     PipelineState,
 )
 from headrace.sinks.opensearch.further import forget_sink, sinks_document
-from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.plain import PlainGenerations
 from headrace.sinks.stdout import Relay, StdoutWriter
-from headrace.spark.catching_up import CatchingUp
 from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
-
-_REQUEST_SECONDS = 10.0
-_PROBE_SECONDS = 5.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
-
-
-class _Board:
-    """What is told of the indexes of one sink."""
-
-    def __init__(self, board: StatusBoard, sink: str) -> None:
-        self._board = board
-        self._sink = sink
-
-    def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`."""
-        self._board.further_index(self._sink, name, **changes)
-
-
-class Branch:
-    """One further sink; used from the run's main thread.
-
-    Args:
-        project, here: of the sink.
-        state: of the cluster that keeps the state; stays the caller's.
-        most: documents that may be parked.
-
-    Attributes:
-        lineage: None until it is taken up.
-        ready: whether the sink was there when it was taken up last.
-    """
-
-    def __init__(self, project: Project, here: Here, state: Client, board: StatusBoard, most: int) -> None:
-        self.name = project.sink_name
-        self.lineage: Lineage | None = None
-        self.ready = False
-        self._project = project
-        self._here = here
-        self._board = board
-        self._most = most
-        self._state_client = state
-        self._client = Client(_limited(here, _REQUEST_SECONDS), read_attempts=2)
-        self._probe = Client(_limited(here, _PROBE_SECONDS), read_attempts=1)
-        self._meta = MetaIndex(state, project.slot, project.state_prefix)
-        self._lease: Lease | None = None
-        self._state: PipelineState | None = None
-        self._filling: Building | None = None
-        self._filled: list[tuple[GenerationState, int]] = []
-        self._overflowed = threading.Event()
-        self._pause, self._next = _SHORTEST_PAUSE, 0.0
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether the sink is no cluster."""
-        return self._project.kind != OPENSEARCH
-
-    @property
-    def written(self) -> list[GenerationState]:
-        """The generations that live changes go to, or are parked for."""
-        if self.lineage is None:
-            return []
-        return [one for one in self.lineage.written if self.lineage.seeding.is_known(one)]
-
-    def close(self) -> None:
-        """Give the leases and the connections back."""
-        self._leave()
-        self._client.close()
-        self._probe.close()
-
-    def inspected(self, connection: Connection, inspection: Inspection) -> Inspection:
-        """The inspection with what is kept in this sink; of one that is away, that cannot be read."""
-        self._state = self._loaded()
-        if self.is_plain or not self._state.generations:
-            return inspection
-        own = inspection.project.of_sink(self.name)
-        try:
-            self._probe.flavour()
-            generations = Generations(self._client, own.prefix)
-            variant = dataclasses.replace(inspection, project=own)
-            found, self._state = inspect_kept(variant, self._here, connection, generations, self._state)
-        except HeadraceError as error:
-            self._failed(error)
-            return inspection
-        project = dataclasses.replace(inspection.project, specs=found.project.specs, kept=found.project.kept)
-        return dataclasses.replace(found, project=project)
-
-    def take_up(
-        self,
-        inspection: Inspection,
-        primary: PipelineState,
-        *,
-        as_of: Lsn,
-        published: Mapping[str, int],
-        found: Alterations,
-        catalog: str,
-    ) -> None:
-        """Go on from what earlier runs left, as far as the sink is there; no query runs.
-
-        Raises:
-            HeadraceError: what is not the sink's; CONTINUITY.
-        """
-        if self._state is None:
-            self._state = self._loaded()
-        own = dataclasses.replace(inspection, project=inspection.project.of_sink(self.name))
-        board = _Board(self._board, self.name)
-        plain = PlainGenerations(self._state.generations) if self.is_plain else None
-        seeding = Seeding(own, self._here, self._client, board, state=self._state_client, generations=plain)
-        orders = Orders(self._state_client, self._project.slot, self._project.state_prefix)
-        self.lineage = Lineage(
-            self._state, seeding, self._meta, orders, board, inspection=own, as_of=as_of, keep=0
-        )
-        self.lineage.freeze_unknown()
-        self._state = None
-        for index in own.project.specs:
-            board.index(index)
-        if self.is_plain:  # it cannot be asked for what is to be renewed
-            self.lineage.take_up_away(published, found)
-            found = Alterations()
-            if not self._is_there(primary):
-                return
-        try:
-            self._enter()
-            self.lineage.take_up(published, found, catalog, [])
-        except HeadraceError as error:
-            self._failed(error)
-            self.lineage.take_up_away(published, found)
-        else:
-            self.ready, self._pause = True, _SHORTEST_PAUSE
-            self._board.further(self.name, away=None)
-
-    def work(self, primary: PipelineState) -> Work | None:
-        """What the workers must know; None where there is nothing to write."""
-        written = self.written
-        if self.lineage is None or not written:
-            return None
-        mirrors = {one.index: one.generation + ".write" for one in primary.generations}
-        mirrors |= {one.index: one.generation + ".write" for one in primary.generations if one.published}
-        return self.lineage.seeding.work(written, mirrors if self.is_plain else {})
-
-    @contextlib.contextmanager
-    def beside(self, spark: LocalSpark, work: Work, turn: threading.Lock, pace: Pace) -> Iterator[None]:
-        """Fill what is to be filled, and work off what is parked, while this is entered."""
-        assert self.lineage is not None
-        building = [one for one in self.lineage.building if one in self.written] if self.ready else []
-        board = _Board(self._board, self.name)
-        filling = Building(spark, work, building, board, snapshot=None, pace=pace, turn=turn)
-        self._filled = []
-        with CatchingUp(work, self._tell), filling:
-            self._filling = filling
-            try:
-                yield
-            finally:
-                self._filling = None
-
-    def look(self, primary: PipelineState) -> bool:
-        """Let readers see what is complete; whether something is to be done between two batches."""
-        if self.lineage is None:
-            return False
-        if self.ready:
-            self._publish()
-        if self._overflowed.is_set() or (self._lease is not None and self._lease.lost() is not None):
-            return True
-        if self.ready:
-            failed = self._filling is not None and self._filling.failure() is not None
-            return failed or self.lineage.must_drop
-        if not self.is_plain:
-            if time.monotonic() < self._next:
-                return False
-            self._next = time.monotonic() + self._pause
-        return self._is_there(primary)
-
-    def between(self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: Any) -> None:
-        """No query runs: do what `look` has asked for.
-
-        Args:
-            failed: what could not be filled, or None.
-
-        Raises:
-            HeadraceError: what is not the sink's.
-        """
-        lineage = self.lineage
-        if lineage is None:
-            return
-        lost = None if self._lease is None else self._lease.lost()
-        if self._overflowed.is_set() or lost is not None:
-            reason = f"more than {self._most:,} documents waited for the sink {self.name!r}"
-            self._leave()
-            lineage.give_up(lineage.written, reason if lost is None else lost.cause)
-            self._overflowed.clear()  # what is parked for them is taken away by and by
-            self.ready = False
-        elif failed is not None:
-            lineage.give_up([failed.generation], failed.error.cause)
-        if self.ready and lineage.must_drop:
-            try:
-                lineage.carry_out([])
-            except HeadraceError as error:
-                self._failed(error)
-        if not self.ready:
-            self._state = self._loaded()
-            self.take_up(
-                inspection,
-                primary,
-                as_of=as_of,
-                published=self._state.published,
-                found=Alterations(),
-                catalog=self._state.catalog,
-            )
-
-    def failure(self) -> Any:
-        """What could not be filled; asked before the query ends."""
-        return None if self._filling is None else self._filling.failure()
-
-    def renew(self, emptied: Collection[TableName], catalog: str) -> None:
-        """A partition has gone: assemble anew, here too."""
-        if self.lineage is None:
-            return
-        try:
-            if self.ready and not self.is_plain:
-                self.lineage.altered(emptied, catalog)
-                return
-        except HeadraceError as error:
-            self._failed(error)
-        self.lineage.take_up_away({}, Alterations(emptied=frozenset(emptied)))
-        self.ready = False
-
-    def _loaded(self) -> PipelineState:
-        for attempt in patiently():
-            with attempt:
-                found = self._meta.load()
-        if found is None:
-            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
-        return found
-
-    def _enter(self) -> None:
-        """Make sure that the sink is there, and ours."""
-        if self.is_plain:
-            return
-        self._probe.wait_until_ready(_PROBE_SECONDS)
-        if self._lease is None:
-            lease = Lease(self._probe, self._project.slot, self._project.prefix, [*self._project.specs])
-            lease.__enter__()
-            self._lease = lease
-
-    def _leave(self) -> None:
-        """Give the leases back, if the cluster answers soon."""
-        if self._lease is not None:
-            thread = threading.Thread(target=self._lease.__exit__, daemon=True)
-            thread.start()
-            thread.join(_PROBE_SECONDS)
-            self._lease = None
-
-    def _is_there(self, primary: PipelineState) -> bool:
-        """Whether it can be taken up: what is no cluster is compared with the one that keeps the state."""
-        if self.is_plain:
-            return all(primary.served(index) is not None for index in self._project.specs)
-        try:
-            self._probe.wait_until_ready(0.0)
-        except HeadraceError:
-            return False
-        return True
-
-    def _publish(self) -> None:
-        assert self.lineage is not None
-        if self._filling is not None:
-            self._filled += self._filling.completed()
-        while self._filled:
-            try:
-                self.lineage.complete(*self._filled[0])
-            except HeadraceError as error:
-                if error.retry is Retry.NEVER:
-                    self._failed(error)
-                return
-            del self._filled[0]
-
-    def _tell(self, parked: int, away: str | None) -> None:
-        self._board.further(self.name, parked=parked, away=away)
-        if parked > self._most:
-            self._overflowed.set()
-
-    def _failed(self, error: HeadraceError) -> None:
-        """It is left alone for a while."""
-        self.ready = False
-        self._next = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        self._board.further(self.name, away=str(error))
-        terminal.warn(f"the sink {self.name!r}: {error}; the others go on")
 
 
 class Branches:
@@ -490,11 +194,3 @@ class Branches:
         options = {} if own.kind == "stdout" else dict(here.options)
         text = json.dumps([own.kind, options], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _limited(here: Here, seconds: float) -> Any:
-    return dataclasses.replace(
-        here.sink,
-        timeout=min(here.sink.timeout, seconds),
-        connect_timeout=min(here.sink.connect_timeout, seconds),
-    )

@@ -102,7 +102,14 @@ def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -
     assert open_project(write(SOURCE + SINK + twice + 'prefix = "o_"\n' + INDEX), {}).resolve()
 
 
-def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(write: Write) -> None:
+def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = tmp_path / "ours-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: ours\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[headrace.sinks]\nmemory = headrace.testing.memory_sink:made\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
     guest = '[sinks.guest]\ntype = "memory"\nfile = "x.db"\ndepth = 3\n'
     here = open_project(write(SOURCE + SINK + guest + INDEX), {}).resolve()
     assert here.further["guest"].options == {"file": "x.db", "depth": 3}

@@ -13,9 +13,10 @@ import secrets
 import socket
 import threading
 from collections.abc import Iterable
+from io import BufferedRWPair
 from itertools import islice
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
@@ -97,7 +98,7 @@ class RelayWriter(DocumentWriter):
         self._address = host, port
         self._token = token
         self._connection: socket.socket | None = None
-        self._stream: IO[bytes] | None = None
+        self._stream: BufferedRWPair | None = None
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
         """Send all; when it returns, they are printed.
@@ -139,7 +140,7 @@ class RelayWriter(DocumentWriter):
         return answer
 
 
-def _send(stream: IO[bytes], portion: list[DocumentOperation]) -> None:
+def _send(stream: BufferedRWPair, portion: list[DocumentOperation]) -> None:
     heads = [
         (one.index, one.id, one.version, None if one.body is None else len(one.body), one.routing)
         for one in portion
@@ -151,7 +152,7 @@ def _send(stream: IO[bytes], portion: list[DocumentOperation]) -> None:
     stream.flush()
 
 
-def _received(stream: IO[bytes]) -> list[DocumentOperation] | None:
+def _received(stream: BufferedRWPair) -> list[DocumentOperation] | None:
     line = stream.readline()
     if not line:
         return None
