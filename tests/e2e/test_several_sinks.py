@@ -101,12 +101,13 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
         front.spoil = lambda _: Answer(503)
         pipeline.shop.run(_RENAMED)
         pipeline.converges()
+        pipeline.wait_until(lambda: sink(pipeline, "other")["phase"] == "away", "did not say so", 20)
         pipeline.shop.run(_RENAMED, "DELETE FROM orders WHERE id % 5 = 0")
         began = time.monotonic()
         pipeline.converges()
         assert time.monotonic() - began < 8, "nobody waits again for a sink that is away"
-        pipeline.wait_until(lambda: sink(pipeline, "other")["phase"] == "away", "did not say so", 20)
-        assert sink(pipeline, "other")["parked"] > 0
+        pipeline.wait_until(lambda: sink(pipeline, "other")["parked"] > 0, "has parked nothing", 20)
+        assert sink(pipeline, "other")["phase"] == "away"
         assert pipeline.status()["phase"] == "live"
         assert pipeline.ask("/readyz").status == 200
         converges(pipeline, printed)

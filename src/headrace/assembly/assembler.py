@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
@@ -53,7 +54,7 @@ class Assembler:
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
             found = self._found(chunk)
-            self._adapt(sum(len(body or "") for _, body in found), len(chunk))
+            self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
             yield from self._operations(found, version)
 
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
@@ -70,7 +71,7 @@ class Assembler:
         rows = self._session.stream(range_statement(plan, part, form), range_parameters(part))
         yield from self._operations(rows, version)
 
-    def _found(self, keys: Sequence[Key]) -> list[tuple[str, str | None]]:
+    def _found(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """A plan that PostgreSQL keeps for arrays of any length fits lookups only: sets are planned anew."""
         form = form_for_keys(self._plan, len(keys))
         if form not in self._by_keys:
@@ -78,14 +79,18 @@ class Assembler:
         kept = not uses_sets(self._plan, form)
         return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
 
-    def _operations(
-        self, rows: Iterable[tuple[str, str | None]], version: Lsn
-    ) -> Iterable[DocumentOperation]:
+    def _operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterable[DocumentOperation]:
         index = self._plan.index
-        found = (
-            DocumentOperation(index, id_, version, None if body is None else body.encode())
-            for id_, body in rows
-        )
+        if self._plan.routing is None:
+            found = (
+                DocumentOperation(index, id_, version, None if body is None else body.encode())
+                for id_, body in rows
+            )
+        else:
+            found = (
+                DocumentOperation(index, id_, version, None if body is None else body.encode(), routing)
+                for id_, body, routing in rows
+            )
         return found if self._transform is None else transformed_operations(self._transform, found)
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:

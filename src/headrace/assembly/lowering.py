@@ -73,6 +73,7 @@ class _Lowering:
             members=self._members(table, key, spec.fields, spec.place),
             conditions=self._conditions(table, spec.filters),
             deletion=deletion,
+            routing=None if spec.routing is None else self._column(table, spec.routing, spec.place),
         )
 
     def _members(

@@ -135,7 +135,10 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlan:
-    """The documents of one index; `key` in the order in which ids are formed."""
+    """The documents of one index; `key` in the order in which ids are formed.
+
+    `routing` says where a document lies; None: its id does.
+    """
 
     index: str
     table: Table
@@ -143,6 +146,7 @@ class DocumentPlan:
     members: tuple[Member, ...]
     conditions: tuple[Condition, ...]
     deletion: Deletion | None
+    routing: Column | None = None
 
 
 def joined_values(members: tuple[Member, ...]) -> Iterator[Joined]:

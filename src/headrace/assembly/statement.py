@@ -1,6 +1,7 @@
 """Which statements read the documents of an index?
 
-Those that read documents return rows `(id, body)`; a body that is NULL says that there is no such document.
+Those that read documents return rows `(id, body)`, or `(id, body, routing)` where a column says that; a body
+that is NULL says that there is no such document.
 Those that compare return less.
 """
 
@@ -47,10 +48,10 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
     )
     return (
         f"WITH {', '.join([requested.rows, *roots.tables])}\n"
-        f"SELECT {row_id}, {roots.body}\n"
+        f"SELECT {row_id}, {roots.body}{_routed(plan)}\n"
         f"FROM {roots.source}\n"
         f"UNION ALL\n"
-        f"SELECT DISTINCT {key_id}, NULL FROM requested AS k\n"
+        f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
         f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
     )
 
@@ -140,7 +141,7 @@ def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRE
         bounds.append(f"{_ROOT}.ctid < format('(%s,0)', $2::int8)::tid")
     conditions = " AND ".join([*bounds, *_live(plan)])
     roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
-    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}\nFROM {roots.source}"
+    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
 
 
 def _with(roots: _Roots) -> str:
@@ -151,6 +152,13 @@ def range_parameters(part: CtidRange) -> tuple[str, ...]:
     """The parameters of `range_statement`."""
     last = () if part.last_block is None else (str(part.last_block + 1),)
     return (str(part.first_block), *last)
+
+
+def _routed(plan: DocumentPlan) -> str:
+    """The third column; where it is null or empty, the id says on which shard the document lies."""
+    if plan.routing is None:
+        return ""
+    return f", coalesce(nullif({column_sql(str(_ROOT), plan.routing)}::text, ''), {_row_id(plan)})"
 
 
 def _row_id(plan: DocumentPlan) -> str:
@@ -183,7 +191,8 @@ def _roots(plan: DocumentPlan, form: Form, source: str, *, live: bool = False) -
     if not uses_sets(plan, form):
         document = render_object(plan.members, _ROOT)
         return _Roots((), source, f"CASE WHEN {passes} THEN {document} END" if passes else document)
-    columns, is_live = column_list([*plan.key, *columns_read(plan.members)], _ROOT), ""
+    routing = () if plan.routing is None else (plan.routing,)
+    columns, is_live = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT), ""
     if passes:
         is_live = f"{_ROOT}.{name_apart(plan.table, 'live')}"
         columns += f", {passes} AS {name_apart(plan.table, 'live')}"

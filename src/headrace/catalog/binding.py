@@ -102,6 +102,8 @@ class _Binder:
         else:
             self._key(table, spec.primary_key, spec.place)
         self._filters(table, spec.filters)
+        if spec.routing is not None:
+            self._column(table, spec.routing, spec.place)
         if spec.soft_delete is not None:
             self._column(table, spec.soft_delete.column, spec.soft_delete.place)
             self._filters(table, spec.soft_delete.when)

@@ -48,6 +48,8 @@ _Found = tuple[TableName, Iterable[str]]
 def _of_index(spec: IndexSpec, words: set[str]) -> Iterator[_Found]:
     yield spec.table, spec.primary_key
     yield spec.table, _filtered(spec.filters, words)
+    if spec.routing is not None:
+        yield spec.table, (spec.routing,)
     if spec.soft_delete is not None:
         yield spec.table, (spec.soft_delete.column, *_filtered(spec.soft_delete.when, words))
     yield from _of_fields(spec.table, spec.fields, words)

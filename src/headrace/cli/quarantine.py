@@ -21,10 +21,10 @@ from headrace.sinks.opensearch import (
     Client,
     Generation,
     GenerationState,
-    OpenSearchWriter,
     Quarantine,
     Quarantined,
 )
+from headrace.sinks.opensearch.routed import open_writer
 
 
 def show_quarantine(
@@ -125,7 +125,8 @@ def _rebuilt(
     index, inspection = known.index, _inspected(project, here)
     project = inspection.project
     target = Generation(index, known.generation, known.hash, 0, known.uuid).target
-    writer = OpenSearchWriter(applied.client, {index: target}, project.writer_options())
+    routed = {index} if project.specs[index].routing is not None else ()
+    writer = open_writer(applied.client, {index: target}, project.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(here.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
         return Repair(index, database, writer, applied).rebuild(ids)

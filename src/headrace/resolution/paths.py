@@ -76,7 +76,8 @@ def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
     deletion = spec.soft_delete
     filters = spec.filters if deletion is None else (*spec.filters, *deletion.when)
     marker = () if deletion is None else (deletion.column,)
-    read = _reads(filters, spec.primary_key, marker, own_columns(spec.fields))
+    routing = () if spec.routing is None else (spec.routing,)
+    read = _reads(filters, spec.primary_key, marker, routing, own_columns(spec.fields))
     root = Path(spec.name, "", spec.table, key, reads=read)
     yield root
     yield from _below(spec.fields, root, key, catalog)

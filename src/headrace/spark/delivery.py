@@ -14,6 +14,7 @@ from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
 from headrace.sinks.opensearch.quarantine import Held
+from headrace.sinks.opensearch.routed import Shards
 from headrace.sinks.opensearch.stored import stored
 from headrace.spark.plan import DocumentsPlan
 
@@ -32,6 +33,7 @@ class Delivery:
         self._client = client
         self._writer = writer
         self._plan = plan
+        self._shards = Shards(client)
         self._quarantine = Quarantine(state or client, plan.slot, plan.prefix)
 
     def write(self, operations: Iterable[DocumentOperation], version: Lsn) -> WriteResult:
@@ -93,7 +95,9 @@ class Delivery:
         """Whether the index holds the document as it became later: a seeding is behind the stream."""
         if self._plan.is_plain or not 0 < len(one.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
             return False
-        found = stored(self._client, self._plan.targets[one.index], [one.id]).get(one.id)
+        target = self._plan.targets[one.index]
+        routings = self._shards.of(target) if one.index in self._plan.routed else ()
+        found = stored(self._client, target, [one.id], routings).get(one.id)
         return found is not None and found.version > version
 
 

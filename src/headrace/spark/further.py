@@ -35,8 +35,8 @@ from headrace.spark.share import Task
 from headrace.spark.wanted import Portion, Wanted
 from headrace.spark.worker import Applied, Worker
 
-LIMIT_SECONDS = 10.0
-"""What a batch waits for a further sink, at most."""
+LIMIT_SECONDS = 5.0
+"""How long a batch begins anything new with a further sink; what hangs then may take as long again."""
 _LOOK_SECONDS = 1.0
 _AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
@@ -172,7 +172,8 @@ class ParkingWorker(FurtherWorker):
                 self._backlog.away(str(error))
 
     def _is_away(self) -> bool:
-        if self._away and time.monotonic() >= self._next_look:
+        """Whether a task has found that out, of this process or of another."""
+        if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             with contextlib.suppress(HeadraceError):
                 self._away = self._backlog.why_away() is not None
@@ -239,7 +240,7 @@ def _hasty(work: Work) -> Work:
     endpoint = dataclasses.replace(
         sink,
         timeout=min(sink.timeout, LIMIT_SECONDS),
-        connect_timeout=min(sink.connect_timeout, LIMIT_SECONDS / 3),
+        connect_timeout=min(sink.connect_timeout, LIMIT_SECONDS / 2),
     )
     hasty = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, LIMIT_SECONDS / 2))
     return Work(

@@ -62,6 +62,11 @@ class DocumentsPlan:
     further: Mapping[str, DocumentsPlan] = field(default_factory=dict)
 
     @property
+    def routed(self) -> frozenset[str]:
+        """The generations whose documents a column routes."""
+        return frozenset(name for name, spec in self.specs.items() if spec.routing is not None)
+
+    @property
     def is_plain(self) -> bool:
         """Whether the sink is no cluster, and cannot be asked what it holds."""
         return self.kind != "opensearch"

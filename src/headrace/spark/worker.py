@@ -21,8 +21,9 @@ from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.contract import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import Client, OpenSearchWriter, Parked
+from headrace.sinks.opensearch import Client, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
+from headrace.sinks.opensearch.routed import open_writer
 from headrace.snapshot import check_filenode, files_of, read_filenodes
 from headrace.spark.delivery import Delivery
 from headrace.spark.pace import paced
@@ -223,7 +224,8 @@ class Worker:
 
     def _opened(self) -> DocumentWriter:
         """The sink's writer."""
-        return OpenSearchWriter(self._client, self._work.plan.targets, self._work.plan.writer)
+        plan = self._work.plan
+        return open_writer(self._client, plan.targets, plan.writer, plan.routed)
 
     def _attempts(self) -> Retrying:
         """How often what may pass is tried."""

@@ -82,6 +82,9 @@ def schema_of_files() -> Json:
             "table": {**_NAME, "description": "The root: each of its rows is a document."},
             "schema": _or_null({**_NAME, "description": "The table's schema; left out, public."}),
             "primary_key": _or_null({"$ref": "#/$defs/names", "description": "Left out, the table's own."}),
+            "routing": _or_null(
+                {**_NAME, "description": "The column that says on which shard a document lies."}
+            ),
             "filters": _or_null({"$ref": "#/$defs/filters", "description": "Other rows are no documents."}),
             "soft_delete": _or_null({"$ref": "#/$defs/soft_delete"}),
             "fields": {"$ref": "#/$defs/fields"},

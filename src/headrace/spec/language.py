@@ -64,6 +64,7 @@ TOP = (
     "schema",
     "primary_key",
     "doc_id",
+    "routing",
     "filters",
     "soft_delete",
     "fields",

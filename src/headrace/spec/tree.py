@@ -221,6 +221,7 @@ class IndexSpec:
     """One index: its root table and what its documents hold.
 
     `name` and `transform` (`module:function`, what changes its documents) come from the deployment file.
+    `routing` is the root's column that says on which shard a document lies; None: its id does.
     """
 
     name: str
@@ -231,6 +232,7 @@ class IndexSpec:
     filters: tuple[Filter, ...] = ()
     soft_delete: SoftDelete | None = None
     transform: str | None = None
+    routing: str | None = None
     hash: str = field(default="", compare=False)
 
     def tables(self) -> frozenset[TableName]:

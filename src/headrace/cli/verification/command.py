@@ -28,9 +28,9 @@ from headrace.sinks.opensearch import (
     Generation,
     Generations,
     GenerationState,
-    OpenSearchWriter,
     PipelineState,
 )
+from headrace.sinks.opensearch.routed import open_writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +107,15 @@ def _compare(inspection: Inspection, here: Here, applied: Applied, report: Repor
     with contextlib.ExitStack() as held:
         reading, looking = (held.enter_context(ReadSession(here.database)) for _ in range(2))
         database = DatabaseDocuments(looking, spec, catalog)
-        documents = IndexDocuments(client, report.generation)
+        routed = spec.routing is not None
+        documents = IndexDocuments(client, report.generation, routed=routed)
         pipeline = Pipeline(applied)
         levels = max(len(one.hops) for one in find_paths(spec, catalog))
         settling = Settling(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
             target = Generation(index, report.generation, "", 0, "").target
-            writer = OpenSearchWriter(client, {index: target}, project.writer_options())
+            writer = open_writer(client, {index: target}, project.writer_options(), {index} if routed else ())
             held.enter_context(contextlib.closing(writer))
             repair = Repair(index, database, writer, applied)
         comparison = Comparison(report, documents, settling, repair)

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Finding, Verdict
 from headrace.cli.verification.sides import DatabaseDocuments
-from headrace.model import DocumentOperation
 from headrace.sinks.contract import DocumentWriter
 
 _WHY = {
@@ -45,8 +44,7 @@ class Repair:
         """
         version = self._applied.state().reached
         self._database.await_replay(version)
-        documents = self._database.look(ids).documents
-        operations = [DocumentOperation(self._index, one, version, documents.get(one)) for one in ids]
+        operations = self._database.operations(self._index, ids, version)
         return {one.id: one.reason for one in self._writer.write(operations).rejected}
 
 

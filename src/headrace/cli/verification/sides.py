@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -11,10 +12,11 @@ from headrace.catalog import Catalog
 from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Look
 from headrace.cli.waiting import why_behind
-from headrace.model import Lsn
+from headrace.model import DocumentOperation, Lsn
 from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.routed import Shards
 from headrace.sinks.opensearch.stored import Stored, stored
 from headrace.spec import IndexSpec
 
@@ -37,6 +39,15 @@ class DatabaseDocuments:
         wanted = set(ids)
         return Look(present.stamps, {one.id: one.body for one in made if one.id in wanted})
 
+    def operations(self, index: str, ids: Sequence[str], version: Lsn) -> list[DocumentOperation]:
+        """What makes the documents of `ids` what they should be."""
+        present = self._presence.read(ids)
+        made = {
+            one.id: dataclasses.replace(one, index=index)
+            for one in self._assembler.assemble(list(dict.fromkeys(present.keys.values())), version)
+        }
+        return [made.get(one, DocumentOperation(index, one, version, None)) for one in ids]
+
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
         """See `DatabaseSide`."""
         return self._presence.read(ids).stamps
@@ -53,13 +64,14 @@ class DatabaseDocuments:
 class IndexDocuments:
     """What one generation holds."""
 
-    def __init__(self, client: Client, index: str) -> None:
+    def __init__(self, client: Client, index: str, *, routed: bool = False) -> None:
         self._client = client
         self._index = index
+        self._routings = Shards(client).of(index) if routed else ()
 
     def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
         """See `IndexSide`."""
-        return stored(self._client, self._index, ids)
+        return stored(self._client, self._index, ids, self._routings)
 
 
 class Pipeline:

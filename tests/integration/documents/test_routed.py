@@ -1,0 +1,145 @@
+"""Rows that move from one routing to another take their documents along: each is there once."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.catalog import read_catalog
+from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, WriterOptions, mapping
+from headrace.sinks.opensearch.contents import document, documents, ids, refresh
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.worker import Worker
+from headrace.spec import load_schema
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+SCHEMA = """
+version: 1
+table: person
+primary_key: id
+routing: team
+fields:
+  - integer: id
+  - keyword: name
+"""
+TABLES = (
+    "CREATE TABLE person (id int PRIMARY KEY, name text, team text)",
+    "INSERT INTO person SELECT n, 'p' || n, 't' || nullif(n % 4, 0) FROM generate_series(1, 40) AS n",
+)
+TEAMS = (None, "", "t1", "t2", "t3", "ü,x")
+
+
+class World:
+    """A database and its documents, on several shards."""
+
+    def __init__(self, url: str, node: str, folder: Path) -> None:
+        self.writer = psycopg.connect(url, autocommit=True)
+        self.client = Client(Endpoint((node,)))
+        (folder / "people.yml").write_text(SCHEMA)
+        spec = load_schema(folder / "people.yml", "people")
+        self.generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
+        body = mapping(spec, IndexOptions(number_of_shards=3))
+        self.generation = self.generations.create("people", "ab", body)
+        with ReadSession(url) as session:
+            catalog = read_catalog(session, spec.tables())
+        plan = DocumentsPlan(
+            specs={"people": spec},
+            catalog=catalog,
+            resolution=plan_resolution([spec], catalog),
+            targets={"people": self.generation.target},
+            writer=WriterOptions(),
+            slot="none",
+            prefix="",
+            skip_rejected=frozenset(),
+            large_change=50_000,
+        )
+        self.worker = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+
+    def close(self) -> None:
+        self.worker.close()
+        self.generations.drop(self.generation)
+        self.client.close()
+        self.writer.close()
+
+    def position(self) -> Lsn:
+        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+        return parse_lsn(text)
+
+    def run(self, sql: str, *parameters: object) -> pa.Table:
+        """Commit a change of one row; the batch that carries it."""
+        identity = parameters[-1]
+        self.writer.execute(sql.encode(), parameters)
+        end, kind = self.position(), Op.DELETE if sql.startswith("DELETE") else Op.UPDATE
+        rows = [
+            {
+                "_commit_lsn": end,
+                "_commit_seq": 0,
+                "op": kind.value,
+                "schema": "public",
+                "table": "person",
+                "before": [("id", str(identity))],
+                "after": None if kind is Op.DELETE else [("id", str(identity))],
+            },
+            {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end},
+        ]
+        return pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA)
+
+    def assert_right(self) -> None:
+        """Each row's document is there once, and where its column says."""
+        refresh(self.client, self.generation.index)
+        rows = self.writer.execute("SELECT id, name, team FROM person").fetchall()
+        found = sorted(ids(self.client, self.generation.index))
+        assert found == sorted(str(identity) for identity, _, _ in rows)
+        held = dict(documents(self.client, self.generation.index))
+        assert held == {str(identity): {"id": identity, "name": name} for identity, name, _ in rows}
+        for identity, name, team in rows:
+            one = document(self.client, self.generation.index, str(identity), team or None)
+            assert one == {"id": identity, "name": name}
+
+
+@pytest.fixture
+def world(
+    make_database: Callable[..., str], opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> Iterator[World]:
+    one = World(make_database(TABLES), opensearch.url, tmp_path)
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_after_moves_that_are_applied_in_another_order_each_document_is_there_once(
+    world: World, seed: int
+) -> None:
+    chance = random.Random(seed)
+    seeded = world.position()
+    late = world.worker.seed("people", CtidRange(0, None), seeded, None)
+    assert late.upserted == 40
+    world.assert_right()
+    batches = []
+    for number in range(120):
+        identity = chance.randrange(1, 41)
+        match chance.randrange(5):
+            case 0:
+                batches.append(world.run("DELETE FROM person WHERE id = %s", identity))
+            case 1:
+                sql = "INSERT INTO person (name, team, id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+                batches.append(world.run(sql, f"n{number}", chance.choice(TEAMS), identity))
+            case _:
+                sql = "UPDATE person SET team = %s WHERE id = %s"
+                batches.append(world.run(sql, chance.choice(TEAMS), identity))
+        if chance.random() < 0.5:  # the others are late, and come in any order
+            world.worker.apply(batches.pop())
+    world.worker.seed("people", CtidRange(0, None), seeded, None)
+    chance.shuffle(batches)
+    for one in [*batches, *batches[:20]]:
+        world.worker.apply(one)
+    world.assert_right()
