@@ -1,0 +1,194 @@
+"""A further sink that fails holds up nobody, and gets what it lacks when it is back."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from headrace.catalog import read_catalog
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.postgres.session import ReadSession
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import (
+    Client,
+    Endpoint,
+    Generation,
+    Generations,
+    IndexOptions,
+    WriterOptions,
+    mapping,
+)
+from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog
+from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.spark import further
+from headrace.spark.catching_up import CatchingUp
+from headrace.spark.further import AllSinks, FurtherWorker
+from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.worker import Worker
+from headrace.spec import load_schema
+from headrace.testing.http_proxy import Answer, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.processes import until
+
+SCHEMA = """
+version: 1
+table: person
+primary_key: id
+fields:
+  - integer: id
+  - keyword: name
+"""
+TABLES = (
+    "CREATE TABLE person (id int PRIMARY KEY, name text)",
+    "INSERT INTO person SELECT n, 'p' || n FROM generate_series(1, 30) AS n",
+)
+PREFIX = "test_further_"
+
+
+class World:
+    """A database and its documents in two sinks, of which the second is behind a proxy."""
+
+    def __init__(self, url: str, node: str, front: HttpProxy, folder: Path) -> None:
+        self.front = front
+        self.writer = psycopg.connect(url, autocommit=True)
+        self.client = Client(Endpoint((node,)))
+        (folder / "people.yml").write_text(SCHEMA)
+        self.spec = load_schema(folder / "people.yml", "people")
+        with ReadSession(url) as session:
+            self.catalog = read_catalog(session, self.spec.tables())
+        slot = f"s{uuid.uuid4().hex[:8]}"
+        self.one, self.other = self.made("one"), self.made("other")
+        primary = Work(self.plan(slot, self.one), Connections(url, Endpoint((node,))))
+        self.work = Work(
+            self.plan(f"{slot}/other", self.other),
+            Connections(url, Endpoint((front.url,)), Endpoint((node,))),
+        )
+        self.backlog = Backlog(self.client, self.work.plan.slot, PREFIX)
+        first, second = Worker(primary), FurtherWorker(self.work)
+        for worker in (first, second):
+            worker.seed("people", CtidRange(0, None), self.position(), None)
+        second.close()
+        self.sinks = AllSinks(first, {"other": self.work})
+
+    def made(self, name: str) -> Generation:
+        generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_{name}_")
+        return generations.create("people", "ab", mapping(self.spec, IndexOptions()))
+
+    def plan(self, slot: str, generation: Generation) -> DocumentsPlan:
+        return DocumentsPlan(
+            specs={"people": self.spec},
+            catalog=self.catalog,
+            resolution=plan_resolution([self.spec], self.catalog),
+            targets={"people": generation.target},
+            writer=WriterOptions(),
+            slot=slot,
+            prefix=PREFIX,
+            skip_rejected=frozenset(),
+            large_change=50_000,
+        )
+
+    def close(self) -> None:
+        self.sinks.close()
+        self.backlog.forget()
+        for one in (self.one, self.other):
+            Generations(self.client).drop(one)
+        self.client.close()
+        self.writer.close()
+
+    def position(self) -> Lsn:
+        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
+        return parse_lsn(text)
+
+    def run(self, sql: str, op: Op, *changed: int) -> float:
+        """Commit, and apply the batch; how many seconds that took."""
+        self.writer.execute(sql.encode())
+        end, began = self.position(), time.monotonic()
+        about = {"_commit_lsn": end, "_commit_seq": 0, "op": op.value, "schema": "public", "table": "person"}
+        keys = [[("id", str(one))] for one in changed]
+        rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
+            about
+        ]
+        progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end}
+        self.sinks.apply(pa.Table.from_pylist([*rows, progress], schema=CHANGES_SCHEMA))
+        return time.monotonic() - began
+
+    def rows(self) -> dict[str, str]:
+        return {str(one): name for one, name in self.writer.execute("SELECT * FROM person").fetchall()}
+
+    def held(self, generation: Generation) -> dict[str, str]:
+        refresh(self.client, generation.index)
+        return {one: body["name"] for one, body in documents(self.client, generation.index)}
+
+
+@pytest.fixture
+def world(
+    make_database: Callable[..., str],
+    opensearch: EmbeddedOpenSearch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[World]:
+    monkeypatch.setattr(further, "LIMIT_SECONDS", 1.0)
+    with HttpProxy(opensearch.url) as front:
+        one = World(make_database(TABLES), opensearch.url, front, tmp_path)
+        yield one
+        one.close()
+
+
+def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World) -> None:
+    world.run("UPDATE person SET name = 'both' WHERE id = 1", Op.UPDATE, 1)
+    assert world.held(world.one) == world.held(world.other) == world.rows()
+    assert world.backlog.count() == 0
+
+    world.front.spoil = lambda _: Answer(503)
+    assert world.run("UPDATE person SET name = 'a' WHERE id < 3", Op.UPDATE, 1, 2) < 10
+    for name in "bcd":  # nobody waits for it again
+        assert world.run(f"UPDATE person SET name = '{name}' WHERE id = 1", Op.UPDATE, 1) < 1
+    world.run("DELETE FROM person WHERE id = 3", Op.DELETE, 3)
+    assert world.held(world.one) == world.rows() != world.held(world.other)
+    assert {one.key for one in world.backlog.oldest(10)} == {("1",), ("2",), ("3",)}
+    assert "503" in (world.backlog.why_away() or "")
+
+    told: list[tuple[int, str | None]] = []
+    with CatchingUp(world.work, lambda *one: told.append(one)):
+        assert until(lambda: any(why for _, why in told), 20), "it says why it waits"
+        world.front.heal()
+        assert until(lambda: told[-1] == (0, None), 30)
+    assert world.held(world.other) == world.rows()
+    assert (world.backlog.count(), world.backlog.why_away()) == (0, None)
+    time.sleep(1.1)
+    world.run("UPDATE person SET name = 'again' WHERE id = 2", Op.UPDATE, 2)
+    assert world.held(world.other) == world.rows()
+
+
+def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world: World) -> None:
+    world.front.spoil = lambda _: Answer(503)
+    world.run("TRUNCATE person", Op.TRUNCATE)
+    world.run("INSERT INTO person VALUES (7, 'new')", Op.INSERT, 7)
+    assert world.held(world.one) == {"7": "new"}
+    assert len(world.held(world.other)) == 30
+    assert EVERYTHING in {one.key for one in world.backlog.oldest(10)}
+    world.front.heal()
+    with CatchingUp(world.work, lambda *_: None):
+        assert until(lambda: world.backlog.count() == 0, 30)
+    assert world.held(world.other) == {"7": "new"}
+
+
+def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) -> None:
+    def refused(request: Request) -> Answer | None:
+        if not request.target.startswith("/_bulk"):
+            return None
+        why = b'{"type":"mapper_parsing_exception","reason":"odd"}'
+        return Answer(200, b'{"errors":true,"items":[{"index":{"status":400,"error":' + why + b"}}]}")
+
+    world.front.spoil = refused
+    with pytest.raises(HeadraceError, match="odd") as stopped:
+        world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
+    assert stopped.value.kind is Kind.SINK_REJECTED
+    assert world.backlog.count() == 0
