@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.cli import terminal
 from headrace.cli.altering import Alterations
-from headrace.cli.building import Building, Pace
+from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.inspection import Inspection
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -26,6 +26,7 @@ from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,
+    Endpoint,
     Generations,
     GenerationState,
     MetaIndex,
@@ -215,7 +216,9 @@ class Branch:
             self._probing.start()
         return False
 
-    def between(self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: Any) -> None:
+    def between(
+        self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: BuildFailure | None
+    ) -> None:
         """No query runs: do what `look` has asked for.
 
         Args:
@@ -252,7 +255,7 @@ class Branch:
                 catalog=self._state.catalog,
             )
 
-    def failure(self) -> Any:
+    def failure(self) -> BuildFailure | None:
         """What could not be filled; asked before the query ends."""
         return None if self._filling is None else self._filling.failure()
 
@@ -335,7 +338,7 @@ class Branch:
         terminal.warn(f"the sink {self.name!r}: {error}; the others go on")
 
 
-def _limited(here: Here, seconds: float) -> Any:
+def _limited(here: Here, seconds: float) -> Endpoint:
     return dataclasses.replace(
         here.sink,
         timeout=min(here.sink.timeout, seconds),

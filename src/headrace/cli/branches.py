@@ -12,11 +12,11 @@ import json
 import sys
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Self
+from typing import Self
 
 from headrace.cli.altering import Alterations, KnownCatalog
 from headrace.cli.branch import Branch
-from headrace.cli.building import Pace
+from headrace.cli.building import BuildFailure, Pace
 from headrace.cli.inspection import Inspection
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import OPENSEARCH, Here, Project
@@ -144,12 +144,11 @@ class Branches:
         found = {one.name: one.work(primary) for one in self._branches}
         return {name: work for name, work in found.items() if work is not None}
 
-    def look(self, primary: PipelineState) -> dict[str, Any] | None:
-        """What is to be done between two batches: by sink, what it failed to fill; None where nothing is."""
-        asked = {one.name: one.failure() for one in self._branches if one.look(primary)}
-        return asked or None
+    def look(self, primary: PipelineState) -> dict[str, BuildFailure | None]:
+        """What is to be done between two batches: by sink, what it failed to fill, if that is it."""
+        return {one.name: one.failure() for one in self._branches if one.look(primary)}
 
-    def between(self, primary: PipelineState, asked: Mapping[str, Any]) -> None:
+    def between(self, primary: PipelineState, asked: Mapping[str, BuildFailure | None]) -> None:
         """No query runs: do it.
 
         Raises:

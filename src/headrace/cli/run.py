@@ -12,7 +12,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -103,7 +102,7 @@ class _Ending:
     again: bool = False
     failed: BuildFailure | None = None
     orders: Sequence[Order] = ()
-    further: Mapping[str, Any] = field(default_factory=dict)
+    further: Mapping[str, BuildFailure | None] = field(default_factory=dict)
 
 
 class Run:
@@ -182,9 +181,7 @@ class Run:
                 state = self._known_state(connection, inspection)
                 orders = self._orders.read(self._project.specs) if state is not None else []
                 if state is not None:
-                    self._branches.remember()
                     inspection, state = self._with_kept(connection, inspection, state)
-                    inspection = self._branches.inspected(connection, inspection)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
@@ -225,7 +222,9 @@ class Run:
         self, connection: Connection, inspection: Inspection, state: PipelineState
     ) -> tuple[Inspection, PipelineState]:
         generations = Generations(self._client, self._project.prefix)
-        return inspect_kept(inspection, self._here, connection, generations, state)
+        self._branches.remember()
+        inspection, state = inspect_kept(inspection, self._here, connection, generations, state)
+        return self._branches.inspected(connection, inspection), state
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
@@ -440,7 +439,6 @@ class Run:
         with connect(self._here.database, application_name="headrace run") as connection:
             inspection = inspect(self._project, self._here, connection)
             inspection, state = self._with_kept(connection, inspection, state)
-            inspection = self._branches.inspected(connection, inspection)
         catalog = KnownCatalog(inspection, self._here)
         usage = inspection.usage()
         if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
@@ -501,7 +499,7 @@ class Run:
                     orders = self._ordered()
                     asked = self._branches.look(lineage.state)
                     if catalog.moved or lineage.must_drop or orders or asked:
-                        return _Ending(again=True, orders=orders, further=asked or {})
+                        return _Ending(again=True, orders=orders, further=asked)
                 self._stopping.wait(_LOOK_SECONDS)
         return _Ending()
 

@@ -74,6 +74,11 @@ CASES = {
         AggregateField("max", "max", name("orders"), PLACE, "placed_at", "timestamp", ("user_id",)),
         AggregateField("ids", "ids", name("tags"), PLACE, None, "keyword", through=THROUGH),
     ),
+    "routed": index(
+        scalar("name"),
+        AggregateField("n", "count", name("orders"), PLACE, foreign_key=("user_id",)),
+        routing="boss_id",
+    ),
     "composite_key": index(scalar("pos"), table="items", key=("pos", "order_id")),
 }
 
@@ -88,6 +93,12 @@ def compare(case: str, text: str) -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_documents_by_keys(case: str) -> None:
     compare(case, keys_statement(plan_document(CASES[case], SHOP)))
+
+
+def test_where_a_document_lies_is_read_in_every_form() -> None:
+    plan = plan_document(CASES["routed"], SHOP)
+    compare("routed_aggregated", keys_statement(plan, Form.AGGREGATED))
+    compare("routed_range", range_statement(plan, CtidRange(3, 9)))
 
 
 def test_documents_by_range() -> None:

@@ -208,6 +208,11 @@ def test_a_raw_filter(load: Load) -> None:
     assert (one.op, one.raw, one.column) == ("raw", "a > 1", None)
 
 
+def test_a_column_may_route_documents(load: Load) -> None:
+    assert load(f"{HEAD}routing: Tenant\nfields: []").routing == "tenant"
+    assert load(f"{HEAD}fields: []").routing is None
+
+
 @pytest.mark.parametrize("marker", ["column: gone", "field: goneAt"])
 def test_soft_delete_by_column_or_field(load: Load, marker: str) -> None:
     spec = load(

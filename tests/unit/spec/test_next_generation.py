@@ -147,6 +147,7 @@ def whole() -> dict[tuple[str, str], tuple[Node, Node]]:
         "table": ("users", "people"),
         "schema": ("one", "two"),
         "primary_key": ("id", "uid"),
+        "routing": ("tenant", "team"),
         "filters": RELATED["filters"],
         "soft_delete": ({"column": "gone"}, {"column": "left"}),
         "fields": (INNER, [{"keyword": "b"}]),

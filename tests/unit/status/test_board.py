@@ -43,6 +43,23 @@ def test_ready_needs_every_index_and_the_stream() -> None:
     assert one.snapshot()["reason"] is None
 
 
+def test_a_further_sink_is_told_of_and_keeps_nobody_waiting() -> None:
+    one = StatusBoard(["users"], further=["other"], clock=Clock(), wall=Clock())
+    one.index("users", phase=IndexPhase.LIVE)
+    one.happened(Event.FOLLOWING)
+    assert one.ready
+    assert one.snapshot()["sinks"]["other"]["phase"] == "backfilling"
+    one.further_index("other", "users", phase=IndexPhase.LIVE, generation="o_users_1")
+    assert one.snapshot()["sinks"]["other"]["phase"] == "live"
+    one.further("other", parked=7, away="it hangs")
+    assert one.ready
+    shown = one.snapshot()["sinks"]["other"]
+    assert (shown["phase"], shown["parked"], shown["away"]) == ("away", 7, "it hangs")
+    assert [each["generation"] for each in shown["indexes"]] == ["o_users_1"]
+    one.further("other", away=None)
+    assert one.snapshot()["sinks"]["other"]["phase"] == "behind"
+
+
 def test_progress_of_a_seeding_is_shown() -> None:
     one = board("users")
     one.index("users", phase=IndexPhase.BACKFILLING, generation="users_1", ranges_total=4)
