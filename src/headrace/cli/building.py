@@ -339,8 +339,9 @@ class Building:
             self._told = time.monotonic()
             rest = "" if left is None else f", about {left:,.0f} s left"
             speed = one.rate.per_second or 0.0
+            label = f"{self._work.sink}: " if self._work.sink else ""
             terminal.say(
-                f"{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
+                f"{label}{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
                 f"{speed:,.0f} a second{rest}"
             )
 

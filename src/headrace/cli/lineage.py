@@ -192,7 +192,8 @@ class Lineage:
             error=None,
         )
         self.tell(one.index)
-        terminal.done(f"{self._inspection.project.prefix}{one.index}: {documents:,} documents")
+        project = self._inspection.project
+        terminal.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
 
     def give_up(self, given: Collection[GenerationState], reason: str) -> None:
         """Follow these no longer, so that the others can go on; no query runs."""
@@ -201,7 +202,8 @@ class Lineage:
         self._save(self.state.changed(*marked))
         for one in marked:
             what = "is not built" if one.building else "is frozen, not kept"
-            terminal.warn(f"{one.index}: {one.generation} {what}: {reason}")
+            label = self._inspection.project.label
+            terminal.warn(f"{label}{one.index}: {one.generation} {what}: {reason}")
             self._board.index(one.index, building=None, error=reason)
 
     def drop_doomed(self) -> None:
@@ -236,7 +238,7 @@ class Lineage:
         else:
             return one
         if one.published:
-            terminal.warn(f"{one.index}: {why}; seeding anew")
+            terminal.warn(f"{self._inspection.project.label}{one.index}: {why}; seeding anew")
         return dataclasses.replace(one, frozen=why)
 
     def _obeyed(self, order: Order) -> bool:

@@ -128,6 +128,11 @@ class Project:
         """What stands before the names of the indexes that keep the state."""
         return self.prefix if self.home is None else self.home
 
+    @property
+    def label(self) -> str:
+        """What stands before the name of an index where people are told of it: a further sink's name."""
+        return "" if self.home is None else f"{self.sink_name}: "
+
     def of_sink(self, name: str) -> Project:
         """The same indexes in a further sink: its state is kept beside the pipeline's, as `SLOT/NAME`."""
         sink = self.further[name]

@@ -37,6 +37,8 @@ from headrace.spark.worker import Applied, Worker
 
 LIMIT_SECONDS = 5.0
 """How long a batch begins anything new with a further sink; what hangs then may take as long again."""
+_PATIENT = 4
+"""So much longer may a request take where no batch waits for it."""
 _LOOK_SECONDS = 1.0
 _AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
@@ -54,7 +56,7 @@ class FurtherWorker(Worker):
     """
 
     def __init__(self, work: Work, ending: threading.Event | None = None) -> None:
-        super().__init__(work)
+        super().__init__(_hasty(work, _PATIENT * LIMIT_SECONDS))
         self._ending = ending or threading.Event()
         self._state = Client(work.connections.keeps_state, first=os.getpid())
         self._delivery = Delivery(self._client, self._writer, work.plan, state=self._state)
@@ -115,7 +117,7 @@ class ParkingWorker(FurtherWorker):
     """The same beside the stream: what the sink does not take is parked."""
 
     def __init__(self, work: Work) -> None:
-        super().__init__(_hasty(work))
+        super().__init__(_hasty(work, LIMIT_SECONDS))
         self._backlog = Backlog(self._state, work.plan.slot, work.plan.prefix)
         self._end = 0.0
         self._away = False
@@ -234,15 +236,15 @@ def _truncates(rows: pa.Table) -> bool:
     return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
-def _hasty(work: Work) -> Work:
-    """The same work, with requests that do not take longer than a batch waits."""
+def _hasty(work: Work, seconds: float) -> Work:
+    """The same work, with requests that do not take longer."""
     sink, writer = work.connections.sink, work.plan.writer
     endpoint = dataclasses.replace(
         sink,
-        timeout=min(sink.timeout, LIMIT_SECONDS),
-        connect_timeout=min(sink.connect_timeout, LIMIT_SECONDS / 2),
+        timeout=min(sink.timeout, seconds),
+        connect_timeout=min(sink.connect_timeout, seconds / 2),
     )
-    hasty = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, LIMIT_SECONDS / 2))
+    hasty = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
     return Work(
         dataclasses.replace(work.plan, writer=hasty),
         dataclasses.replace(work.connections, sink=endpoint, state=work.connections.keeps_state),
