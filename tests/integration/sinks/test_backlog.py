@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +23,7 @@ def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
 
 @pytest.fixture
 def backlog(client: Client) -> Iterator[Backlog]:
-    one = Backlog(client, "s/b", PREFIX)
+    one = Backlog(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
     yield one
     one.forget()
 
