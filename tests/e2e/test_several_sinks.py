@@ -50,7 +50,7 @@ def sink(pipeline: Headrace, name: str) -> dict[str, Any]:
 def until_live(pipeline: Headrace, *names: str) -> None:
     for name in names:
         pipeline.wait_until(
-            lambda name=name: sink(pipeline, name).get("phase") == "live", f"had not {name} live", 60
+            lambda name=name: sink(pipeline, name).get("phase") == "live", f"had not {name} live", 100
         )
 
 
@@ -122,11 +122,8 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
 
 
 @pytest.mark.long
-def test_a_sink_that_comes_later_is_filled_alone_and_one_that_goes_is_forgotten(
-    deploy: Deploy, front: HttpProxy
-) -> None:
-    with deploy(users=30) as pipeline:
-        before = pipeline.config.read_text()
+def test_a_sink_that_comes_later_is_filled_alone(deploy: Deploy, front: HttpProxy) -> None:
+    with deploy(users=20) as pipeline:
         pipeline.start()
         pipeline.wait_ready()
         first = generations(pipeline, "")
@@ -137,22 +134,33 @@ def test_a_sink_that_comes_later_is_filled_alone_and_one_that_goes_is_forgotten(
         pipeline.start()
         pipeline.wait_ready()
         until_live(pipeline, "other", "printed")
-        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0", "TRUNCATE product_tags")
         pipeline.converges()
         converges(pipeline, held)
         converges(pipeline, printed)
         assert generations(pipeline, "") == first, "what was there is not built again"
-        second = generations(pipeline, "/other")
         pipeline.terminate()
 
+
+@pytest.mark.long
+def test_a_sink_goes_on_at_the_next_start_and_is_forgotten_when_it_goes(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=20) as pipeline:
+        before = pipeline.config.read_text()
+        add(pipeline, other(pipeline, front))
         pipeline.start()
         pipeline.wait_ready()
-        until_live(pipeline, "other", "printed")
-        pipeline.shop.run("TRUNCATE order_items CASCADE")
-        pipeline.converges()
+        until_live(pipeline, "other")
+        first = generations(pipeline, "/other")
+        pipeline.terminate()
+
+        pipeline.shop.run("TRUNCATE product_tags")
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
         converges(pipeline, held)
-        converges(pipeline, printed)
-        assert generations(pipeline, "/other") == second, "nor is it itself at the next start"
+        assert generations(pipeline, "/other") == first, "it is not built again"
         pipeline.terminate()
 
         pipeline.config.write_text(before)
@@ -160,8 +168,6 @@ def test_a_sink_that_comes_later_is_filled_alone_and_one_that_goes_is_forgotten(
         pipeline.wait_ready()
         assert generations(pipeline, "/other") == []
         assert "other" not in pipeline.status()["sinks"]
-        pipeline.shop.run(_RENAMED)
-        pipeline.converges()
         pipeline.terminate()
 
 
