@@ -88,6 +88,7 @@ class Branch:
         self._filled: list[tuple[GenerationState, int]] = []
         self._overflowed = threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
+        self._said = ""
         self._found = threading.Event()
         self._probing = self._prober()
 
@@ -167,7 +168,7 @@ class Branch:
             self._failed(error)
             self.lineage.take_up_away(published, found)
         else:
-            self.ready, self._pause = True, _SHORTEST_PAUSE
+            self.ready, self._pause, self._said = True, _SHORTEST_PAUSE, ""
             self._board.further(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
@@ -335,7 +336,9 @@ class Branch:
         self._next = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         self._board.further(self.name, away=str(error))
-        terminal.warn(f"the sink {self.name!r}: {error}; the others go on")
+        if str(error) != self._said:
+            self._said = str(error)
+            terminal.warn(f"the sink {self.name!r} is left alone for now: {self._said}")
 
 
 def _limited(here: Here, seconds: float) -> Endpoint:
