@@ -85,6 +85,7 @@ def converges(pipeline: Headrace, read: Callable[[Headrace], dict[str, Documents
         time.sleep(0.2)
 
 
+@pytest.mark.long
 def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
     deploy: Deploy, front: HttpProxy
 ) -> None:
