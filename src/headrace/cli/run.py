@@ -11,7 +11,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -79,10 +79,15 @@ _BY_A_GENERATION = ALTERED | {
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run uses this machine."""
+    """How a run uses this machine, and others.
+
+    Attributes:
+        conf: settings of Spark that the user gives.
+    """
 
     master: str = "local[*]"
     log_level: str = "info"
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +200,7 @@ class Run:
         options = self._options
         verbose = options.log_level == "debug"
         level = "info" if verbose else "warn"
-        return local_spark(master=options.master, log_level=level, terminal=verbose)
+        return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""
