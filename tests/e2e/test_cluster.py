@@ -19,7 +19,8 @@ _BOTH = {0, 1}
 
 _TEN_THOUSAND = """
 INSERT INTO users (id, external_id, email, name)
-SELECT 5000000 + n, gen_random_uuid(), 'many' || n || '@example.org', 'Many ' || n FROM generate_series(1, 10000) n
+SELECT 5000000 + n, gen_random_uuid(), 'many' || n || '@example.org', 'Many ' || n
+FROM generate_series(1, 10000) n
 """
 
 

@@ -18,6 +18,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.building import BuildFailure, Building, Pace
+from headrace.cli.cluster import check_cluster
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
@@ -56,6 +57,7 @@ from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.session import LocalSpark, local_spark
+from headrace.spark.settings import is_local
 from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 
@@ -182,12 +184,14 @@ class Run:
                 orders = self._orders.read(self._project.specs) if state is not None else []
                 if state is not None:
                     inspection, state = self._with_kept(connection, inspection, state)
+                with self._stopping.patient(), terminal.working("starting Spark …"):
+                    spark = running.enter_context(self._spark())
+                if not is_local(self._options.master):
+                    check_cluster(spark.session, self._project, self._here)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
-                with self._stopping.patient(), terminal.working("starting Spark …"):
-                    spark = running.enter_context(self._spark())
                 if state is None:
                     lineage = self._born(inspection, published, catalog, running)
                 else:

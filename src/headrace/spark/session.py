@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -37,6 +38,9 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
+_STANDALONE = "spark://"
+_MASTER_WITHIN = 5.0
+_REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _ENDED_WITHIN = 20.0
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
@@ -87,10 +91,11 @@ def local_spark(
         given: settings of the user, which win.
 
     Raises:
-        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, CONFIG where
-            this machine lacks the Python that is to run.
+        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for a
+            master that is none, CONFIG where this machine lacks the Python that is to run.
     """
     _sweep()
+    _check_master(master)
     with _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
         python = chosen_python(master, folder, given or {}, os.environ)
@@ -213,8 +218,41 @@ def _understood() -> Iterator[None]:
             yield
     except (PySparkException, Py4JError, OSError) as error:
         raise HeadraceError(
-            Kind.SPARK, f"Spark does not start: {error}", "Run again with --log-level debug."
+            Kind.SPARK, f"Spark does not start: {_reason(str(error))}", "Run again with --log-level debug."
         ) from error
+
+
+def _reason(text: str) -> str:
+    """The line that says most, of a trace."""
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if _REASON.match(line)), lines[0] if lines else "no reason given")
+
+
+def _check_master(master: str) -> None:
+    """Make sure that one of a standalone cluster's masters is there: Spark would try for minutes.
+
+    Raises:
+        HeadraceError: SPARK.
+    """
+    if not master.startswith(_STANDALONE):
+        return
+    failure: OSError | None = None
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _MASTER_WITHIN):
+                return
+        except ValueError as error:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"{master} is no master",
+                "Write spark://HOST:PORT, as the master's page shows it.",
+            ) from error
+        except OSError as error:
+            failure = error
+    raise HeadraceError(
+        Kind.SPARK, f"there is no Spark master at {master}: {failure}", "Start it, or correct --master."
+    )
 
 
 def _stop(session: SparkSession) -> None:
