@@ -109,6 +109,11 @@ class SparkCluster:
         """What an application on the same machine says: its executors are on the loopback interface too."""
         return {"spark.driver.host": _LOOPBACK, "spark.driver.bindAddress": _LOOPBACK}
 
+    def processes(self) -> list[int]:
+        """The process ids of all that lives: master, workers, executors, and what these have started."""
+        known = [one.process.pid for one in self.members] + ([self._master.pid] if self._master else [])
+        return [pid for one in known for pid in (one, *descendants(one))]
+
     def worker_of(self, executor: str) -> int:
         """The number of the worker that started an executor."""
         [found] = [number for number, one in enumerate(self.members) if executor in one.executors()]

@@ -85,7 +85,7 @@ _AT = "(TID 3) (10.0.0.5 executor 1)"
     ("text", "why"),
     [
         (
-            f"Lost task 0.3 in stage 0.0 {_AT}: X: [PYTHON_VERSION_MISMATCH] Python in worker has 3.9.\n\tat org",
+            f"Lost task 0.3 {_AT}: X: [PYTHON_VERSION_MISMATCH] Python in worker has 3.9.\n\tat org",
             "Python in worker has 3.9",
         ),
         (
@@ -93,8 +93,7 @@ _AT = "(TID 3) (10.0.0.5 executor 1)"
             'Cannot run program "python9": error=2, No such file',
         ),
         (
-            f"x {_AT}: Error from python worker:\n  /usr/bin/python3: Error while finding module specification "
-            "(ModuleNotFoundError: No module named 'pyspark')",
+            f"x {_AT}: Error from worker:\n  python3: (ModuleNotFoundError: No module named 'pyspark')",
             "ModuleNotFoundError: No module named 'pyspark'",
         ),
     ],
