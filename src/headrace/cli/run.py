@@ -187,7 +187,7 @@ class Run:
                 with self._stopping.patient(), terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if not is_local(self._options.master):
-                    check_cluster(spark.session, self._project, self._here)
+                    check_cluster(spark, self._project, self._here)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:

@@ -162,11 +162,11 @@ def _asked(context: SparkContext, modules: tuple[str, ...], connections: bytes) 
 @contextmanager
 def _by_value() -> Iterator[None]:
     """The probe goes with its task: the executors may not have it."""
-    cloudpickle.register_pickle_by_value(probing)
+    cloudpickle.register_pickle_by_value(probing)  # type: ignore[no-untyped-call]
     try:
         yield
     finally:
-        cloudpickle.unregister_pickle_by_value(probing)
+        cloudpickle.unregister_pickle_by_value(probing)  # type: ignore[no-untyped-call]
 
 
 def _await_executors(context: SparkContext, patience: float, ending: Event) -> int:

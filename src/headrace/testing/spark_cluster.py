@@ -12,11 +12,10 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-import pyspark
 
 import headrace
 from headrace.config.java import spark_java_home
@@ -149,7 +148,7 @@ class SparkCluster:
             self.add_worker()
 
     def _process(self, main: str, log: Path, *words: str) -> GuardedProcess:
-        home = Path(pyspark.__file__).parent
+        home = _spark_home()
         java = spark_java_home()
         source = str(Path(headrace.__file__).parents[1])
         command = [
@@ -172,6 +171,13 @@ class SparkCluster:
         until(lambda: not process.running or ready(), READY_WITHIN)
         if not process.running or not ready():
             raise HeadraceError(Kind.DEPENDENCY, f"the Spark cluster did not start: {last_line(log)}")
+
+
+def _spark_home() -> Path:
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise HeadraceError(Kind.DEPENDENCY, "PySpark is not installed", "Run: pip install 'headrace[spark]'")
+    return Path(found.origin).parent
 
 
 def _text(log: Path) -> str:
