@@ -207,6 +207,19 @@ def test_a_master_that_is_not_there_is_told_at_once() -> None:
 
 
 @pytest.mark.long
+def test_a_cluster_whose_executors_do_not_start_is_told() -> None:
+    """Its workers miss what they start them with; the master gives our application up."""
+    with (
+        SparkCluster(workers=1, environment={"SPARK_SCALA_VERSION": ""}) as broken,
+        pytest.raises(HeadraceError, match=r"does not start|ended our application") as caught,
+        local_spark(master=broken.url, given=broken.conf) as spark,
+    ):
+        check_executors(spark.session, "", [])
+    assert caught.value.kind is Kind.SPARK
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.long
 def test_no_password_stands_anywhere(deploy: Deploy, cluster: SparkCluster, tmp_path: Path) -> None:
     """On Spark's pages, in its log of events, in what the executors print, in nobody's command line."""
     events, port, secret = tmp_path / "events", free_port(), "9d41c7-sink"

@@ -149,9 +149,9 @@ def failed_to_start(text: str) -> HeadraceError:
 
 def _asked(context: SparkContext, modules: tuple[str, ...], connections: bytes) -> list[Report]:
     """The answers of one job with a task for each place."""
-    places = context.defaultParallelism
     with _by_value():
         try:
+            places = context.defaultParallelism
             context.setJobGroup(_GROUP, "preflight", interruptOnCancel=True)
             numbers = context.parallelize(range(places), places)
             return list(numbers.map(lambda _: probe(modules, connections)).collect())

@@ -12,6 +12,10 @@ from pathlib import Path
 
 PYTHON, ARCHIVES = "spark.pyspark.python", "spark.archives"
 
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""The JVMs plan many small batches and move few bytes: a second compiler costs more than it brings."""
+
+
 _EVERYWHERE: Mapping[str, str] = {
     "spark.app.name": "headrace",
     "spark.ui.enabled": "false",
@@ -43,10 +47,8 @@ _HERE: Mapping[str, str] = {
 _THERE: Mapping[str, str] = {
     # A task is sent with its changes, and one row alone may have a gigabyte (MiB; the most there may be).
     "spark.rpc.message.maxSize": "2047",
+    "spark.executor.extraJavaOptions": _JAVA,
 }
-
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The JVM plans many small batches and moves few bytes: a second compiler costs more than it brings."""
 
 _DEFAULT_JAVA, _EXTRA_JAVA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 _FILES = (ARCHIVES, "spark.files", "spark.jars", "spark.submit.pyFiles")
