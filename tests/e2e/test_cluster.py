@@ -256,7 +256,7 @@ def encoded(text: str) -> list[str]:
 def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
     deploy: Deploy, tmp_path: Path
 ) -> None:
-    """One executor in the middle of a seeding; then a whole worker, in the middle of large transactions."""
+    """One executor in the middle of a seeding; a whole worker among large transactions; then the driver."""
     events = tmp_path / "events"
     with started() as cluster, deploy(users=200) as pipeline:
         text = pipeline.config.read_text()
@@ -277,6 +277,15 @@ def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
         pipeline.converges()
         pipeline.terminate()
         found = logged(events)
+
+        on_cluster(pipeline, cluster)
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.shop.run(_EVERY_ITEM)
+        pipeline.kill()
+        pipeline.start()
+        pipeline.converges(120)
+        pipeline.terminate()
     removed = {one["Executor ID"] for one in found if one["Event"] == "SparkListenerExecutorRemoved"}
     lost = {
         one["Task Info"]["Executor ID"]
