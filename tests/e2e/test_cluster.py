@@ -61,6 +61,7 @@ def on_cluster(
     pipeline: Headrace, cluster: SparkCluster, events: Path | None = None, conf: Mapping[str, str] = _NONE
 ) -> None:
     """Let a deployment run there, and Spark log its events in a folder."""
+    pipeline._ready_within = 240.0  # three JVMs more, and as many Python processes as places
     settings = {**cluster.conf, **conf}
     if events is not None:
         events.mkdir()
