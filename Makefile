@@ -7,13 +7,14 @@ UV ?= uv
 ARGS ?=
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo test test-all soak compat lint bench lock clean
+.PHONY: help environment demo test test-all soak chaos compat lint bench lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
+	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
@@ -40,6 +41,9 @@ test-all: lint
 
 soak: environment
 	$(BIN)/python -m headrace.testing.soak $(ARGS)
+
+chaos: environment
+	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock

@@ -9,50 +9,33 @@ Then the same beside 500 other commits a second, and, with a refresh every 10 ms
 from __future__ import annotations
 
 import argparse
-import contextlib
-import http.client
 import itertools
 import json
 import os
-import random
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from queue import Queue
-from typing import Any
-from urllib.parse import urlsplit
 
-import psycopg
 import urllib3
 
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.cli.project import open_project
-from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from support import report
 from support.deployment import PREFIX, Deployment, shop
+from support.pace import PACE_SECONDS, PAUSE_SECONDS, UPDATE, Pace, loaded, reader, searcher, some_users
 
 BARS_MS = {
     "readable": {"p50": 60.0, "p99": 250.0},
     "searchable": {"p50": 120.0},
     "loaded": {"p99": 1000.0},
 }
-LOAD = """
-DO $$ BEGIN FOR i IN 1..1000000 LOOP
-    UPDATE public.profiles SET newsletter = NOT newsletter WHERE id = 1 + i % {0};
-    COMMIT;
-    PERFORM pg_sleep(0.002);
-END LOOP; END $$
-"""
-"""About 500 commits a second, each of one user's document."""
-PACE_SECONDS = 0.2
+LOAD = 500
+"""Other commits a second."""
 WARM_UP = 150
-PAUSE_SECONDS = 0.004
-PATIENCE_SECONDS = 60.0
-UPDATE = "UPDATE public.users SET name = $1 WHERE id = $2"
 
 
 def main() -> None:
@@ -64,13 +47,13 @@ def main() -> None:
     updates = given.updates or (30 if given.quick else 100)
     report.machine()
     with shop(given.users) as deployment:
-        users = _users(deployment, WARM_UP + updates)
+        users = some_users(deployment, WARM_UP + updates)
         deployment.run.start()
         deployment.run.wait_ready()
         warming_up = Pace(deployment, users[:WARM_UP]).measure()
         measured = users[WARM_UP:]
         latencies = {"readable": Pace(deployment, measured).measure()}
-        with loaded(deployment, given.users):
+        with loaded(deployment, given.users, LOAD):
             latencies["loaded"] = Pace(deployment, measured).measure()
         refreshed_often(deployment)
         latencies["searchable"] = Pace(deployment, measured, searcher).measure()
@@ -88,117 +71,12 @@ def main() -> None:
     sys.exit(not all(held))
 
 
-@contextlib.contextmanager
-def loaded(deployment: Deployment, users: int) -> Iterator[None]:
-    """Other commits meanwhile."""
-    with connect(deployment.database) as connection:
-        [(pid,)] = execute(connection, "SELECT pg_backend_pid()")
-        writing = threading.Thread(target=_load, args=(connection, users), daemon=True)
-        writing.start()
-        time.sleep(2)
-        yield
-        with connect(deployment.database) as other:
-            execute(other, "SELECT pg_cancel_backend($1)", (pid,))
-        writing.join()
-
-
-def _load(connection: Connection, users: int) -> None:
-    with contextlib.suppress(psycopg.errors.QueryCanceled):
-        execute(connection, LOAD.format(users // 2))
-
-
 def refreshed_often(deployment: Deployment) -> None:
     """What is written is searchable as soon as OpenSearch can."""
     body = json.dumps({"index": {"refresh_interval": "10ms"}})
     target = f"{deployment.sink}/{PREFIX}users/_settings"
     answer = urllib3.request("PUT", target, body=body, headers={"content-type": "application/json"})
     assert answer.status == 200, answer.data
-
-
-def _users(deployment: Deployment, count: int) -> list[int]:
-    """Random users that have a document, each once."""
-    with connect(deployment.database) as connection:
-        rows = execute(connection, "SELECT id FROM public.users WHERE deleted_at IS NULL ORDER BY id")
-    return random.Random(1).sample([row[0] for row in rows], count)
-
-
-class Pace:
-    """One update of each user, at a fixed pace, and the wait for its document."""
-
-    def __init__(
-        self,
-        deployment: Deployment,
-        users: Sequence[int],
-        looking: Callable[[str], Callable[[int], str]] | None = None,
-    ) -> None:
-        self._looking = looking or reader
-        self._deployment = deployment
-        self._users = users
-        self._token = f"named at {time.time_ns()}"
-
-    def measure(self) -> list[float]:
-        """The seconds from commit to document of each update."""
-        committed: Queue[tuple[int, float]] = Queue()
-        writer = threading.Thread(target=self._write, args=(committed,), name="writer", daemon=True)
-        writer.start()
-        read = self._looking(self._deployment.sink)
-        latencies = []
-        for _ in self._users:
-            user, begin = committed.get(timeout=PATIENCE_SECONDS)
-            while read(user) != self._token:
-                if time.perf_counter() > begin + PATIENCE_SECONDS:
-                    raise AssertionError(f"user {user} does not arrive\n{self._deployment.run.said()}")
-                time.sleep(PAUSE_SECONDS)
-            latencies.append(time.perf_counter() - begin)
-        writer.join()
-        return latencies
-
-    def _write(self, committed: Queue[tuple[int, float]]) -> None:
-        with connect(self._deployment.database, autocommit=False) as connection:
-            begin = time.perf_counter()
-            for number, user in enumerate(self._users):
-                time.sleep(max(0.0, begin + number * PACE_SECONDS - time.perf_counter()))
-                execute(connection, UPDATE, (self._token, user))
-                committed.put((user, time.perf_counter()))
-                connection.commit()
-
-
-def reader(sink: str) -> Callable[[int], str]:
-    """A function that reads a user's name from its document."""
-    ask = _asking(sink)
-
-    def read(user: int) -> str:
-        name: str = ask(f"_doc/{user}?_source_includes=name")["_source"]["name"]
-        return name
-
-    return read
-
-
-def searcher(sink: str) -> Callable[[int], str]:
-    """A function that searches for a user's document and reads its name."""
-    ask = _asking(sink)
-
-    def read(user: int) -> str:
-        [hit] = ask(f"_search?q=id:{user}&_source_includes=name")["hits"]["hits"]
-        name: str = hit["_source"]["name"]
-        return name
-
-    return read
-
-
-def _asking(sink: str) -> Callable[[str], Any]:
-    """A function that asks the users' index; over the lightest client, to disturb little."""
-    connection = http.client.HTTPConnection(urlsplit(sink).netloc, timeout=PATIENCE_SECONDS)
-
-    def ask(what: str) -> Any:
-        connection.request("GET", f"/{PREFIX}users/{what}")
-        answer = connection.getresponse()
-        data = answer.read()
-        if answer.status != 200:
-            raise AssertionError(f"{what} has no answer: {data!r}")
-        return json.loads(data)
-
-    return ask
 
 
 def _parts(deployment: Deployment, user: int) -> list[tuple[str, Sequence[float]]]:

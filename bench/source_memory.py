@@ -13,6 +13,8 @@ import os
 import sys
 import tempfile
 import time
+from collections import Counter
+from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
@@ -44,14 +46,39 @@ def main() -> None:
         running = measured(log, rows + 2, rows, waits=False)
     report.machine()
     found = (("waiting", waiting), ("running", running))
-    shown = [(name, *(f"{one / 1e6:,.0f}" for one in sizes)) for name, sizes in found]
-    report.table((f"MB, {rows:,} rows of 200 bytes", "above idle", "idle"), shown)
-    held = [report.result(f"source_memory.{name}", BAR_BYTES / peak, 1.0) for name, (peak, _) in found]
+    kinds = sorted({kind for _, used in found for kind in used.idle})
+    shown = [
+        (
+            name,
+            f"{used.above / 1e6:,.0f}",
+            *(f"{used.peaks[one] / 1e6:,.0f} ({used.idle[one] / 1e6:,.0f})" for one in kinds),
+        )
+        for name, used in found
+    ]
+    report.table(
+        (f"MB, {rows:,} rows of 200 bytes", "above idle", *(f"{one} (idle)" for one in kinds)), shown
+    )
+    held = [report.result(f"source_memory.{name}", BAR_BYTES / used.above, 1.0) for name, used in found]
     sys.exit(not all(held))
 
 
-def measured(log: Log, first: int, rows: int, *, waits: bool) -> tuple[int, int]:
-    """The peak above idle, and idle (bytes), of a Spark in a process of its own.
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Memory in bytes.
+
+    Attributes:
+        above: the highest sum of all processes, less that before.
+        idle: before, by kind of process.
+        peaks: the highest of each kind.
+    """
+
+    above: int
+    idle: Counter[str]
+    peaks: Counter[str]
+
+
+def measured(log: Log, first: int, rows: int, *, waits: bool) -> Used:
+    """What a Spark in a process of its own takes.
 
     Args:
         first: the first free id; two transactions are written.
@@ -68,18 +95,18 @@ def measured(log: Log, first: int, rows: int, *, waits: bool) -> tuple[int, int]
     try:
         wait_confirmed(log, slot, small)
         ours.send("stop" if waits else "idle")
-        idle = int(ours.recv())
+        idle, before = ours.recv()
         with connect(log.url) as connection:
             execute(connection, ROW.format(first + 1, first + rows))
         end = written(log)
         ours.send("go")
         wait_confirmed(log, slot, end)
         ours.send("done")
-        peak = int(ours.recv())
+        peak, peaks = ours.recv()
     finally:
         process.join()
     log.drop(slot)
-    return peak - idle, idle
+    return Used(peak - idle, before, peaks)
 
 
 def written(log: Log) -> Lsn:
@@ -117,13 +144,13 @@ def follow(url: str, slot: str, pipe: Pipe) -> None:
         if stopped:
             for query in spark.streams.active:
                 query.stop()
-        pipe.send(before.peak)
+        pipe.send((before.peak, before.peaks))
         with MemoryWatch(members, LOOK_SECONDS) as watch:
             assert pipe.recv() == "go"
             if stopped:
                 start()
             assert pipe.recv() == "done"
-        pipe.send(watch.peak)
+        pipe.send((watch.peak, watch.peaks))
         for query in spark.streams.active:
             query.stop()
 

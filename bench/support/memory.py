@@ -12,7 +12,12 @@ import psutil
 
 
 class MemoryWatch:
-    """Looks at processes until the context ends; keeps the highest sum, and the highest of each kind.
+    """Looks at processes until the context ends.
+
+    Attributes:
+        peak: the highest sum (bytes).
+        peaks: the highest sum of each kind.
+        largest: the highest of one process of each kind.
 
     Pages that processes share are divided among them (PSS) where the system says so, else counted in each
     (RSS).
@@ -29,6 +34,7 @@ class MemoryWatch:
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
         self.peak = 0
         self.peaks: Counter[str] = Counter()
+        self.largest: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -51,9 +57,11 @@ class MemoryWatch:
         for pid in self._members():
             try:
                 process = psutil.Process(pid)
-                found[_kind(process.cmdline())] += _bytes(process)
+                kind, size = _kind(process.cmdline()), _bytes(process)
             except psutil.Error:
                 continue  # it ended while we looked
+            found[kind] += size
+            self.largest[kind] = max(self.largest[kind], size)
         return found
 
 

@@ -71,7 +71,11 @@ class DrivenRun:
 
     def wait_ready(self) -> None:
         """Return once every index is seeded and the stream follows."""
-        self.wait_until(lambda: self._get("/readyz").status == 200, "was not ready", self._ready_within)  # noqa: PLR2004
+        self.wait_until(self.is_ready, "was not ready", self._ready_within)
+
+    def is_ready(self) -> bool:
+        """Whether every index is seeded and the stream follows."""
+        return self._get("/readyz").status == 200  # noqa: PLR2004
 
     def wait_failpoint(self) -> None:
         """Return once it stands still at the commit point that it was started with."""
@@ -147,6 +151,12 @@ class DrivenRun:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it did not end within {seconds:.0f} s\n{self.said()}") from None
+
+    def runs(self) -> bool:
+        """Whether it does. Where it has ended by itself, what it left behind is ended too."""
+        if self._process is not None and self._process.poll() is not None:
+            self.close()
+        return self._process is not None
 
     def close(self) -> None:
         """End it however it can be ended."""

@@ -1,0 +1,57 @@
+"""What do building and following cost each other? `python bench/seed_while_live.py [--users N] [--quick]`.
+
+All indexes are built anew beside the stream: first alone, then with 200 commits a second, while single-row
+updates at a fixed pace are waited for as readers see them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from support import report
+from support.deployment import shop
+from support.generations import built_anew
+from support.pace import Pace, loaded, some_users
+
+SPEED_BAR = 0.6
+P99_SECONDS = 2.0
+RATE = 200
+AT_ONCE = 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--users", type=int, default=None, help="size of the shop (50,000)")
+    parser.add_argument("--quick", action="store_true", help="2,000 users")
+    given = parser.parse_args()
+    users = given.users or (2_000 if given.quick else 50_000)
+    report.machine()
+    with shop(users, ready_within=1800) as deployment:
+        deployment.run.start()
+        deployment.run.wait_ready()
+        warm = some_users(deployment, 100)
+        Pace(deployment, warm).measure()
+        alone = built_anew(deployment)
+        report.machine()
+        latencies: list[float] = []
+        with loaded(deployment, users, RATE), ThreadPoolExecutor(1) as threads:
+            building = threads.submit(built_anew, deployment)
+            while not building.done():
+                latencies += Pace(deployment, some_users(deployment, AT_ONCE)).measure()
+        beside = building.result()
+        report.machine()
+        deployment.run.terminate()
+    rows = [("alone", f"{alone:.1f}"), (f"beside {RATE} commits/s", f"{beside:.1f}")]
+    report.table(("all indexes built anew", "seconds"), rows)
+    report.times([(f"commit → document meanwhile ({len(latencies)})", latencies)])
+    held = [
+        report.result("seed_while_live.speed", alone / beside, SPEED_BAR),
+        report.result("seed_while_live.p99", P99_SECONDS / report.quantile(latencies, 99), 1.0),
+    ]
+    sys.exit(not all(held))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""How long does a running Headrace take to build its indexes anew?"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from time import perf_counter
+
+from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, Orders
+from headrace.testing.shop import INDEXES
+from support.deployment import NAME, PREFIX, Deployment
+
+_LOOK_SECONDS = 0.05
+_WITHIN = 3600.0
+
+
+def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> float:
+    """Order a new generation of each of `indexes`; the seconds until readers see the last one."""
+    with closing(Client(Endpoint((deployment.sink,)))) as client:
+        before = _served(client)
+        begin = perf_counter()
+        for index in indexes:
+            Orders(client, NAME, PREFIX).give(index, "reindex")
+        while any(before[index] == generation for index, generation in _served(client, indexes).items()):
+            deployment.run.assert_lives()
+            assert perf_counter() - begin < _WITHIN, deployment.run.said()
+            time.sleep(_LOOK_SECONDS)
+    return perf_counter() - begin
+
+
+def _served(client: Client, indexes: Sequence[str] = INDEXES) -> dict[str, str]:
+    """The concrete index that readers see, by index."""
+    state = MetaIndex(client, NAME, PREFIX).load()
+    assert state is not None
+    served = {index: state.served(index) for index in indexes}
+    return {index: one.generation for index, one in served.items() if one is not None}

@@ -1,0 +1,244 @@
+"""What can go wrong, and at which moment?
+
+A fault strikes while two writers are at work, and returns whether it struck when it should. It may leave
+everything broken: `Ground.settle` mends it and compares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Mapping
+
+import psutil
+
+from chaos.ground import Ground
+from headrace.errors import HeadraceError
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.testing.http_proxy import Answer, Cut, Request
+from headrace.testing.shop import INDEXES
+
+Fault = Callable[[Ground], bool]
+Blow = Callable[[Ground], None]
+"""What is done to one of those that take part."""
+
+_STORM = 20
+_BLOCK = "index.blocks.read_only_allow_delete"
+_ROOT = "products"
+_LOCK_SECONDS = 5
+_BELOW = ("order_items", "product_tags", "reviews")
+"""What a TRUNCATE of the root table empties with it."""
+
+
+def _kill_run(ground: Ground) -> None:
+    if ground.run.members():
+        ground.run.kill()
+
+
+def _kill_first(ground: Ground) -> None:
+    ground.run.kill_first()
+
+
+def _kill_java(ground: Ground) -> None:
+    for one in ground.processes("org.apache.spark.deploy.SparkSubmit"):
+        one.kill()
+
+
+def _kill_worker(ground: Ground) -> None:
+    workers = [one for one in ground.processes("pyspark") if one.name().startswith("python")]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        ground.random.choice(workers).kill()
+
+
+def _kill_opensearch(ground: Ground) -> None:
+    ground.opensearch.kill()
+    time.sleep(ground.random.uniform(0, 4))
+
+
+def _kill_postgres(ground: Ground) -> None:
+    ground.postgres.kill()
+    time.sleep(ground.random.uniform(0, 4))
+
+
+def _live(blow: Blow) -> Fault:
+    def strike(ground: Ground) -> bool:
+        time.sleep(ground.random.uniform(0.2, 3))
+        blow(ground)
+        return True
+
+    return strike
+
+
+def _seeding(blow: Blow) -> Fault:
+    """At a bulk of a generation that is being built: it does not arrive, is not answered, or both."""
+
+    def strike(ground: Ground) -> bool:
+        generation = ground.build(ground.random.choice(INDEXES))
+        time.sleep(ground.random.uniform(0, 1))
+        then = ground.random.choice((None, Cut(), Cut(unheard=True)))
+        return ground.at_its_bulk(generation, lambda: blow(ground), then)
+
+    return strike
+
+
+def _swap(blow: Blow) -> Fault:
+    """At the swap of an alias: it is not made, or made and not known."""
+
+    def strike(ground: Ground) -> bool:
+        ground.build(ground.random.choice(INDEXES))
+        then = ground.random.choice((None, Cut(), Cut(unheard=True)))
+        return ground.at_its_swap(lambda: blow(ground), then)
+
+    return strike
+
+
+def _spoiled(spoil: Callable[[Ground], Callable[[Request], Answer | Cut | None]]) -> Fault:
+    """The cluster answers badly for a while, with or without a generation that is being built."""
+
+    def strike(ground: Ground) -> bool:
+        if ground.random.random() < 0.3:
+            ground.build(ground.random.choice(INDEXES))
+        ground.front.spoil = spoil(ground)
+        time.sleep(ground.random.uniform(2, 6))
+        ground.front.heal()
+        return True
+
+    return strike
+
+
+def _slow(ground: Ground) -> Callable[[Request], None]:
+    return lambda _: time.sleep(ground.random.uniform(0.1, 1.5))
+
+
+def _silent(ground: Ground) -> Callable[[Request], Cut]:
+    end = time.monotonic() + ground.random.uniform(2, 6)
+
+    def spoil(_: Request) -> Cut:
+        time.sleep(max(0.0, end - time.monotonic()))
+        return Cut(unheard=ground.random.random() < 0.5)
+
+    return spoil
+
+
+def _busy(ground: Ground) -> Callable[[Request], Answer | None]:
+    return lambda _: Answer(429, b'{"error":"full"}') if ground.random.random() < 0.5 else None
+
+
+def _cut(ground: Ground) -> Callable[[Request], Cut | None]:
+    kinds = itertools.cycle((Cut(bytes=20), None, Cut(), Cut(bytes=200), None, Cut(unheard=True)))
+    return lambda _: next(kinds)
+
+
+def _full(ground: Ground) -> bool:
+    """The node's disk passes its flood stage, and is emptied again."""
+    client = Client(Endpoint((ground.opensearch.url,)))
+    with contextlib.closing(client):
+        client.call("PUT", "/_all/_settings?expand_wildcards=all", {_BLOCK: True})
+        try:
+            time.sleep(ground.random.uniform(2, 6))
+        finally:
+            client.call("PUT", "/_all/_settings?expand_wildcards=all", {_BLOCK: None})
+    return True
+
+
+def _line_cut(ground: Ground) -> bool:
+    for _ in range(3):
+        ground.line.cut()
+        time.sleep(ground.random.uniform(0.1, 1.5))
+    return True
+
+
+def _line_dead(ground: Ground) -> bool:
+    """Neither side is told."""
+    ground.line.freeze()
+    time.sleep(ground.random.uniform(2, 8))
+    ground.line.cut()
+    ground.line.resume()
+    return True
+
+
+def _storm(ground: Ground) -> bool:
+    for _ in range(_STORM):
+        _kill_run(ground)
+        ground.run.close()
+        ground.run.start()
+        time.sleep(ground.random.uniform(0.3, 9))
+    return True
+
+
+def _on_the_database(ground: Ground, *statements: str) -> None:
+    """In one transaction; given up where it has to wait for long."""
+    with contextlib.suppress(HeadraceError), connect(ground.shop.url, autocommit=False) as connection:
+        execute(connection, f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+        execute(connection, "SET LOCAL search_path = public")
+        try:
+            for statement in statements:
+                execute(connection, statement)
+        except connection.DatabaseError:
+            connection.rollback()
+
+
+def _emptied(*tables: str) -> list[str]:
+    """TRUNCATE the first one, and put nine of ten rows back; the others depend on it."""
+    kept = [f"CREATE TEMP TABLE kept_{one} ON COMMIT DROP AS SELECT * FROM {one}" for one in tables]
+    back = [f"INSERT INTO {one} SELECT * FROM kept_{one}" for one in tables]
+    back[-1] += " WHERE random() < 0.9"
+    return [*kept, f"TRUNCATE {tables[0]} CASCADE", *back]
+
+
+def _truncate_child(ground: Ground) -> bool:
+    time.sleep(ground.random.uniform(0.2, 1))
+    _on_the_database(ground, *_emptied(ground.random.choice(_BELOW)))
+    return True
+
+
+def _truncate_root(ground: Ground) -> bool:
+    """Between a range's read and its bulk; what the rows were is in the bulk that comes after it."""
+    generation = ground.build(_ROOT)
+    return ground.at_its_bulk(
+        generation,
+        lambda: _on_the_database(ground, *_emptied(_ROOT, *_BELOW)),
+        ground.random.choice((None, Cut())),
+    )
+
+
+def _rewrite_root(ground: Ground) -> bool:
+    """VACUUM FULL between a range's read and its bulk: every row has another place then."""
+
+    def rewrite() -> None:
+        with contextlib.suppress(HeadraceError), connect(ground.shop.url) as connection:
+            execute(connection, f"SET lock_timeout = '{_LOCK_SECONDS}s'")
+            with contextlib.suppress(connection.DatabaseError):
+                execute(connection, f"VACUUM FULL public.{_ROOT}")
+
+    return ground.at_its_bulk(ground.build(_ROOT), rewrite)
+
+
+_KILLED: Mapping[str, Blow] = {
+    "the run": _kill_run,
+    "Java": _kill_java,
+    "a worker": _kill_worker,
+    "OpenSearch": _kill_opensearch,
+    "PostgreSQL": _kill_postgres,
+}
+
+FAULTS: Mapping[str, Fault] = {
+    **{f"kill {name}, live": _live(blow) for name, blow in _KILLED.items()},
+    "kill the first process, live": _live(_kill_first),
+    **{f"kill {name}, seeding": _seeding(blow) for name, blow in _KILLED.items()},
+    **{f"kill {name}, at the swap": _swap(blow) for name, blow in _KILLED.items() if name != "a worker"},
+    "cluster full": _full,
+    "cluster slow": _spoiled(_slow),
+    "cluster silent": _spoiled(_silent),
+    "cluster busy half of the time": _spoiled(_busy),
+    "cluster's answers cut": _spoiled(_cut),
+    "database's connections cut": _line_cut,
+    "database silent": _line_dead,
+    "restart storm": _storm,
+    "TRUNCATE of a child": _truncate_child,
+    "TRUNCATE of a root, seeding": _truncate_root,
+    "VACUUM FULL, seeding": _rewrite_root,
+}
+"""All of them, by name."""

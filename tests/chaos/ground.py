@@ -1,0 +1,197 @@
+"""What stands between the servers, the deployment and those who break them?"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psutil
+
+from chaos.writing import Writers
+from e2e.harness import Headrace, Shop
+from headrace.errors import HeadraceError
+from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
+from headrace.testing.http_proxy import Cut, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.testing.oracle import actual_documents, differences
+from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.processes import until
+from headrace.testing.proxy import TcpProxy
+
+NAME = "chaos"
+_READY_WITHIN = 150.0
+_RIGHT_WITHIN = 120.0
+_STRIKES_WITHIN = 40.0
+_BEFORE_FORWARDING = 2.0
+
+
+class Ground:
+    """The servers, a deployment that reaches them through proxies, and its writers.
+
+    Attributes:
+        front: before OpenSearch.
+        line: before PostgreSQL, for the deployment; the writers need none.
+        random: decides moments and targets.
+    """
+
+    def __init__(
+        self,
+        postgres: EmbeddedPostgres,
+        opensearch: EmbeddedOpenSearch,
+        proxies: tuple[HttpProxy, TcpProxy],
+        folder: Path,
+        *,
+        users: int,
+        seed: int,
+    ) -> None:
+        self.postgres, self.opensearch = postgres, opensearch
+        self.front, self.line = proxies
+        self.random = random.Random(seed)
+        self.shop = Shop(postgres.create_database(NAME), users)
+        self.run = Headrace(folder, self.shop, opensearch.url, NAME)
+        text = self.run.config.read_text().replace(opensearch.url, self.front.url)
+        text = text.replace(self.shop.url, self.line.url(self.shop.url))
+        self.run.config.write_text(f"{text}\n[seeding]\nrows_per_second = 600\n")
+        self.writers = Writers(self.shop.url, 2, seed)
+
+    def close(self) -> None:
+        """End what it has started, the servers aside."""
+        self.writers.end()
+        self.run.close()
+
+    def revive(self) -> None:
+        """Everything that is down comes up, and nothing stands between any more."""
+        self.front.heal()
+        self.line.resume()
+        self.opensearch.start()
+        self.postgres.start()
+        if not self.run.runs():
+            self.run.start()
+
+    def settle(self) -> list[str]:
+        """Up again, at rest and compared: what is wrong in any generation that is followed.
+
+        Raises:
+            AssertionError: it does not come up again.
+        """
+        end = time.monotonic() + _READY_WITHIN
+        with self.writers.paused():
+            while True:
+                self.revive()
+                if self.run.is_ready() and not self.building():
+                    break
+                assert time.monotonic() < end, f"it does not come up again\n{self.run.said()}"
+                time.sleep(0.2)
+            expected = self.shop.expected()
+            end = time.monotonic() + _RIGHT_WITHIN
+            while found := self._compared(expected):
+                if time.monotonic() > end:
+                    return found
+                time.sleep(0.2)
+        return []
+
+    def _compared(self, expected: dict[str, dict[str, dict[str, object]]]) -> list[str]:
+        lines = []
+        for one in self.generations():
+            if one.followed:
+                actual = actual_documents(self.opensearch.url, one.generation)
+                lines += [f"{one.generation} {line}" for line in differences(expected[one.index], actual)]
+        aliases = [self.run.documents(index) for index in expected]
+        return lines if all(aliases) else [*lines, "an alias serves nothing"]
+
+    def generations(self) -> tuple[GenerationState, ...]:
+        """All that the pipeline's state knows."""
+        with closing(Client(Endpoint((self.opensearch.url,)))) as client:
+            state = MetaIndex(client, NAME, self.run.prefix).load()
+        return () if state is None else state.generations
+
+    def building(self) -> list[str]:
+        """The concrete names of what is being built; empty where the state cannot be read."""
+        with contextlib.suppress(HeadraceError):
+            return [one.generation for one in self.generations() if one.building and not one.frozen]
+        return []
+
+    def build(self, index: str) -> str:
+        """Order a new generation of `index`; its concrete name, as soon as it is being built.
+
+        Raises:
+            AssertionError: it is not.
+        """
+        with closing(Client(Endpoint((self.opensearch.url,)))) as client:
+            Orders(client, NAME, self.run.prefix).give(index, "reindex")
+        assert until(lambda: bool(self.building()), _STRIKES_WITHIN), f"nothing is built\n{self.run.said()}"
+        return self.building()[0]
+
+    def at(self, moment: Callable[[Request], bool], act: Callable[[], None], then: Cut | None) -> bool:
+        """Do `act` once, when the deployment first sends such a request to OpenSearch.
+
+        The request waits for it, for a while; `then` says what becomes of it.
+
+        Returns:
+            Whether there was one, and `act` was done.
+        """
+        once, over = threading.Lock(), threading.Event()
+
+        def strike() -> None:
+            try:
+                act()
+            finally:
+                over.set()
+
+        def spoil(request: Request) -> Cut | None:
+            if not moment(request) or not once.acquire(blocking=False):
+                return None
+            threading.Thread(target=strike).start()
+            over.wait(_BEFORE_FORWARDING)
+            return then
+
+        self.front.spoil = spoil
+        struck = over.wait(_STRIKES_WITHIN)
+        self.front.heal()
+        return struck
+
+    def at_its_bulk(self, generation: str, act: Callable[[], None], then: Cut | None = None) -> bool:
+        """`at` a bulk that writes to this concrete index."""
+        name = generation.encode()
+        return self.at(lambda one: one.target.startswith("/_bulk") and name in one.body, act, then)
+
+    def at_its_swap(self, act: Callable[[], None], then: Cut | None = None) -> bool:
+        """`at` the swap of an alias."""
+        return self.at(lambda one: one.target.startswith("/_aliases"), act, then)
+
+    def processes(self, words: str) -> list[psutil.Process]:
+        """The processes of the run's tree with these words in their command."""
+        found = []
+        for pid in self.run.members():
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                if words in " ".join(process.cmdline()):
+                    found.append(process)
+        return found
+
+
+@contextlib.contextmanager
+def ground(users: int, seed: int) -> Iterator[Ground]:
+    """Servers of its own and a deployment that is seeded and right."""
+    with (
+        tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder,
+        EmbeddedPostgres(durable=False) as postgres,
+        EmbeddedOpenSearch() as opensearch,
+        HttpProxy(opensearch.url) as front,
+        TcpProxy.before(postgres.url) as line,
+    ):
+        here = Ground(postgres, opensearch, (front, line), Path(folder), users=users, seed=seed)
+        try:
+            here.run.start()
+            here.run.wait_ready()
+            found = here.settle()
+            assert not found, found
+            yield here
+        finally:
+            here.close()
