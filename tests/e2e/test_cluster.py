@@ -121,8 +121,9 @@ def test_seeding_and_a_large_transaction_are_shared_by_both_workers(
         pipeline.converges()
         pipeline.terminate()
         found = logged(events)
-    assert {cluster.worker_of(one) for one in executors_of(found, "beside", 2)} == _BOTH
-    assert {cluster.worker_of(one) for one in executors_of(found, "stream", 4)} == _BOTH
+    [application] = [one["App ID"] for one in found if one["Event"] == "SparkListenerApplicationStart"]
+    assert cluster.workers_of(application, executors_of(found, "beside", 2)) == _BOTH
+    assert cluster.workers_of(application, executors_of(found, "stream", 4)) == _BOTH
 
 
 def script(path: Path, text: str) -> Path:

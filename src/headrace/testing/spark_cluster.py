@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,9 +49,9 @@ class SparkWorker:
     log: Path
     process: GuardedProcess
 
-    def executors(self) -> set[str]:
-        """The ids of the executors that it has started, for any application, living or not."""
-        return {one.name for one in self.folder.glob("app-*/*") if one.is_dir()}
+    def executors(self, application: str) -> set[str]:
+        """The ids of the executors that it has started for an application, living or not."""
+        return {one.name for one in self.folder.glob(f"{application}/*") if one.is_dir()}
 
     def executor_processes(self) -> list[int]:
         """The process ids of its living executors."""
@@ -110,13 +110,13 @@ class SparkCluster:
 
     def processes(self) -> list[int]:
         """The process ids of all that lives: master, workers, executors, and what these have started."""
-        known = [one.process.pid for one in self.members] + ([self._master.pid] if self._master else [])
-        return [pid for one in known for pid in (one, *descendants(one))]
+        known = [*(one.process for one in self.members), *([self._master] if self._master else [])]
+        return [pid for one in known if one.running for pid in (one.pid, *descendants(one.pid))]
 
-    def worker_of(self, executor: str) -> int:
-        """The number of the worker that started an executor."""
-        [found] = [number for number, one in enumerate(self.members) if executor in one.executors()]
-        return found
+    def workers_of(self, application: str, executors: Iterable[str]) -> set[int]:
+        """The numbers of the workers that started these executors of an application."""
+        wanted = set(executors)
+        return {number for number, one in enumerate(self.members) if one.executors(application) & wanted}
 
     def add_worker(self) -> SparkWorker:
         """Start one more; it has registered with the master when this returns."""
