@@ -1,6 +1,6 @@
 """Can the executors of a cluster do our work? Asked before anything is made on any server.
 
-One job asks every executor for its Python, its packages, and whether database and sink answer there, and
+A job asks every executor for its Python, its packages, and whether database and sink answer there, and
 compares that with this machine. What is wrong is one error, which says how it is put right.
 """
 
@@ -84,12 +84,15 @@ def check_executors(
     def ask(ending: Event) -> Grant:
         executors = _await_executors(context, patience, ending)
         reports: dict[tuple[str, int], Report] = {}
+        tasks = executors  # Spark gives each executor one before any gets a second
         for _ in range(_ROUNDS):
-            reports |= {(one["host"], one["process"]): one for one in _asked(context, needed, connections)}
+            found = _asked(context, tasks, needed, connections)
+            reports |= {(one["host"], one["process"]): one for one in found}
             if len(reports) >= executors:
                 break
+            tasks = 2 * max(executors, _places(context))
         compare(probe(needed), list(reports.values()))
-        return Grant(executors, context.defaultParallelism)
+        return Grant(executors, _places(context))
 
     return interruptibly(context, _GROUP, ask)
 
@@ -147,13 +150,12 @@ def failed_to_start(text: str) -> HeadraceError:
     return HeadraceError(Kind.DEPENDENCY, f"{place} cannot run our Python: {first['why'].strip(' .')}", FIX)
 
 
-def _asked(context: SparkContext, modules: tuple[str, ...], connections: bytes) -> list[Report]:
-    """The answers of one job with a task for each place."""
+def _asked(context: SparkContext, tasks: int, modules: tuple[str, ...], connections: bytes) -> list[Report]:
+    """The answers of one job."""
     with _by_value():
         try:
-            places = context.defaultParallelism
             context.setJobGroup(_GROUP, "preflight", interruptOnCancel=True)
-            numbers = context.parallelize(range(places), places)
+            numbers = context.parallelize(range(tasks), tasks)
             return list(numbers.map(lambda _: probe(modules, connections)).collect())
         except (Py4JError, PySparkException) as error:
             raise failed_to_start(str(error)) from error
@@ -192,8 +194,20 @@ def _await_executors(context: SparkContext, patience: float, ending: Event) -> i
 
 def _executors(context: SparkContext) -> int:
     """How many have registered; the driver counts itself among them."""
-    try:
+    with _living():
         return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
+
+
+def _places(context: SparkContext) -> int:
+    """How many tasks run at once."""
+    with _living():
+        return int(context.defaultParallelism)
+
+
+@contextmanager
+def _living() -> Iterator[None]:
+    try:
+        yield
     except Py4JError as error:
         raise HeadraceError(
             Kind.SPARK,
