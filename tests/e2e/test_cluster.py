@@ -24,6 +24,7 @@ from headrace.spark.preflight import Grant, check_executors
 from headrace.spark.session import local_spark
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.processes import free_port, living, until
+from headrace.testing.shop import INDEXES
 from headrace.testing.spark_cluster import SparkCluster
 from integration.spark.traces import pages
 
@@ -265,8 +266,8 @@ def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
         pipeline.config.write_text(f"{text}\n[seeding]\nrows_per_second = 100\n")
         on_cluster(pipeline, cluster, events)
         pipeline.start()
-        until(lambda: any(one.executor_processes() for one in cluster.members), 60)
-        pipeline.wait_until(lambda: writes(pipeline) > 0, "wrote nothing", 60)
+        until(lambda: any(one.executor_processes() for one in cluster.members), 120)
+        pipeline.wait_until(lambda: writes(pipeline) > 0, "wrote nothing", 240)
         os.kill(cluster.members[0].executor_processes()[0], 9)
         assert pipeline.status()["phase"] == "backfilling", "the kill comes too late to show anything"
         pipeline.wait_ready()
@@ -300,6 +301,7 @@ def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
 
 
 def writes(pipeline: Headrace) -> int:
-    """How many documents all indexes have taken."""
-    found = urllib3.request("GET", f"{pipeline.sink_url}/{pipeline.prefix}*/_stats/indexing").json()
+    """How many documents the generations have taken."""
+    names = ",".join(f"{pipeline.prefix}{index}_*" for index in INDEXES)
+    found = urllib3.request("GET", f"{pipeline.sink_url}/{names}/_stats/indexing").json()
     return int(found["_all"]["total"].get("indexing", {}).get("index_total", 0))
