@@ -41,7 +41,7 @@ def chosen_python(master: str, folder: Path, given: Mapping[str, str], environ: 
     if is_relative(python):
         script = folder / python
         script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(worker_python(folder, environ))} "$@"\n')
         script.chmod(0o755)
     elif shutil.which(python) is None:
         raise HeadraceError(
