@@ -25,9 +25,9 @@ from headrace.testing.processes import until
 from headrace.testing.proxy import TcpProxy
 
 NAME = "chaos"
-_READY_WITHIN = 150.0
-_RIGHT_WITHIN = 120.0
-_STRIKES_WITHIN = 40.0
+_READY_WITHIN = 300.0
+_RIGHT_WITHIN = 180.0
+_STRIKES_WITHIN = 90.0
 _BEFORE_FORWARDING = 2.0
 
 
@@ -75,19 +75,19 @@ class Ground:
             self.run.start()
 
     def settle(self) -> list[str]:
-        """Up again, at rest and compared: what is wrong in any generation that is followed.
+        """Up again while the writers go on, then at rest and compared: what is wrong in any generation.
 
         Raises:
             AssertionError: it does not come up again.
         """
         end = time.monotonic() + _READY_WITHIN
+        while True:
+            self.revive()
+            if self.run.is_ready() and not self.building():
+                break
+            assert time.monotonic() < end, f"it does not come up again\n{self.run.said()}"
+            time.sleep(0.2)
         with self.writers.paused():
-            while True:
-                self.revive()
-                if self.run.is_ready() and not self.building():
-                    break
-                assert time.monotonic() < end, f"it does not come up again\n{self.run.said()}"
-                time.sleep(0.2)
             expected = self.shop.expected()
             end = time.monotonic() + _RIGHT_WITHIN
             while found := self._compared(expected):
@@ -189,7 +189,6 @@ def ground(users: int, seed: int) -> Iterator[Ground]:
         here = Ground(postgres, opensearch, (front, line), Path(folder), users=users, seed=seed)
         try:
             here.run.start()
-            here.run.wait_ready()
             found = here.settle()
             assert not found, found
             yield here

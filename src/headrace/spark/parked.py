@@ -19,6 +19,7 @@ from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Chunk, Client, Parked
 from headrace.spark.plan import Work
 from headrace.spark.seeding import Piece, run_pieces
+from headrace.spark.session import places_beside
 from headrace.spark.worker import Worker
 
 _CHUNKS_OF_A_TASK = 10
@@ -75,7 +76,7 @@ class WorkingOff:
 
     def _work_off(self) -> None:
         plan = self._work.plan
-        most = max(1, self._spark.sparkContext.defaultParallelism - 1)
+        most = places_beside(self._spark)
         with closing(Client(self._work.connections.sink)) as client:
             parked = Parked(client, plan.slot, plan.prefix)
             while not self._ending.wait(_LOOK_SECONDS):
