@@ -256,6 +256,7 @@ def encoded(text: str) -> list[str]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
     deploy: Deploy, tmp_path: Path
 ) -> None:
