@@ -165,7 +165,7 @@ class SparkCluster:
             "PYTHONPATH": source,
             **self.environment,
         }
-        return GuardedProcess(command, log=log, environment=environment)
+        return GuardedProcess(command, log=log, environment=environment, folder=self._folder)
 
     def _await(self, process: GuardedProcess, log: Path, ready: Callable[[], bool]) -> None:
         until(lambda: not process.running or ready(), READY_WITHIN)
