@@ -97,15 +97,20 @@ def run(
             envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
         ),
     ] = None,
-    master: Annotated[str, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master")] = "local[*]",
+    master: Annotated[
+        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(envvar="HEADRACE_CONF", help="KEY=VALUE, a setting of Spark; may be repeated"),
+    ] = None,
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
-    from headrace.cli.run import RunOptions  # noqa: PLC0415 - loads Spark
-    from headrace.cli.running import run_deployment  # noqa: PLC0415
+    from headrace.cli.running import run_deployment, run_options  # noqa: PLC0415 - loads Spark
 
-    options = RunOptions(master, log_level.value)
+    options = run_options(master, conf or [], log_level.value, os.environ)
     run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 

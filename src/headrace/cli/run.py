@@ -19,6 +19,7 @@ from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.branches import Branches
 from headrace.cli.building import BuildFailure, Building, Pace
+from headrace.cli.cluster import check_cluster
 from headrace.cli.continuity import check_continuity, check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
@@ -57,6 +58,7 @@ from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.session import LocalSpark, local_spark
+from headrace.spark.settings import is_local
 from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 
@@ -80,10 +82,15 @@ _BY_A_GENERATION = ALTERED | {
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run uses this machine."""
+    """How a run uses this machine, and others.
+
+    Attributes:
+        conf: settings of Spark that the user gives.
+    """
 
     master: str = "local[*]"
     log_level: str = "info"
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +189,14 @@ class Run:
                 orders = self._orders.read(self._project.specs) if state is not None else []
                 if state is not None:
                     inspection, state = self._with_kept(connection, inspection, state)
+                with self._stopping.patient(), terminal.working("starting Spark …"):
+                    spark = running.enter_context(self._spark())
+                if not is_local(self._options.master):
+                    check_cluster(spark, self._project, self._here)
                 published = self._set_up(connection, inspection)
                 catalog = KnownCatalog(inspection, self._here)
                 for name in self._project.specs:
                     self._board.index(name, phase=IndexPhase.PENDING)
-                with self._stopping.patient(), terminal.working("starting Spark …"):
-                    spark = running.enter_context(self._spark())
                 if state is None:
                     lineage = self._born(inspection, published, catalog, running)
                     self._branches.remember()
@@ -204,7 +213,7 @@ class Run:
         options = self._options
         verbose = options.log_level == "debug"
         level = "info" if verbose else "warn"
-        return local_spark(master=options.master, log_level=level, terminal=verbose)
+        return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""

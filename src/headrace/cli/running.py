@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,10 +14,24 @@ from headrace.cli.project import Here, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.waits import RunWaits
+from headrace.config.spark_conf import chosen_master, given_settings
 from headrace.errors import HeadraceError
+from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
+
+
+def run_options(
+    master: str | None, conf: Sequence[str], log_level: str, environ: Mapping[str, str]
+) -> RunOptions:
+    """What the words of the command and Spark's own file say together.
+
+    Raises:
+        HeadraceError: USAGE, CONFIG.
+    """
+    given = given_settings(conf, environ)
+    return RunOptions(chosen_master(master, conf, given), log_level, given)
 
 
 def run_deployment(
@@ -61,7 +75,7 @@ def run_deployment(
 
 def _reached(master: str, here: Here) -> tuple[str, int] | None:
     """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
-    if master.startswith("local"):
+    if is_local(master):
         return None
     url = urlsplit(here.sink.urls[0])
     return url.hostname or "localhost", url.port or 9200

@@ -13,12 +13,43 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import site
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
+
+from headrace.errors import HeadraceError, Kind
+from headrace.spark.settings import PYTHON, is_local, is_relative
+
+
+def chosen_python(master: str, folder: Path, given: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """The interpreter for PYSPARK_PYTHON: what the user names, else our own one, for which we know more.
+
+    Spark starts it on executors and here: here it plans. One that is relative lies in what executors have
+    unpacked; in `folder`, where the JVM is to run then, a script of the same name leads to our own.
+
+    Raises:
+        HeadraceError: CONFIG, where this machine has no such program.
+    """
+    local = is_local(master)
+    python = given.get(PYTHON) or (None if local else environ.get("PYSPARK_PYTHON"))
+    if not python:
+        return worker_python(folder, environ) if local else sys.executable
+    if is_relative(python):
+        script = folder / python
+        script.parent.mkdir(parents=True, exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(worker_python(folder, environ))} "$@"\n')
+        script.chmod(0o755)
+    elif shutil.which(python) is None:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"there is no {python} on this machine, where {PYTHON} (or PYSPARK_PYTHON) is started too",
+            "Name a Python that has the same path here and on the executors, or one in spark.archives.",
+        )
+    return python
 
 
 def worker_python(folder: Path, environ: Mapping[str, str]) -> str:

@@ -10,8 +10,8 @@ import base64
 import pickle
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from threading import Event
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -23,12 +23,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn
 from headrace.sinks.contract import WriteResult
 from headrace.spark.failures import headrace_error
+from headrace.spark.jobs import interruptibly
 from headrace.spark.plan import Work
 from headrace.spark.session import BESIDE, POOL
 from headrace.spark.worker import Worker
 from headrace.spark.workers import worker_of
 
-_POLL_SECONDS = 0.2
 _PIECES_OPTION = "pieces"
 _RESULT = pa.schema([("index", pa.string()), ("upserts", pa.int64()), ("bytes", pa.int64())])
 
@@ -141,25 +141,13 @@ def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: 
 
 
 def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> list[Row]:
-    """What the job of these options has written; whoever is interrupted meanwhile ends it.
-
-    In a thread of its own, because each thread has one line to the JVM: the one that is interrupted has to
-    cancel and to stop over its own, on which no half-read answer may lie.
-    """
+    """What the job of these options has written; whoever is interrupted meanwhile ends it."""
     context = spark.sparkContext
 
-    def collect() -> list[Row]:
+    def collect(_ending: Event) -> list[Row]:
         spark.dataSource.register(PiecesSource)
         context.setJobGroup(group, "documents", interruptOnCancel=True)
         context.setLocalProperty(POOL, BESIDE)
         return spark.read.format(PiecesSource.name()).options(**options).load().collect()
 
-    with ThreadPoolExecutor(1, "headrace job") as thread:
-        rows = thread.submit(collect)
-        try:
-            return rows.result()
-        except BaseException:
-            while not rows.done():  # again and again: the job may not have begun yet
-                context.cancelJobGroup(group)
-                wait([rows], _POLL_SECONDS)
-            raise
+    return interruptibly(context, group, collect)

@@ -1,7 +1,6 @@
 """How is a Spark session made that a person need not know about?
 
 Only sessions that Headrace makes itself are tuned; a user's own session is left alone (decision 18).
-The settings and what they save are measured: a small batch takes 83 ms instead of 252 ms with them.
 """
 
 from __future__ import annotations
@@ -12,15 +11,15 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -30,7 +29,8 @@ from pyspark.sql import SparkSession
 
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.interpreter import worker_python
+from headrace.spark.interpreter import chosen_python
+from headrace.spark.settings import is_relative, settings, with_absolute_files
 
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _LOCAL = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
@@ -38,38 +38,14 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
+_STANDALONE = "spark://"
+_MASTER_WITHIN = 5.0
+_REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _ENDED_WITHIN = 20.0
-
-_SETTINGS: Mapping[str, str] = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.ui.retainedJobs": "50",
-    "spark.ui.retainedStages": "50",
-    "spark.ui.retainedTasks": "1000",
-    "spark.sql.ui.retainedExecutions": "20",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.scheduler.mode": "FAIR",
-    "spark.sql.streaming.minBatchesToRetain": "2",
-    "spark.sql.streaming.numRecentProgressUpdates": "10",
-    "spark.sql.streaming.stopTimeout": "5s",
-    # Each file operation of the default checkpoint forks a process.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
-    # Saves about 37 ms a task.
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
 _PLACES = "spark.headrace.places"
-
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""The JVM plans many small batches and moves few bytes: a second compiler costs more than it brings."""
 
 _LOG4J = """
 rootLogger.level = {level}
@@ -98,7 +74,12 @@ class LocalSpark:
 
 @contextlib.contextmanager
 def local_spark(
-    *, master: str = "local[*]", memory: str = "1g", log_level: str = "warn", terminal: bool = False
+    *,
+    master: str = "local[*]",
+    memory: str = "1g",
+    log_level: str = "warn",
+    terminal: bool = False,
+    given: Mapping[str, str] | None = None,
 ) -> Iterator[LocalSpark]:
     """A session of our own, stopped at the end.
 
@@ -107,19 +88,23 @@ def local_spark(
         memory: the JVM's heap.
         log_level: of Spark's own log.
         terminal: let Spark's log go to the terminal instead of a file.
+        given: settings of the user, which win.
 
     Raises:
-        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start.
+        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for a
+            master that is none, CONFIG where this machine lacks the Python that is to run.
     """
     _sweep()
+    _check_master(master)
     with _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
-        python = worker_python(folder, os.environ) if master.startswith("local") else sys.executable
+        python = chosen_python(master, folder, given or {}, os.environ)
         os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
         os.environ["JAVA_HOME"] = str(spark_java_home())
-        settings = _settings(master, memory, log_level, folder)
-        with log.open("ab") as output, _java(settings, None if terminal else output):
-            session = _start(settings)
+        conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
+        runs_in = folder if is_relative(python) else None
+        with log.open("ab") as output, _java(conf, None if terminal else output, runs_in):
+            session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
             finally:
@@ -154,22 +139,16 @@ def _sweep() -> None:
                 continue  # that run lives, or is another user's
 
 
-def _settings(master: str, memory: str, log_level: str, folder: Path) -> SparkConf:
+def _settings(master: str, memory: str, log_level: str, folder: Path, given: Mapping[str, str]) -> SparkConf:
     properties = folder / "log4j2.properties"
     properties.write_text(_LOG4J.format(level=log_level))
-    own = {
-        **_SETTINGS,
-        "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"{_JAVA} -Dlog4j2.configurationFile=file:{properties}",
-        "spark.local.dir": str(folder),
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-    }
+    all_ = settings(master, memory, folder, properties, given)
     threads = _threads(master)
     if threads is not None:
         # One place more, which jobs beside the stream leave free: Spark takes none back.
-        own |= {"spark.default.parallelism": str(threads), _PLACES: str(threads)}
+        all_ = {"spark.default.parallelism": str(threads), _PLACES: str(threads)} | all_
         master = f"local[{threads + 1}]"
-    return SparkConf().setMaster(_with_retries(master)).setAppName("headrace").setAll(list(own.items()))
+    return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
 
 
 def places_beside(session: SparkSession) -> int:
@@ -198,11 +177,15 @@ def _processors() -> int:
 
 
 @contextlib.contextmanager
-def _java(settings: SparkConf, output: BinaryIO | None) -> Iterator[None]:
-    """The JVM, from here to the end of the context; it prints to `output`, and so do its workers."""
-    printing = {} if output is None else {"stdout": output, "stderr": output}
+def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> Iterator[None]:
+    """The JVM, from here to the end of the context; it prints to `output`, and so do its workers.
+
+    Args:
+        folder: where it runs; None: where we do.
+    """
+    starting: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
     with _understood():
-        gateway = launch_gateway(settings, popen_kwargs=printing)  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(settings, popen_kwargs=starting | {"cwd": folder})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no other way in
     try:
         yield
@@ -235,8 +218,41 @@ def _understood() -> Iterator[None]:
             yield
     except (PySparkException, Py4JError, OSError) as error:
         raise HeadraceError(
-            Kind.SPARK, f"Spark does not start: {error}", "Run again with --log-level debug."
+            Kind.SPARK, f"Spark does not start: {_reason(str(error))}", "Run again with --log-level debug."
         ) from error
+
+
+def _reason(text: str) -> str:
+    """The line that says most, of a trace."""
+    lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
+    return next((line for line in lines if _REASON.match(line)), lines[0] if lines else "no reason given")
+
+
+def _check_master(master: str) -> None:
+    """Make sure that one of a standalone cluster's masters is there: Spark would try for minutes.
+
+    Raises:
+        HeadraceError: SPARK.
+    """
+    if not master.startswith(_STANDALONE):
+        return
+    failure: OSError | None = None
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _MASTER_WITHIN):
+                return
+        except ValueError as error:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"{master} is no master",
+                "Write spark://HOST:PORT, as the master's page shows it.",
+            ) from error
+        except OSError as error:
+            failure = error
+    raise HeadraceError(
+        Kind.SPARK, f"there is no Spark master at {master}: {failure}", "Start it, or correct --master."
+    )
 
 
 def _stop(session: SparkSession) -> None:

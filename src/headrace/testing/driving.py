@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,12 @@ class DrivenRun:
         name: of slot and publication, and of its files.
         folder: for output and marks.
         ready_within: how many seconds its seeding may take.
+
+    Attributes:
+        arguments: more words of the command.
     """
+
+    arguments: Sequence[str] = ()
 
     def __init__(self, config: Path, name: str, folder: Path, *, ready_within: float = READY_WITHIN) -> None:
         self.output = folder / f"{name}.log"
@@ -55,6 +60,7 @@ class DrivenRun:
                     *(sys.executable, "-m", "headrace", "run", "--config", str(self._config)),
                     *("--slot", self._name, "--publication", self._name),
                     *("--public-address", self._address),
+                    *self.arguments,
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -1,0 +1,27 @@
+"""What does a run tell of the cluster that shares its work, before it begins?"""
+
+from __future__ import annotations
+
+from headrace.cli import terminal
+from headrace.cli.project import Here, Project
+from headrace.spark.preflight import check_executors
+from headrace.spark.session import LocalSpark
+
+_FEW = 2
+"""Places; one of them is the stream's."""
+
+
+def check_cluster(spark: LocalSpark, project: Project, here: Here) -> None:
+    """Make sure that its executors can do the work.
+
+    Raises:
+        HeadraceError: as `check_executors`.
+    """
+    transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
+    modules = sorted({name.partition(":")[0] for name in transforms})
+    with terminal.working("asking the executors …"):
+        grant = check_executors(spark.session, here.database, [here.sink], modules)
+    places = "one task" if grant.places == 1 else f"{grant.places} tasks"
+    terminal.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    if grant.places < _FEW:
+        terminal.warn("live changes wait while an index is seeded: there is one place for both")
