@@ -1,10 +1,11 @@
 # One environment, made from wheels and jars alone, in .venv; `make` lists what there is to make.
 #   PYTHON=…  the Python (3.11 or newer) to make it with     VENV=…  another folder for it
-#   ARGS=…    further words for the demo, the benchmarks or pytest
+#   ARGS=…    further words for the demo, the benchmarks or pytest     JOBS=…    test processes
 VENV ?= .venv
 PYTHON ?=
 UV ?= uv
 ARGS ?=
+JOBS ?= 3
 BIN = $(VENV)/bin
 
 .PHONY: help environment demo test test-all soak chaos compat lint bench lock clean
@@ -34,10 +35,10 @@ lint: environment
 	$(BIN)/lint-imports
 
 test: lint
-	$(BIN)/python -m pytest tests -m "not long" -n 2 --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
+	$(BIN)/python -m pytest tests -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
 
 test-all: lint
-	$(BIN)/python -m pytest tests -n 2 --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
+	$(BIN)/python -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
 soak: environment
 	$(BIN)/python -m headrace.testing.soak $(ARGS)
@@ -48,7 +49,7 @@ chaos: environment
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
 	$(VENV)-compat/bin/python -m pytest tests/unit/spark tests/integration/spark -m "not newest" \
-		-n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done

@@ -107,6 +107,7 @@ def reader_of_the_log(pipeline: Headrace) -> psutil.Process:
     return psutil.Process(pid)
 
 
+@pytest.mark.long
 def test_seeding_and_a_large_transaction_are_shared_by_both_workers(
     deploy: Deploy, cluster: SparkCluster, tmp_path: Path
 ) -> None:
