@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?=
 UV ?= uv
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 2
 BIN = $(VENV)/bin
 
 .PHONY: help environment demo test test-all soak chaos compat lint bench lock clean

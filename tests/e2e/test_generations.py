@@ -108,6 +108,7 @@ class Writing(threading.Thread):
         self.join()
 
 
+@pytest.mark.long
 def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> None:
     before = listed(pipeline, "users")
     count = len(pipeline.documents("users"))

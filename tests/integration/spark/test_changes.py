@@ -93,6 +93,7 @@ def source(spark: SparkSession, database: str, tmp_path: Path) -> Iterator[Sourc
     made.stop()
 
 
+@pytest.mark.long
 def test_many_tables_through_one_slot(source: Source) -> None:
     """As changes, and each table's rows typed; the first rows, keys, large values, an emptied partition."""
     noted: list[Row] = []
