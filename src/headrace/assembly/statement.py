@@ -42,7 +42,7 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
     matches = requested.matches
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
     row_id = _row_id(plan)
-    key_id = id_expression(plan.key, [f"k.{name}" for name in requested.names])
+    key_id = f'({id_expression(plan.key, [f"k.{name}" for name in requested.names])}) COLLATE "C"'
     roots = _roots(
         plan, form, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
     )
@@ -54,6 +54,13 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
         f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
     )
+
+
+def casts_statement(plan: DocumentPlan) -> str:
+    """Fails where one of the keys is none of its type; parameters as of `keys_statement`."""
+    requested = _Requested.of(plan.key)
+    counted = ", ".join(f"count({name})" for name in requested.names)
+    return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:
