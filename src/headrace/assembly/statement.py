@@ -25,8 +25,14 @@ _ROOT = Alias(0)
 
 
 def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
-    """The document id as SQL, from the key's values as SQL expressions of the key's types."""
-    texts = [f"{part}::text" for part in parts]
+    """The document id as SQL, from the key's values as SQL expressions of the key's types.
+
+    To the letter: some collations take texts for equal that differ, and search in none.
+    """
+    texts = [
+        f"{part}::text" + (' COLLATE "C"' if column.collation else "")
+        for column, part in zip(key, parts, strict=True)
+    ]
     if len(key) == 1:
         return texts[0]
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
@@ -42,7 +48,7 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
     matches = requested.matches
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
     row_id = _row_id(plan)
-    key_id = f'({id_expression(plan.key, [f"k.{name}" for name in requested.names])}) COLLATE "C"'
+    key_id = id_expression(plan.key, [f"k.{name}" for name in requested.names])
     roots = _roots(
         plan, form, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
     )

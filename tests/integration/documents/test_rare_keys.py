@@ -7,13 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Form, plan_document
+from headrace.assembly import Assembler, Form, plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
 from headrace.model import CtidRange
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.spec import load_schema
+from headrace.testing.postgres import EmbeddedPostgres
 
 SCHEMA = """
 version: 1
@@ -54,6 +56,32 @@ CASES = {
         "INSERT INTO shop VALUES ('b'), ('a')",
     ),
 }
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+WITHOUT_CASE = (
+    "CREATE COLLATION bare (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
+    "CREATE TABLE shop (code text COLLATE bare, town text COLLATE bare, PRIMARY KEY (code, town))",
+    """CREATE TABLE item (id int PRIMARY KEY, code text COLLATE bare, town text COLLATE bare,
+                          note text COLLATE bare)""",
+    "INSERT INTO shop VALUES ('Ann', 'X:y')",
+    "INSERT INTO item VALUES (3, 'ANN', 'x:Y', 'b'), (2, 'ann', 'x:y', 'A'), (1, 'Ann', 'x:y', 'a')",
+)
+SHOPS = """
+version: 1
+table: shop
+primary_key: [code, town]
+fields:
+  - ids: items
+    table: item
+    primary_key: id
+    foreign_key: [code, town]
+    element_type: integer
+  - min: note
+    table: item
+    primary_key: id
+    foreign_key: [code, town]
+    column: note
+    value_type: keyword
+"""
 
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES.keys())
@@ -79,3 +107,21 @@ def test_every_form_finds_the_rows(
         for routes in plan_resolution([spec], catalog).routes.values():
             for statement in filter(None, (route.statement for route in routes)):
                 assert {key for (key,) in session.query(statement, [keys])} == set(keys)
+
+
+@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's PostgreSQL knows ICU's collations")
+def test_a_collation_that_knows_no_case_hides_no_id_that_is_to_go(tmp_path: Path) -> None:
+    """The index holds the document under an id of other letters, which nothing else takes away."""
+    (tmp_path / "shops.yml").write_text(SHOPS)
+    spec = load_schema(tmp_path / "shops.yml", "shops")
+    with EmbeddedPostgres(durable=False, binaries=DEBIAN) as server:
+        with connect(server.url) as connection:
+            for statement in WITHOUT_CASE:
+                execute(connection, statement)
+        with ReadSession(server.url) as session:
+            assembler = Assembler(session, spec, read_catalog(session, spec.tables()))
+            for repeated in (1, 2):  # by lookups, and as sets
+                keys = [("ann", "x:y"), ("Ann", "X:y"), ("ANN", "x:y")] * repeated
+                made = {one.id: one.body for one in assembler.assemble(keys, 1)}
+                document = b'{"items":[1,2,3],"note":"A"}'
+                assert made == {"Ann:X%3Ay": document, "ann:x%3Ay": None, "ANN:x%3Ay": None}

@@ -13,5 +13,5 @@ FULL JOIN g3 ON g3.l0 = t0."id"
 FULL JOIN g4 ON g4.l0 = t0."id"
 FULL JOIN g5 ON g5.l0 = t0."id"
 UNION ALL
-SELECT DISTINCT (k.k0::text) COLLATE "C", NULL FROM requested AS k
-WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = (k.k0::text) COLLATE "C")
+SELECT DISTINCT k.k0::text, NULL FROM requested AS k
+WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = k.k0::text)

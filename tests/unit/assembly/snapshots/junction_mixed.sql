@@ -5,5 +5,5 @@ SELECT t0."id"::text, concat('{"tags":', coalesce(g1.lv, '[]'), '}')
 FROM r0 AS t0
 FULL JOIN g1 ON g1.l0 = t0."id"
 UNION ALL
-SELECT DISTINCT (k.k0::text) COLLATE "C", NULL FROM requested AS k
-WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = (k.k0::text) COLLATE "C")
+SELECT DISTINCT k.k0::text, NULL FROM requested AS k
+WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = k.k0::text)

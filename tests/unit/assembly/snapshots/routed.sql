@@ -2,5 +2,5 @@ WITH requested AS (SELECT k.k0::pg_catalog."int8" AS k0 FROM unnest($1::text[]) 
 SELECT t0."id"::text, concat('{"name":', coalesce(to_json(t0."name")::text, 'null'), ',"n":', (SELECT count(*)::text FROM "public"."orders" AS t1 WHERE t1."user_id" = t0."id"), '}'), coalesce(nullif(t0."boss_id"::text, ''), t0."id"::text)
 FROM (SELECT DISTINCT k0 FROM requested) AS k JOIN "public"."users" AS t0 ON t0."id" = k.k0
 UNION ALL
-SELECT DISTINCT (k.k0::text) COLLATE "C", NULL, NULL FROM requested AS k
-WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = (k.k0::text) COLLATE "C")
+SELECT DISTINCT k.k0::text, NULL, NULL FROM requested AS k
+WHERE NOT EXISTS (SELECT FROM "public"."users" AS t0 WHERE t0."id" = k.k0 AND t0."id"::text = k.k0::text)
