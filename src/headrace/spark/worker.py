@@ -234,12 +234,15 @@ class Worker:
     def _keys_in(self, index: str) -> Iterator[Key]:
         """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
 
+        An id that no row can have is somebody else's.
+
         Raises from iterating:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: begin again.
         """
         target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
         refresh(self._client, target)
-        return (key_of_id(one, width) for one in ids(self._client, target))
+        found = (key_of_id(one, width) for one in ids(self._client, target))
+        return (key for key in found if len(key) == width)
 
     def _write_beside(self, portion: Portion, version: Lsn) -> WriteResult:
         """Beside the stream: again where a table was emptied meanwhile, as in `_seed`."""
