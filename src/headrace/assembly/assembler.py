@@ -7,12 +7,17 @@ from typing import Any
 
 from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.statement import keys_statement, range_parameters, range_statement
+from headrace.assembly.statement import (
+    casts_statement,
+    keys_statement,
+    range_parameters,
+    range_statement,
+)
 from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import ReadSession, is_refused_value
 from headrace.spec.tree import IndexSpec
 
 MOST_KEYS = 1000
@@ -72,6 +77,32 @@ class Assembler:
         yield from self._operations(rows, version)
 
     def _found(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+        """The rows of the statement; a key that is none of its type any more can be no row's."""
+        try:
+            return self._read(keys)
+        except HeadraceError as error:
+            if not is_refused_value(error) or self._session.in_transaction:
+                raise
+            usable = self._usable(keys)
+            if len(usable) == len(keys):
+                raise
+        return self._read(usable) if usable else []
+
+    def _usable(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Those that can be cast to the key's types; found by halving."""
+        try:
+            self._session.query(casts_statement(self._plan), self._columns(keys))
+        except HeadraceError as error:
+            if not is_refused_value(error):
+                raise
+        else:
+            return keys
+        if len(keys) == 1:
+            return []
+        middle = len(keys) // 2
+        return [*self._usable(keys[:middle]), *self._usable(keys[middle:])]
+
+    def _read(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """A plan that PostgreSQL keeps for arrays of any length fits lookups only: sets are planned anew."""
         form = form_for_keys(self._plan, len(keys))
         if form not in self._by_keys:

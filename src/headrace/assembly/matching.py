@@ -127,7 +127,9 @@ def _through(value: Joined, between: Junction, alias: Alias, links: Links, asked
     found = find(f"(SELECT DISTINCT p.r AS {end} FROM p) AS k", ends, table, meets)
     met = equal("p.r", between.right, f"{alias}.{end}", between.right)
     every = f"SELECT {links.of('p')}, {alias}.* FROM p FULL JOIN ({found}) AS {alias} ON {met} {_BARRIER}"
-    rows = f"WITH p AS ({named}) SELECT * FROM ({every}) AS {alias} WHERE {alias}.{table.proof} IS NOT NULL"
+    rows = (
+        f"WITH p AS ({named}) SELECT * FROM ({every}) AS {alias} WHERE {_is_there(str(alias), table.proof)}"
+    )
     if between.right.base_type == between.related.base_type:
         return rows
     once = f"{links.of(alias)}, {alias}.{identifier(between.related.name)}"
@@ -176,8 +178,13 @@ def _read_once(asked: str, links: Links, table: _Table, matches: list[str]) -> s
     every = (
         f"SELECT {links.of('k')}, {table.columns} FROM {asked} FULL JOIN {rows} ON {' AND '.join(matches)}"
     )
-    found = f"{alias}.{links.names[0]} IS NOT NULL AND {alias}.{table.proof} IS NOT NULL"
+    found = f"{_is_there(alias, links.names[0])} AND {_is_there(alias, table.proof)}"
     return f"SELECT * FROM ({every} {_BARRIER}) AS {alias} WHERE {found}"
+
+
+def _is_there(alias: str, name: str) -> str:
+    """That a row was joined; of a composite value IS NOT NULL would ask for every part of it."""
+    return f"{alias}.{name} IS DISTINCT FROM NULL"
 
 
 def _read(value: Joined) -> Iterator[Column]:

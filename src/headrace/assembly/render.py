@@ -49,6 +49,28 @@ _EXACT_ORDER = INTEGERS | {"date", "timestamp", "timestamptz", "text", "varchar"
 _WITHOUT_MINIMUM = frozenset({"bool", "uuid", "bytea", "jsonb"})
 
 
+class _Sums(NamedTuple):
+    """How floats of a type are added: as texts of numbers.
+
+    Attributes:
+        usual: as many as a table has, each no farther from 0, have a sum that the type holds.
+        scale: what the others are divided by, exactly, before they are added as doubles.
+        most: the greatest of such a sum that the type holds.
+    """
+
+    usual: str
+    scale: str
+    most: str
+
+
+_SUMS = {
+    "float4": _Sums("1e20", "1", "3.4028234663852886e38"),
+    "float8": _Sums("1e288", "18446744073709551616", "9.745314011399998e288"),
+}
+_GREATEST = "1.7976931348623157e308"
+"""What a double holds at most."""
+
+
 class Text(NamedTuple):
     """A part of the document that is the same for every row."""
 
@@ -247,25 +269,52 @@ def reduced(value: AggregateValue, alias: Alias) -> str:
 
 def _sum(column: Column, sql: str, order: str) -> str:
     if column.base_type in FLOATS:
-        return number_text("float8", f"sum({sql} ORDER BY {order})")
+        return _float_sum(column, sql, order)
     exact = sql if column.base_type != "money" else f"{sql}::numeric"
     return number_text("numeric", f"sum({exact})::numeric")
 
 
 def _average(column: Column, sql: str, order: str) -> str:
     """The mean as a double; exact numbers are divided with more digits than a double has."""
-    if column.base_type in FLOATS:
+    if column.base_type == "float8":
+        return _float_sum(column, sql, order, divided=True)
+    if column.base_type == "float4":
         return number_text("float8", f"avg({sql} ORDER BY {order})")
-    mean = f"(round(sum({sql}::numeric), 30) / nullif(count({sql}), 0))::float8"
-    return number_text("float8", mean)
+    mean = f"round(sum({sql}::numeric), 30) / nullif(count({sql}), 0)"
+    if column.base_type != "numeric":
+        return number_text("float8", f"({mean})::float8")
+    text = f"CASE WHEN abs(s.mean) <= {_GREATEST} THEN s.mean::float8::text END"
+    return f"(SELECT {text} FROM (SELECT {mean} AS mean) AS s)"
+
+
+def _float_sum(column: Column, sql: str, order: str, *, divided: bool = False) -> str:
+    """The sum or mean in the order of the key; NULL where the type does not hold it.
+
+    PostgreSQL fails where a sum overflows, and its mean where a square does. So huge values are added apart.
+    """
+    known = _SUMS[column.base_type]
+    is_huge = f"abs({sql}) > '{known.usual}'"
+    scaled = f"{sql} / '{known.scale}'::float8"
+    rows = (
+        f"SELECT sum({sql} ORDER BY {order}) FILTER (WHERE NOT ({is_huge})) AS usual, "
+        f"sum({scaled} ORDER BY {order}) FILTER (WHERE {is_huge}) AS huge, count({sql}) AS n"
+    )
+    usual, huge = "s.usual", f"s.huge + coalesce(s.usual, 0) / '{known.scale}'::float8"
+    if divided:
+        usual, huge = "(s.usual + 0) / s.n", f"({huge}) / s.n"
+    whole = f"(({huge}) * '{known.scale}'::float8)::{column.base_type}"
+    return (
+        f"(SELECT CASE WHEN s.huge IS NULL THEN ({usual})::text "
+        f"WHEN abs({huge}) <= '{known.most}' THEN {whole}::text END FROM ({rows}) AS s)"
+    )
 
 
 def _extreme(op: str, column: Column, sql: str, order: str) -> str:
     """The least or greatest value; among equal ones that are written differently, one fixed choice."""
     if column.base_type in _WITHOUT_MINIMUM:
         direction = "DESC" if op == "max" else "ASC"
-        return f"(array_agg({sql} ORDER BY {sql} {direction}) FILTER (WHERE {sql} IS NOT NULL))[1]"
+        return f"(array_agg({sql} ORDER BY {sql} {direction}, {order}) FILTER (WHERE {sql} IS NOT NULL))[1]"
     function = f"{identifier(column.home)}.{op}" if is_foreign(column) else op
-    if column.base_type in _EXACT_ORDER or column.category == "E":
+    if (column.base_type in _EXACT_ORDER and not column.collation) or column.category == "E":
         return f"{function}({sql})"
     return f"{function}({sql} ORDER BY {order})"

@@ -25,8 +25,14 @@ _ROOT = Alias(0)
 
 
 def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
-    """The document id as SQL, from the key's values as SQL expressions of the key's types."""
-    texts = [f"{part}::text" for part in parts]
+    """The document id as SQL, from the key's values as SQL expressions of the key's types.
+
+    To the letter: some collations take texts for equal that differ, and search in none.
+    """
+    texts = [
+        f"{part}::text" + (' COLLATE "C"' if column.collation else "")
+        for column, part in zip(key, parts, strict=True)
+    ]
     if len(key) == 1:
         return texts[0]
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
@@ -54,6 +60,13 @@ def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
         f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
     )
+
+
+def casts_statement(plan: DocumentPlan) -> str:
+    """Fails where one of the keys is none of its type; parameters as of `keys_statement`."""
+    requested = _Requested.of(plan.key)
+    counted = ", ".join(f"count({name})" for name in requested.names)
+    return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:

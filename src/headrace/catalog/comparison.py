@@ -68,8 +68,14 @@ def is_foreign(column: Column) -> bool:
 
 
 def equal(left: str, left_column: Column, right: str, right_column: Column) -> str:
-    """The condition that two values are the same key, as SQL."""
+    """The condition that two values are the same key, as SQL.
+
+    PostgreSQL compares no texts of two collations unless it is told which: the left one's, whose index may
+    serve.
+    """
     typed = left_column if is_foreign(left_column) else right_column
+    if left_column.collation and right_column.collation not in ("", left_column.collation):
+        right = f"({right} COLLATE {left_column.collation})"
     return f"{left} {operator(typed, '=')} {right}"
 
 

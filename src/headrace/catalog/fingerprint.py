@@ -29,7 +29,7 @@ class ColumnPrint:
         type_oid, modifier: as the log describes it too.
         type: for people, with its modifier.
         inside: what its values are made of: enum labels and attributes, domains and arrays followed; the
-            expression of a generated column.
+            expression of a generated column; a collation of its own.
         touched: the transaction that defined the column last (raw xid).
     """
 
@@ -250,7 +250,7 @@ WITH RECURSIVE named AS (
     WHERE c.relkind IN ('r', 'p')
 ),
 attribute AS (
-    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.xmin
+    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attcollation, a.xmin
     FROM unnest($3::text[], $4::text[], $5::text[]) AS used (nspname, relname, attname)
     JOIN named r ON r.nspname = used.nspname AND r.relname = used.relname
     JOIN pg_attribute a ON a.attrelid = r.oid AND a.attname = used.attname
@@ -293,7 +293,10 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
                 UNION ALL
                 SELECT 'generated: ' || pg_get_expr(d.adbin, d.adrelid)
                 FROM pg_attrdef d
-                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum) AS made (of)),
+                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
+                UNION ALL
+                SELECT 'collation: ' || quote_ident(k.collname)
+                FROM pg_collation k WHERE k.oid = a.attcollation AND k.collname <> 'default') AS made (of)),
             a.xmin::text::bigint) ORDER BY a.attnum), '[]')
         FROM attribute a WHERE a.attrelid = r.oid),
     'names', (SELECT json_object_agg(b.attnum, b.attname) FROM pg_attribute b

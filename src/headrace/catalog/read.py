@@ -44,7 +44,7 @@ ORDER BY 1, 2, 3
 # (PostgreSQL 18) does not hold for the rows that are there.
 _COLUMNS = """
 WITH RECURSIVE attribute AS (
-    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated,
+    SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated, a.attcollation,
            a.attnotnull AND NOT EXISTS (
                SELECT FROM pg_constraint k
                WHERE k.conrelid = a.attrelid AND k.contype = 'n' AND NOT k.convalidated
@@ -69,7 +69,10 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        a.not_null, a.attgenerated <> '',
        CASE WHEN chain.prefix = '' AND base.typname IN ('varchar', 'bpchar')
             THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
-       (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd'
+       (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
+       coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
+                 FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
+                 WHERE k.oid = a.attcollation AND k.collname <> 'default'), '')
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace

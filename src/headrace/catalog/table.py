@@ -21,6 +21,7 @@ class Column:
         generated: whether the column is generated (absent from the log before PostgreSQL 18).
         base_schema: the schema of the base type, where its operators and aggregates are.
         domain: whether the declared type is a domain.
+        collation: its name as SQL; empty where it is the database's own, or the type has none.
         length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
     """
 
@@ -34,6 +35,7 @@ class Column:
     length: int = 0
     base_schema: str = ""
     domain: bool = False
+    collation: str = ""
 
     @property
     def home(self) -> str:

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
@@ -27,10 +28,13 @@ PINNED = {
     "extra_float_digits": "1",
     "search_path": "pg_catalog",
     "statement_timeout": "0",
+    "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
     "row_security": "off",
     "default_transaction_read_only": "on",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
     "standard_conforming_strings": "on",
     "xmloption": "content",
     "jit": "off",
@@ -39,6 +43,9 @@ PINNED = {
 
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """For what only PostgreSQL 17 and later know."""
+
+_PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
+"""A standby's replay that was in the way, a full disk or memory, a statement that somebody cancelled."""
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 
@@ -104,6 +111,11 @@ class ReadSession:
     def closed(self) -> bool:
         """Whether the connection is gone."""
         return self._connection.closed or self._connection.broken
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether statements share a transaction, which one that fails has ended for all of them."""
+        return self._connection.info.transaction_status != TransactionStatus.IDLE
 
     def query(
         self, sql: str, parameters: Sequence[object] = (), *, kept: bool = True
@@ -198,6 +210,8 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
     """
     if state is None or state.startswith(("08", "57P")):
         return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
+    if state in _PASSING:
+        return HeadraceError(Kind.CONNECTION, f"the server at {place(url)} could not go on: {primary}")
     if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."

@@ -133,10 +133,12 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     if not step.alone:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
+            execute(connection, "SET LOCAL statement_timeout = 0")
             for statement in step.statements:
                 execute(connection, statement)
         return
     execute(connection, f"SET lock_timeout = {limit}")
+    execute(connection, "SET statement_timeout = 0")
     try:
         for statement in step.statements:
             execute(connection, statement)
@@ -146,6 +148,7 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     finally:
         if not connection.broken:
             execute(connection, "RESET lock_timeout")
+            execute(connection, "RESET statement_timeout")
 
 
 def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:

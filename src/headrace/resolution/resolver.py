@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
-from headrace.postgres.session import ReadSession, is_no_value
+from headrace.postgres.session import ReadSession, is_refused_value
 from headrace.resolution.plan import ResolutionPlan, Route
 from headrace.resolution.values import (
     has_truncate,
@@ -90,7 +90,7 @@ class Resolver:
         try:
             yield from self._query(route, values)
         except HeadraceError as error:
-            if not is_no_value(error):
+            if not is_refused_value(error):
                 raise
         else:
             return
@@ -99,7 +99,7 @@ class Resolver:
         try:
             yield from self._query(route, list(found.get(route, ())))
         except HeadraceError as error:
-            if not is_no_value(error):
+            if not is_refused_value(error):
                 raise
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,

@@ -16,7 +16,7 @@ from tenacity import Retrying
 
 from headrace.assembly import Assembler
 from headrace.errors import HeadraceError, Kind, patiently
-from headrace.model import CtidRange, Key, Lsn, key_of_id
+from headrace.model import CtidRange, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -155,7 +155,7 @@ class Worker:
                 session.await_replay(version)
         result = WriteResult()
         for first in range(0, len(keys), KEYS_AT_ONCE):
-            result += self._write({index: keys[first : first + KEYS_AT_ONCE]}, version)
+            result += self._write_beside({index: keys[first : first + KEYS_AT_ONCE]}, version)
         return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
@@ -186,7 +186,7 @@ class Worker:
             for attempt in patiently():
                 with attempt, self._reading() as session:
                     session.await_replay(version)
-            result += self._write({index: list(keys) for index, keys in by_index.items()}, version)
+            result += self._write_beside({index: list(keys) for index, keys in by_index.items()}, version)
         for chunk in chunks:
             for attempt in patiently():
                 with attempt:
@@ -234,12 +234,31 @@ class Worker:
     def _keys_in(self, index: str) -> Iterator[Key]:
         """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
 
+        An id that no row can have is somebody else's.
+
         Raises from iterating:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: begin again.
         """
         target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
         refresh(self._client, target)
-        return (key_of_id(one, width) for one in ids(self._client, target))
+        found = (key_of_id(one, width) for one in ids(self._client, target))
+        return (key for key in found if len(key) == width)
+
+    def _write_beside(self, portion: Portion, version: Lsn) -> WriteResult:
+        """Beside the stream: again where a table was emptied meanwhile, as in `_seed`."""
+        plan = self._work.plan
+        tables = files_of({table for index in portion for table in plan.specs[index].tables()}, plan.catalog)
+        while True:
+            before = self._files(tables)
+            result = self._write(portion, version)
+            if self._files(tables) == before:
+                return result
+
+    def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
+        for attempt in patiently():
+            with attempt, self._reading() as session:
+                found = read_filenodes(session, tables)
+        return found
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk without an answer both are done anew (decision 12).

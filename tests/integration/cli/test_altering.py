@@ -67,6 +67,7 @@ ENDING = {
     "ALTER TABLE shop RENAME price TO cost": "the column price of the table shop is called cost now",
     "ALTER TABLE shop ALTER price TYPE numeric(12,3)": "was numeric(10,2), and is numeric(12,3) now",
     "ALTER TABLE shop ALTER name TYPE text USING name || '!'": "its values may be others",
+    'ALTER TABLE shop ALTER name TYPE text COLLATE "C"': 'are of (collation: "C") now',
     "ALTER TABLE shop DROP price; ALTER TABLE shop ADD price numeric(10,2)": "dropped and added again",
     "ALTER TABLE shop RENAME owner TO keeper": "the column owner of the table shop is called keeper now",
     "ALTER TYPE mood RENAME VALUE 'sad' TO 'low'": "made of (public.mood: 'sad', 'ok'), and are of",

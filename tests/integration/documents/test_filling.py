@@ -31,6 +31,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
+from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
@@ -151,6 +152,20 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
     assert world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
+
+
+def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
+    """A document that somebody has put there by hand, under an id that no row can have."""
+    world.fill(world.first)
+    strays = ("stray", "a:b:c", "a:b")
+    for one in strays:
+        world.client.call("PUT", path(world.first.index, "_doc", one), {"visits": 7})
+    world.writer.execute("TRUNCATE visit")
+    end = world.position()
+    row = {"_commit_lsn": end, "_commit_seq": 0, "schema": "public", "table": "visit", "op": "t"}
+    [part] = shared([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
+    world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA))
+    assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 
 
 def emptied_meanwhile(world: World, table: str) -> threading.Thread:

@@ -1,4 +1,4 @@
-"""Rows that lead through an enum are still in the log when a label of it has got another name."""
+"""Values are still in the log that are none of their column's type any more: a label, or the type, is new."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA
@@ -68,3 +69,31 @@ def test_an_old_label_is_harmless_before_the_documents_and_no_failure_for_ever_b
         with pytest.raises(HeadraceError) as caught:
             touched(change("b", 90), change("a", 110))
     assert caught.value.kind is Kind.SCHEMA_CHANGED
+
+
+ALTERED = """
+CREATE TABLE team (id uuid PRIMARY KEY, since date UNIQUE);
+CREATE TABLE rule (id int PRIMARY KEY, since date UNIQUE);
+INSERT INTO team VALUES ('00000000-0000-0000-0000-000000000001', '2024-02-29')
+"""
+SINCE = SCHEMA.replace("column: kind", "column: since").replace("primary_key: kind", "primary_key: since")
+
+
+def test_values_of_another_type_lead_nowhere(database: str, tmp_path: Path) -> None:
+    """A key was a number when its row was written, a reference a text: nobody is to stumble over them."""
+    with connect(database) as connection:
+        for statement in ALTERED.split(";"):
+            execute(connection, statement)
+    (tmp_path / "teams.yml").write_text(SINCE)
+    spec = load_schema(tmp_path / "teams.yml", "teams")
+    one = "00000000-0000-0000-0000-000000000001"
+    changes = [
+        {**change("", 90), "after": [("id", "1"), ("since", text)]} for text in ("", "2024-02-29", "none")
+    ] + [{**change("", 90), "table": "team", "after": [("id", text)]} for text in ("5", one, "6")]
+    with ReadSession(database) as session:
+        catalog = read_catalog(session, spec.tables())
+        resolver = Resolver(session, plan_resolution([spec], catalog, {"teams": 100}))
+        keys = gathered(resolver.resolve(pa.Table.from_pylist(changes, schema=CHANGES_SCHEMA)))["teams"].keys
+        assert [(found.id, found.body) for found in Assembler(session, spec, catalog).assemble(keys, 1)] == [
+            (one, b'{"rule":null}')
+        ]

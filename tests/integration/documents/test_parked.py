@@ -29,6 +29,7 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Applied, Worker
 from headrace.spec import load_schema
+from headrace.testing.http_proxy import HttpProxy, Request
 from headrace.testing.opensearch import EmbeddedOpenSearch
 
 PEOPLE, LIMIT = 60, 20
@@ -81,8 +82,11 @@ class World:
         self.worker = self.workers(self.plan)
         self.worker.seed("people", CtidRange(0, None), self.position(), None)
 
-    def workers(self, plan: DocumentsPlan) -> Worker:
-        return Worker(Work(plan, self.connections))
+    def workers(self, plan: DocumentsPlan, node: str | None = None) -> Worker:
+        connections = self.connections
+        if node is not None:
+            connections = replace(connections, sink=Endpoint((node,)))
+        return Worker(Work(plan, connections))
 
     def close(self) -> None:
         self.parked.forget()
@@ -182,3 +186,25 @@ def test_chunks_of_a_generation_that_has_gone_are_let_go(world: World) -> None:
         worker.close()
         world.generations.drop(other)
     assert (world.parked.count(), world.held()) == (0, before)
+
+
+def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world: World) -> None:
+    """The index does not hold the new document yet when the batch of the TRUNCATE lists what it holds."""
+    world.apply(
+        b"INSERT INTO person VALUES (1000, 1); UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED
+    )
+    chunks = [one.id for one in world.parked.chunks(1_000)]
+
+    def empty(request: Request) -> None:
+        if "_bulk" in request.target and b'"1000"' in request.body:
+            proxy.spoil = lambda _: None
+            world.apply(b"TRUNCATE person", {**EMPTIED, "table": "person"})
+
+    with HttpProxy(world.connections.sink.urls[0], spoil=empty) as proxy:
+        late = world.workers(world.plan, proxy.url)
+        try:
+            late.work_off(chunks)
+        finally:
+            late.close()
+    world.work_off()
+    assert world.held() == world.expected() == {}

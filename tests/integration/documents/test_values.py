@@ -346,6 +346,42 @@ def test_aggregates_of_every_type(database: Database) -> None:
     assert documents["Cy"] == {**nothing, "ids": []}
 
 
+HUGE = """
+CREATE TABLE sensor (id int PRIMARY KEY);
+CREATE TABLE reading (id int PRIMARY KEY, sensor_id int, d float8, r float4, n numeric, j jsonb);
+INSERT INTO sensor VALUES (1), (2), (3), (4), (5);
+INSERT INTO reading VALUES
+    (1, 1, 1.7976931348623157e308, 3e38, 1e400, '{"a": 1.00}'), (2, 1, 0, 0, 1, '{"a": 1.0}'),
+    (3, 2, 1e308, 3e38, 1e308, '{"a": 2.00}'), (4, 2, 1e308, 3e38, 1e308, '{"a": 2.0}'),
+    (5, 3, 1e308, 3e38, -1e308, NULL), (6, 3, 1e308, 3e38, 1e308, NULL), (7, 3, -1e308, -3e38, 0, NULL),
+    (8, 4, 1e200, 1e30, 'NaN', NULL), (9, 4, -1e200, 'NaN', 1, NULL), (10, 4, 3, 1, 1, NULL);
+"""
+
+
+def test_no_number_is_too_large_for_a_sum(database: Database) -> None:
+    """PostgreSQL refuses to add what no double holds: one value would end the stream for good."""
+    database.writer.execute(HUGE.encode())
+    fields = "".join(
+        f"  - {op}: {op}_{column}\n    table: reading\n    primary_key: id\n    foreign_key: sensor_id\n"
+        f"    column: {column}\n" + ("" if op == "avg" else "    value_type: double\n")
+        for op in ("sum", "avg")
+        for column in "drn"
+        if (op, column) != ("sum", "n")
+    )
+    spec = database.spec(f"table: sensor\nprimary_key: id\nfields:\n{fields}")
+    sets = {one.id: one.body for one in database.assembler(spec).assemble_range(CtidRange(0, None), 1)}
+    assembler = database.assembler(spec)
+    looked_up = {key: next(assembler.assemble([(key,)], 1)).body for key in sets}
+    assert looked_up == sets
+    assert {int(key): tuple(json.loads(body or b"").values()) for key, body in sets.items()} == {
+        1: (1.7976931348623157e308, 3e38, 8.988465674311579e307, 1.5000000027488779e38, None),
+        2: (None, None, 1e308, 3.0000000054977558e38, 1e308),
+        3: (1e308, 3e38, 1e308 / 3, 1.0000000018325853e38, 0.0),
+        4: (3.0, None, 1.0, None, None),
+        5: (None, None, None, None, None),
+    }
+
+
 def test_a_chunk_is_small_where_documents_are_large(database: Database) -> None:
     database.writer.execute("CREATE TABLE large (id int PRIMARY KEY, body text)")
     database.writer.execute("INSERT INTO large SELECT i, repeat('x', 100000) FROM generate_series(1, 1200) i")

@@ -236,6 +236,20 @@ def test_an_unfinished_index_is_named_and_replaced(url: str, connection: Connect
     assert identity(connection, ORDERS)[0] == "index"
 
 
+def test_a_timeout_of_the_role_does_not_end_a_step(url: str, connection: Connection) -> None:
+    """An index on a large table takes longer than most statements may."""
+    orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text')
+    plan = planned(connection, {ORDERS: ["User id"]})
+    execute(connection, "SET statement_timeout = '100ms'")
+    with connect(url, autocommit=False) as writer:
+        execute(writer, f"LOCK TABLE {T} IN ROW EXCLUSIVE MODE")
+        ending = threading.Timer(0.5, writer.rollback)
+        ending.start()
+        execute_plan(plan, connection)
+        ending.join()
+    assert identity(connection, ORDERS)[0] == "index"
+
+
 def test_partitions_get_identities_and_the_root_is_published(connection: Connection) -> None:
     execute(
         connection,

@@ -1,0 +1,57 @@
+"""What the database sets for its users, and what passes by itself, does not end a reading session's work."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import psycopg
+import pytest
+
+from headrace.errors import HeadraceError, Retry
+from headrace.postgres.session import ReadSession
+
+SETTINGS = {
+    "lock_timeout": "50ms",
+    "statement_timeout": "50ms",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_deferrable": "on",
+}
+
+
+def test_a_database_that_waits_for_no_lock_is_read_behind_one(database: str) -> None:
+    """And each statement sees what is committed, whatever isolation is usual there."""
+    with psycopg.connect(database, autocommit=True) as writer:
+        writer.execute("CREATE TABLE thing (id int)")
+        name = writer.info.dbname
+        for setting, value in SETTINGS.items():
+            writer.execute(f"ALTER DATABASE {name} SET {setting} = '{value}'".encode())
+        with ReadSession(database) as session, ThreadPoolExecutor(1) as thread:
+            with writer.transaction():
+                writer.execute("LOCK TABLE thing IN ACCESS EXCLUSIVE MODE")
+                found = thread.submit(session.query, "SELECT count(*) FROM public.thing")
+                time.sleep(0.2)
+                writer.execute("INSERT INTO thing VALUES (1)")
+            assert found.result(10) == [(1,)]
+            assert session.query("SHOW transaction_isolation") == [("read committed",)]
+
+
+def test_a_statement_that_is_cancelled_may_succeed_later(database: str) -> None:
+    """So does a standby end those that are in the way of its replay (SQLSTATE 40001)."""
+    cancelling = """SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                    WHERE datname = current_database() AND query LIKE 'SELECT pg_sleep%'"""
+    raising = (
+        "DO $$ BEGIN RAISE 'canceling statement due to conflict with recovery' USING ERRCODE = '{}'; END $$"
+    )
+    with ReadSession(database) as session, psycopg.connect(database, autocommit=True) as other:
+        with ThreadPoolExecutor(1) as thread:
+            sleeping = thread.submit(session.query, "SELECT pg_sleep(20)")
+            while not other.execute(cancelling).fetchall():
+                time.sleep(0.05)
+            cancelled = sleeping.exception(10)
+        assert isinstance(cancelled, HeadraceError)
+        assert cancelled.retry is Retry.BACK_OFF
+        for state in ("40001", "40P01", "53100"):
+            with pytest.raises(HeadraceError, match="conflict with recovery") as caught:
+                session.query(raising.format(state))
+            assert caught.value.retry is Retry.BACK_OFF
