@@ -52,10 +52,11 @@ def _rounds(here: Ground, names: Sequence[str], counts: tuple[Counter[str], ...]
         if time.monotonic() > end:
             break
         begin = time.monotonic()
+        _say(f"          {name} …")
         in_time = FAULTS[name](here)
         (struck if in_time else missed)[name] += 1
         wrong = here.settle()
-        _say(f"{time.monotonic() - begin:6.1f} s  {name}{'' if in_time else ' (its moment did not come)'}")
+        _say(f"{time.monotonic() - begin:6.1f} s  right{'' if in_time else ' (its moment did not come)'}")
         if wrong:
             return [f"after {name!r}:", *wrong, here.run.said()]
     return []
