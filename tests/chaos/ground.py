@@ -94,6 +94,7 @@ class Ground:
                 if time.monotonic() > end:
                     return found
                 time.sleep(0.2)
+                self.revive()  # it may have ended only now
         return []
 
     def _compared(self, expected: dict[str, dict[str, dict[str, object]]]) -> list[str]:

@@ -156,3 +156,22 @@ def _open_folders(process: psutil.Process) -> set[Path]:
     """The folders for Spark that a process has files open in."""
     files = [Path(one.path) for one in process.open_files()]
     return {parent for file in files for parent in file.parents if parent.name.startswith("headrace-spark-")}
+
+
+@pytest.mark.long
+def test_a_killed_java_ends_the_run_with_one_line(pipeline: Headrace) -> None:
+    """As the system does it for want of memory."""
+    pipeline.start()
+    pipeline.wait_ready()
+    [java] = [
+        one for one in map(psutil.Process, pipeline.members()) if "SparkSubmit" in " ".join(one.cmdline())
+    ]
+    java.kill()
+    assert pipeline.wait_end() == 1
+    assert "[HEADRACE_SPARK] Spark's Java process was killed by signal 9" in pipeline.said()
+    pipeline.close()
+    pipeline.shop.run("UPDATE users SET name = name || '!'")
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.converges()
+    pipeline.terminate()

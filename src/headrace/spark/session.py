@@ -42,6 +42,7 @@ _STANDALONE = "spark://"
 _MASTER_WITHIN = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _ENDED_WITHIN = 20.0
+_NOTICED_WITHIN = 2.0
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
@@ -189,6 +190,10 @@ def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> 
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no other way in
     try:
         yield
+    except (Py4JError, PySparkException, OSError) as error:
+        if (ended := _ended(gateway.proc)) is None:
+            raise
+        raise ended from error
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()
@@ -198,6 +203,20 @@ def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> 
             gateway.proc.kill()
             gateway.proc.wait()
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+
+
+def _ended(java: subprocess.Popen[bytes]) -> HeadraceError | None:
+    """The error for a JVM that has ended under us; None where it lives."""
+    try:
+        code = java.wait(_NOTICED_WITHIN)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+    return HeadraceError(
+        Kind.SPARK,
+        f"Spark's Java process {how}",
+        "Start again; if the system kills it for want of memory, its log says so.",
+    )
 
 
 def _start(settings: SparkConf) -> SparkSession:
