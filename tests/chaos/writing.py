@@ -90,6 +90,7 @@ class Writers:
             for one in self._all:
                 held.enter_context(one.at_work)
                 assert one.failure is None, repr(one.failure)
+                assert one.is_alive(), "a writer has ended by itself"
             yield
 
     def end(self) -> None:

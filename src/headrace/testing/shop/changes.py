@@ -66,13 +66,13 @@ class Hand:
         return f"{self.random.getrandbits(128):032x}"
 
     def any(self, table: str) -> int | None:
-        """The id of some row, None where the table is empty."""
+        """The id of some row, None where there is none, or another writer has just deleted it."""
         span, following = _PICK[table]
         [(low, high)] = self.do(span)
         if low is None:
             return None
         [(found,)] = self.do(following, self.random.randint(low, high))
-        return int(found)
+        return None if found is None else int(found)
 
 
 Change = Callable[[Hand], None]
