@@ -16,28 +16,20 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
-from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.contents import count as counted
+from headrace.sinks.opensearch.hidden import HiddenIndex
 from headrace.sinks.opensearch.kept import meta_index
 
 EVERYTHING: Key = ()
 """Instead of a key: whatever the generation holds."""
 
-_BODY = {
-    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {
-            "slot": {"type": "keyword"},
-            "generation": {"type": "keyword"},
-            "version": {"type": "long"},
-            "key": {"type": "object", "enabled": False},
-        },
-    },
+_PROPERTIES = {
+    "slot": {"type": "keyword"},
+    "generation": {"type": "keyword"},
+    "version": {"type": "long"},
+    "key": {"type": "object", "enabled": False},
 }
-_AT_ONCE = 5_000
-_NDJSON = "application/x-ndjson"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +57,7 @@ class Backlog:
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._slot = slot
-        self.index = f"{prefix}headrace_backlog"
+        self._entries = HiddenIndex(client, f"{prefix}headrace_backlog", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
 
     def add(self, generation: str, keys: Iterable[Key], version: Lsn) -> None:
@@ -74,9 +66,9 @@ class Backlog:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be kept; it may be called again.
         """
-        if not self._client.read(path(self.index), allow=(404,)).ok:
-            self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: somebody just has
-        self._bulk("index", [Owed(generation, key, version) for key in keys])
+        self._entries.make()
+        owed = (Owed(generation, key, version) for key in keys)
+        self._entries.write(("index", self._about(one), self._kept(one)) for one in owed)
 
     def done(self, owed: Sequence[Owed]) -> None:
         """These are written, at the version that they had or a later one; what came since stays.
@@ -84,19 +76,23 @@ class Backlog:
         Raises:
             HeadraceError: as `add`.
         """
-        self._bulk("delete", owed)
+        self._entries.write(("delete", self._about(one), None) for one in owed)
 
     def oldest(self, most: int, generations: Collection[str] | None = None) -> list[Owed]:
         """Those that are due for the longest time."""
-        if not self._refreshed():
+        if not self._entries.refreshed():
             return []
         asked = {"size": most, "query": self._own(generations), "sort": [{"version": "asc"}]}
-        found = self._client.read(path(self.index, "_search"), asked).json()
+        found = self._client.read(path(self._entries.name, "_search"), asked).json()
         return [_owed(hit["_source"]) for hit in found["hits"]["hits"]]
 
     def count(self, generations: Collection[str] | None = None) -> int:
         """How many there are, of all or of these generations."""
-        return counted(self._client, self.index, self._own(generations)) if self._refreshed() else 0
+        return (
+            counted(self._client, self._entries.name, self._own(generations))
+            if self._entries.refreshed()
+            else 0
+        )
 
     def away(self, reason: str) -> None:
         """The sink does not answer: nobody needs to find that out again."""
@@ -115,9 +111,11 @@ class Backlog:
     def forget(self) -> None:
         """Take all of it away."""
         self.back()
-        if not self._refreshed():
+        if not self._entries.refreshed():
             return
-        target = path(self.index, "_delete_by_query", query={"conflicts": "proceed", "refresh": "true"})
+        target = path(
+            self._entries.name, "_delete_by_query", query={"conflicts": "proceed", "refresh": "true"}
+        )
         try:
             self._client.call("POST", target, {"query": self._own(None)})
         except HeadraceError as error:
@@ -130,45 +128,16 @@ class Backlog:
             mine.append({"terms": {"generation": sorted(generations)}})
         return {"bool": {"filter": mine}}
 
-    def _refreshed(self) -> bool:
-        """Let a search find what is kept; whether there is an index for it."""
-        return self._client.call("POST", path(self.index, "_refresh"), allow=(404,)).ok
+    def _about(self, one: Owed) -> dict[str, Any]:
+        return {"_id": self._key(one), "version": one.version, "version_type": "external_gte"}
 
-    def _bulk(self, action: str, owed: Sequence[Owed]) -> None:
-        for first in range(0, len(owed), _AT_ONCE):
-            lines = [line for one in owed[first : first + _AT_ONCE] for line in self._lines(action, one)]
-            body = "".join(f"{line}\n" for line in lines).encode()
-            target = "/_bulk?filter_path=errors,items.*.status,items.*.error"
-            answer = self._client.exchange("POST", target, body, _NDJSON)
-            if not answer.ok:
-                raise failures.from_status(answer.status, answer.data, answer.place)
-            for item in answer.json().get("items", ()):
-                [told] = item.values()
-                if told["status"] not in (200, 201, 404, 409):  # 409: a newer version is there
-                    raise HeadraceError(
-                        Kind.SINK_BUSY,
-                        f"the index {self.index} at {answer.place} does not take an entry: "
-                        f"{failures.described(told.get('error'))}",
-                        "Look at the cluster's health and its disk watermarks.",
-                    )
-
-    def _lines(self, action: str, one: Owed) -> list[str]:
-        about = {
-            "_index": self.index,
-            "_id": self._key(one),
-            "version": one.version,
-            "version_type": "external_gte",
-        }
-        head = json.dumps({action: about})
-        if action == "delete":
-            return [head]
-        source = {
+    def _kept(self, one: Owed) -> dict[str, Any]:
+        return {
             "slot": self._slot,
             "generation": one.generation,
             "version": one.version,
             "key": {"of": list(one.key)},
         }
-        return [head, json.dumps(source)]
 
     def _key(self, one: Owed) -> str:
         parts = json.dumps([self._slot, one.generation, list(one.key)])

@@ -15,18 +15,13 @@ from typing import Any
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.contents import count as counted
+from headrace.sinks.opensearch.hidden import HiddenIndex
 
-_BODY = {
-    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {
-            "slot": {"type": "keyword"},
-            "target": {"type": "keyword"},
-            "version": {"type": "long"},
-            "keys": {"type": "object", "enabled": False},
-        },
-    },
+_PROPERTIES = {
+    "slot": {"type": "keyword"},
+    "target": {"type": "keyword"},
+    "version": {"type": "long"},
+    "keys": {"type": "object", "enabled": False},
 }
 
 
@@ -55,7 +50,7 @@ class Parked:
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._slot = slot
-        self.index = f"{prefix}headrace_parked"
+        self._chunks = HiddenIndex(client, f"{prefix}headrace_parked", _PROPERTIES)
 
     def park(self, index: str, target: str, version: Lsn, keys: Sequence[Key]) -> None:
         """Keep `keys` in one chunk; durable when it returns. What is parked twice is written twice.
@@ -70,18 +65,18 @@ class Parked:
             "version": version,
             "keys": {"of": [list(key) for key in keys]},
         }
-        self._create()
-        self._client.call("PUT", path(self.index, "_doc", uuid.uuid4().hex), body)
+        self._chunks.make()
+        self._client.call("PUT", path(self._chunks.name, "_doc", uuid.uuid4().hex), body)
 
     def count(self) -> int:
         """How many chunks there are; 0 says that all documents of changes that are read are durable."""
-        if not self._refreshed():
+        if not self._chunks.refreshed():
             return 0
-        return counted(self._client, self.index, self._own())
+        return counted(self._client, self._chunks.name, self._own())
 
     def chunks(self, most: int) -> list[Chunk]:
         """The oldest chunks, without their keys."""
-        if not self._refreshed():
+        if not self._chunks.refreshed():
             return []
         asked = {
             "size": most,
@@ -89,18 +84,18 @@ class Parked:
             "sort": [{"version": "asc"}],
             "_source": ["index", "target", "version"],
         }
-        found = self._client.read(path(self.index, "_search"), asked).json()
+        found = self._client.read(path(self._chunks.name, "_search"), asked).json()
         return [_chunk(hit["_id"], hit["_source"]) for hit in found["hits"]["hits"]]
 
     def chunk(self, identity: str) -> Chunk | None:
         """One chunk with its keys; None where it is done."""
-        answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
+        answer = self._client.read(path(self._chunks.name, "_doc", identity), allow=(404,))
         found = answer.json()
         return _chunk(identity, found["_source"]) if found.get("found") else None
 
     def done(self, chunk: Chunk) -> None:
         """The documents of `chunk` are durable, or nobody wants them any more."""
-        self._client.call("DELETE", path(self.index, "_doc", chunk.id), allow=(404,))
+        self._client.call("DELETE", path(self._chunks.name, "_doc", chunk.id), allow=(404,))
 
     def forget(self) -> None:
         """Take all chunks of the pipeline away."""
@@ -110,14 +105,6 @@ class Parked:
 
     def _own(self) -> dict[str, Any]:
         return {"term": {"slot": self._slot}}
-
-    def _create(self) -> None:
-        if not self._client.read(path(self.index), allow=(404,)).ok:
-            self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: somebody just has
-
-    def _refreshed(self) -> bool:
-        """Let a search find what is parked; whether there is an index for it."""
-        return self._client.call("POST", path(self.index, "_refresh"), allow=(404,)).ok
 
 
 def _chunk(identity: str, found: dict[str, Any]) -> Chunk:

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
-from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.contents import documents
+from headrace.sinks.opensearch.hidden import HiddenIndex
 
-_BODY = {
-    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}},
-    },
-}
-_AT_ONCE = 500
-_NDJSON = "application/x-ndjson"
+_PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 
 Held = Mapping[str, Collection[str]]
 """Ids by generation."""
@@ -68,7 +58,8 @@ class Quarantine:
         self._client = client
         self._slot = slot
         self.index = f"{prefix}headrace_quarantine"
-        self._mark = (self.index, "_doc", f"{slot}.mark")
+        self._entries = HiddenIndex(client, self.index, _PROPERTIES)
+        self._mark = path(self.index, "_doc", f"{slot}.mark")
         self._seen: object = None
         self._held: dict[str, set[str]] = {}
 
@@ -80,20 +71,21 @@ class Quarantine:
         """
         if not entries:
             return
-        if not self._client.read(path(self.index), allow=(404,)).ok:
-            self._client.call("PUT", path(self.index), _BODY, allow=(400,))  # 400: somebody just has
-        self._bulk(("index", self._key(one.generation, one.id), self._source(one)) for one in entries)
-        self._client.call("PUT", path(*self._mark), {"at": entries[-1].at})
+        self._entries.make()
+        self._entries.write(
+            ("index", self._about(one.generation, one.id), self._source(one)) for one in entries
+        )
+        self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
     def drop(self, generation: str, ids: Iterable[str]) -> None:
         """Forget entries; nothing happens where there is none."""
         gone = list(ids)
-        self._bulk(("delete", self._key(generation, one), None) for one in gone)
+        self._entries.write(("delete", self._about(generation, one), None) for one in gone)
         self._held.get(generation, set()).difference_update(gone)
 
     def held(self) -> Held:
         """The ids that have an entry; asks the cluster for them only where there are new ones."""
-        answer = self._client.read(path(*self._mark), allow=(404,))
+        answer = self._client.read(self._mark, allow=(404,))
         seen = answer.json().get("_seq_no") if answer.ok else None
         if seen != self._seen:
             self._held = {}
@@ -104,10 +96,10 @@ class Quarantine:
 
     def entries(self, index: str | None = None, id_: str | None = None) -> list[Quarantined]:
         """All, or those of an index or a document; oldest first."""
-        if not self._client.read(path(self.index), allow=(404,)).ok:
+        if not self._entries.refreshed():
             return []
-        refresh(self._client, self.index)
-        found = [_entry(source) for _, source in documents(self._client, self.index) if self._is_ours(source)]
+        held = documents(self._client, self.index)
+        found = [_entry(source) for _, source in held if self._is_ours(source)]
         wanted = (one for one in found if index in (None, one.index) and id_ in (None, one.id))
         return sorted(wanted, key=lambda one: (one.at, one.index, one.id))
 
@@ -128,43 +120,12 @@ class Quarantine:
             if generation in (None, one.generation):
                 self.drop(one.generation, [one.id])
         if generation is None:
-            self._client.call("DELETE", path(*self._mark), allow=(404,))
+            self._client.call("DELETE", self._mark, allow=(404,))
 
-    def _bulk(self, actions: Iterable[tuple[str, str, dict[str, Any] | None]]) -> None:
-        lines: list[str] = []
-        for action, key, source in actions:
-            lines.append(json.dumps({action: {"_index": self.index, "_id": key}}))
-            if source is not None:
-                lines.append(json.dumps(source))
-            if len(lines) >= _AT_ONCE:
-                self._send(lines)
-                lines = []
-        if lines:
-            self._send(lines)
-
-    def _send(self, lines: list[str]) -> None:
-        body = "".join(f"{line}\n" for line in lines).encode()
-        answer = self._client.exchange(
-            "POST", "/_bulk?filter_path=errors,items.*.status,items.*.error", body, _NDJSON
-        )
-        if not answer.ok:
-            raise failures.from_status(answer.status, answer.data, answer.place)
-        for item in answer.json().get("items", ()):
-            [told] = item.values()
-            if told["status"] >= 300 and told.get("error"):  # noqa: PLR2004
-                if told["error"].get("type") == "index_not_found_exception":
-                    continue  # of a delete: there is nothing
-                raise HeadraceError(
-                    Kind.SINK_BUSY,
-                    f"the quarantine {self.index} at {answer.place} does not take an entry: "
-                    f"{failures.described(told['error'])}",
-                    "Look at the cluster's health and its disk watermarks.",
-                )
-
-    def _key(self, generation: str, id_: str) -> str:
-        """Of any id, also an empty one or one that is too long."""
+    def _about(self, generation: str, id_: str) -> dict[str, Any]:
+        """The entry of any id, also of an empty one or one that is too long."""
         parts = (self._slot, generation, id_)
-        return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+        return {"_id": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()}
 
     def _source(self, one: Quarantined) -> dict[str, Any]:
         return {

@@ -1,0 +1,94 @@
+"""Where does a pipeline keep entries that are too many for the meta index? In hidden indexes of their own.
+
+Each is made by the first entry. What is written is durable when the call returns; what is searched is
+refreshed first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch import failures
+from headrace.sinks.opensearch.client import Client, path
+
+Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
+"""`index` or `delete`, its parameters without the index, and what is kept."""
+
+_AT_ONCE = 5_000
+_NDJSON = "application/x-ndjson"
+_BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error"
+_SUCCESS = range(200, 300)
+_NO_ENTRY, _NEWER = 404, 409
+
+
+class HiddenIndex:
+    """One hidden index; used from one thread.
+
+    Args:
+        properties: of what is searched; the rest is only kept.
+    """
+
+    def __init__(self, client: Client, name: str, properties: Mapping[str, Any]) -> None:
+        self._client = client
+        self._properties = properties
+        self.name = name
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was ever kept."""
+        return self._client.read(path(self.name), allow=(404,)).ok
+
+    def make(self) -> None:
+        """Make sure that it is there."""
+        if not self.exists:
+            body = {
+                "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
+                "mappings": {"dynamic": False, "properties": self._properties},
+            }
+            self._client.call("PUT", path(self.name), body, allow=(400,))  # 400: somebody just has
+
+    def refreshed(self) -> bool:
+        """Let a search find what is kept; whether there is an index for it."""
+        return self._client.call("POST", path(self.name, "_refresh"), allow=(404,)).ok
+
+    def write(self, actions: Iterable[Action]) -> None:
+        """Carry them out; a delete of nothing and what a newer version fences are done.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be done; it may be called again.
+        """
+        left = iter(actions)
+        while some := list(islice(left, _AT_ONCE)):
+            lines = [json.dumps(line) for action in some for line in self._lines(action)]
+            self._send("".join(f"{line}\n" for line in lines).encode())
+
+    def _lines(self, action: Action) -> Iterable[Mapping[str, Any]]:
+        what, parameters, kept = action
+        yield {what: {"_index": self.name, **parameters}}
+        if kept is not None:
+            yield kept
+
+    def _send(self, body: bytes) -> None:
+        answer = self._client.exchange("POST", _BULK, body, _NDJSON)
+        if not answer.ok:
+            raise failures.from_status(answer.status, answer.data, answer.place)
+        for item in answer.json().get("items", ()):
+            [(what, told)] = item.items()
+            if not _is_done(what, told):
+                raise HeadraceError(
+                    Kind.SINK_BUSY,
+                    f"the index {self.name} at {answer.place} does not take an entry: "
+                    f"{failures.described(told.get('error'))}",
+                    "Look at the cluster's health and its disk watermarks.",
+                )
+
+
+def _is_done(what: str, told: Mapping[str, Any]) -> bool:
+    status, error = told["status"], told.get("error")
+    if status == _NO_ENTRY:
+        return what == "delete" and (error is None or error.get("type") == "index_not_found_exception")
+    return status in _SUCCESS or status == _NEWER
