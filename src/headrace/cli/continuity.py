@@ -14,6 +14,20 @@ from headrace.sinks.opensearch import PipelineState
 _AGAIN = "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again."
 
 
+def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
+    """The state of a pipeline that is made on this server, before there is anything else of it."""
+    return PipelineState(
+        system_identifier=str(server.system_identifier),
+        timeline=server.timeline,
+        database_oid=server.database_oid,
+        slot=slot,
+        publication=publication,
+        phase="creating",
+        consistent_point=0,
+        applied=0,
+    )
+
+
 def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFacts | None) -> None:
     """Refuse to start from a slot that the sink knows nothing of, or does not belong to any more.
 

@@ -20,7 +20,7 @@ from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatal
 from headrace.cli.branches import Branches
 from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import check_continuity, check_origin
+from headrace.cli.continuity import check_continuity, check_origin, new_state
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -320,19 +320,8 @@ class Run:
     def _new_state(
         self, inspection: Inspection, published: Mapping[str, int], catalog: KnownCatalog
     ) -> PipelineState:
-        server = inspection.server
-        return PipelineState(
-            system_identifier=str(server.system_identifier),
-            timeline=server.timeline,
-            database_oid=server.database_oid,
-            slot=self._project.slot,
-            publication=self._project.publication,
-            phase="creating",
-            consistent_point=0,
-            applied=0,
-            published=published,
-            catalog=catalog.baseline.to_text(),
-        )
+        state = new_state(inspection.server, self._project.slot, self._project.publication)
+        return dataclasses.replace(state, published=published, catalog=catalog.baseline.to_text())
 
     def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
         """Run the query until told to stop.

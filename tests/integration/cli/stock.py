@@ -15,13 +15,14 @@ from urllib.parse import quote
 import urllib3
 
 from headrace.cli.applied import Applied
+from headrace.cli.continuity import new_state
 from headrace.cli.inspection import inspect
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.seeding import Seeding
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.sinks.opensearch import Client, Counters, MetaIndex, PipelineState, Wish
+from headrace.sinks.opensearch import Client, Counters, MetaIndex, Wish
 from headrace.snapshot import plan_ranges
 from headrace.spark.worker import Worker
 from headrace.status.board import StatusBoard
@@ -77,13 +78,8 @@ class Stock:
             seeding = Seeding(inspection, here, client, StatusBoard())
             made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
             self.generation = made.generation
-            server = inspection.server
-            state = PipelineState(
-                system_identifier=str(server.system_identifier),
-                timeline=server.timeline,
-                database_oid=server.database_oid,
-                slot=project.slot,
-                publication=project.publication,
+            state = dataclasses.replace(
+                new_state(inspection.server, project.slot, project.publication),
                 phase="following",
                 consistent_point=point,
                 applied=point,

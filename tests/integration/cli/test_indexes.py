@@ -6,6 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 
+from headrace.cli.continuity import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
@@ -16,7 +17,6 @@ from headrace.sinks.opensearch import (
     GenerationState,
     MetaIndex,
     Orders,
-    PipelineState,
 )
 from integration.cli.command_line import Deployment
 
@@ -39,16 +39,12 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
             replace(deleted, seeded_at=1, frozen="a column was dropped"),
         ]
         client.call("DELETE", f"/{deleted.generation}")
-        state = PipelineState(
-            str(server.system_identifier),
-            server.timeline,
-            server.database_oid,
-            deployment.name,
-            deployment.name,
-            "following",
-            slot.consistent_point,
-            slot.consistent_point,
-            tuple(generations),
+        state = replace(
+            new_state(server, deployment.name, deployment.name),
+            phase="following",
+            consistent_point=slot.consistent_point,
+            applied=slot.consistent_point,
+            generations=tuple(generations),
         )
         MetaIndex(client, deployment.name).save(state)
     return generations

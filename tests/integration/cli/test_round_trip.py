@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from headrace.cli.continuity import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
-from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex
 from integration.cli.command_line import Deployment
 
 
@@ -25,16 +28,14 @@ def follow(deployment: Deployment, index: str) -> None:
         server = inspect_server(connection)
     client = Client(Endpoint((deployment.sink,)).normalised())
     made = Generations(client).create(index, "0123456789ab", {"settings": {"index": {}}, "mappings": {}})
-    state = PipelineState(
-        str(server.system_identifier),
-        server.timeline,
-        server.database_oid,
-        deployment.name,
-        deployment.name,
-        "following",
-        slot.consistent_point,
-        slot.consistent_point,
-        (GenerationState(index, made.index, made.uuid, made.hash, slot.consistent_point, published=True),),
+    state = replace(
+        new_state(server, deployment.name, deployment.name),
+        phase="following",
+        consistent_point=slot.consistent_point,
+        applied=slot.consistent_point,
+        generations=(
+            GenerationState(index, made.index, made.uuid, made.hash, slot.consistent_point, published=True),
+        ),
     )
     MetaIndex(client, deployment.name).save(state)
     client.close()

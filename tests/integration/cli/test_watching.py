@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import pytest
 from headrace.capture.trouble import TroubleNote
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.cli.altering import CatalogWatch, Dependence
+from headrace.cli.continuity import new_state
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopping
@@ -26,7 +27,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, MetaIndex
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from headrace.testing.opensearch import EmbeddedOpenSearch
@@ -77,16 +78,11 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
     with connect(here.database) as connection:
         facts = inspect_server(connection, here.database)
         execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
-    state = PipelineState(
-        system_identifier=str(facts.system_identifier),
-        timeline=facts.timeline,
-        database_oid=facts.database_oid,
-        slot=project.slot,
-        publication=project.publication,
+    state = replace(
+        new_state(facts, project.slot, project.publication),
         phase="following",
         consistent_point=point,
         applied=point,
-        published={},
     )
     with contextlib.closing(Client(here.sink)) as client, SlotLock(here.database, project.slot) as lock:
         MetaIndex(client, project.slot, project.prefix).save(state)

@@ -9,18 +9,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations
+from headrace.sinks.opensearch import Client, Generation, Generations
 from headrace.sinks.opensearch.adoption import Holder, adopt, holders
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
-
-
-@pytest.fixture
-def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

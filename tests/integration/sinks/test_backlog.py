@@ -7,18 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 PREFIX = "backlog_test_"
-
-
-@pytest.fixture
-def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -10,18 +10,11 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, OpenSearchWriter
+from headrace.sinks.opensearch import Client, Generations, IndexOptions, OpenSearchWriter
 from headrace.sinks.opensearch.contents import count, document, ids
 
 OPTIONS = IndexOptions(number_of_replicas=2, refresh_interval="7s")
 BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
-
-
-@pytest.fixture
-def client(opensearch: Any) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

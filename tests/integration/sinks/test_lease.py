@@ -15,17 +15,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.lease import Holder, Lease, holder_of
 
 ELSEWHERE = replace(Holder.here("s1"), host="elsewhere", machine="another", pid=17)
-
-
-@pytest.fixture
-def client(opensearch: Any) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

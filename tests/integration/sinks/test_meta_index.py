@@ -27,13 +27,6 @@ STATE = PipelineState(
 
 
 @pytest.fixture
-def client(opensearch: Any) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def prefix(client: Client) -> Iterator[str]:
     one = f"s{uuid.uuid4().hex[:8]}_"
     yield one

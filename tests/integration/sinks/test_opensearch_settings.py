@@ -25,7 +25,6 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.contents import count, refresh
 from headrace.sinks.opensearch.settings import adjust, check_pipeline, try_out
 from headrace.testing.http_proxy import Answer, HttpProxy
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 SCHEMA = """\
 version: 1
@@ -36,13 +35,6 @@ fields:
   - text: name
   - keyword: code
 """
-
-
-@pytest.fixture
-def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

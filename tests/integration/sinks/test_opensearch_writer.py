@@ -28,13 +28,6 @@ BODY: dict[str, Any] = {
 
 
 @pytest.fixture
-def client(opensearch: Any) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
-
-
-@pytest.fixture
 def generations(client: Client) -> Generations:
     return Generations(client, f"t{uuid.uuid4().hex[:8]}_")
 

@@ -8,19 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 
 BAD = Quarantined(
     "users", "7", "mapper_parsing_exception", 0x1_0000_0010, "2026-01-02T03:04:05+00:00", "users_1"
 )
-
-
-@pytest.fixture
-def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

@@ -14,11 +14,10 @@ import pytest
 
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import WriteResult
-from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
+from headrace.sinks.opensearch import Client, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.contents import documents, ids, refresh
 from headrace.sinks.opensearch.routed import RoutedWriter, Shards
 from headrace.sinks.opensearch.stored import copies, stored
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 SHARDS = 4
 BODY: dict[str, Any] = {
@@ -27,13 +26,6 @@ BODY: dict[str, Any] = {
 }
 Step = tuple[str, int, str | None]
 """Id, version, and the routing; None is a delete."""
-
-
-@pytest.fixture
-def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
-    one = Client(Endpoint((opensearch.url,)))
-    yield one
-    one.close()
 
 
 @pytest.fixture

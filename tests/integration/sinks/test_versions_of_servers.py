@@ -98,7 +98,7 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     parked.park("users", "t", 5, [("1",)])
     assert (parked.count(), [one.index for one in parked.chunks(5)]) == (1, ["users"])
     quarantine = Quarantine(client, "s", prefix)
-    quarantine.put([Quarantined.now("users", "1", "why", 5)])
+    quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
     assert quarantine.held() == {"users": {"1"}}
     assert quarantine.counts() == {"users": 1}
     meta.delete()
