@@ -1,9 +1,9 @@
 """How fast does one transaction of 10,000 rows become documents? `python bench/live_bulk.py [--quick]`.
 
 Two cases, on a shop with three running indexes: random order_items, and random users, of whom a column
-changes that only their own documents read, under REPLICA IDENTITY FULL. Beside the peer, the limit: the same
-documents by COPY of the same queries, and then their ready-made bytes by `_bulk`. The clock runs from the
-statement's start.
+changes that only their own documents read, under REPLICA IDENTITY FULL. Beside the peer (flusso, where it is
+installed), the limit: the same documents by COPY of the same queries, and then their ready-made bytes by
+`_bulk`. The clock runs from the statement's start.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from headrace.postgres.connection import connect, execute
 from support import report
 from support.bare import BarePath
 from support.deployment import Deployment, shop
-from support.live import FLUSSO, ids_of, until_applied, written
+from support.flusso import MEASURED, VERSION, Flusso, flusso
+from support.live import documents_of, ids_of, until_applied, written
 
 BARS = {"items": 4.0, "users": 2.0}
 BARE_BAR = 0.7
+TABLES = {"items": "order_items", "users": "users"}
 CHANGES = {
     "items": "UPDATE public.order_items SET quantity = quantity % 9 + 1 WHERE id = ANY ('{{{}}}')",
     "users": "UPDATE public.users SET level = level + 1 WHERE id = ANY ('{{{}}}')",
@@ -28,14 +30,6 @@ CHANGES = {
 ROWS = {
     "items": "SELECT id FROM public.order_items ORDER BY id",
     "users": "SELECT id FROM public.users WHERE deleted_at IS NULL ORDER BY id",
-}
-TOUCHED = {
-    "items": {
-        "orders": "SELECT DISTINCT order_id FROM public.order_items WHERE id = ANY ('{{{}}}')",
-        "users": "SELECT DISTINCT o.user_id FROM public.order_items i "
-        "JOIN public.orders o ON o.id = i.order_id WHERE i.id = ANY ('{{{}}}')",
-    },
-    "users": {"users": "SELECT id FROM public.users WHERE id = ANY ('{{{}}}')"},
 }
 
 
@@ -51,25 +45,32 @@ def main() -> None:
         bare = BarePath(deployment)
         deployment.run.start()
         deployment.run.wait_ready()
-        for case in CHANGES:
-            chosen = random.Random(1).sample(ids_of(deployment, ROWS[case]), 2 * count)
+        samples = {
+            case: random.Random(1).sample(ids_of(deployment, sql), 2 * count) for case, sql in ROWS.items()
+        }
+        taken = {}
+        for case, chosen in samples.items():
             change(deployment, case, chosen[count:])
             report.machine()
-            took = change(deployment, case, chosen[:count])
-            listed = ",".join(map(str, chosen[:count]))
-            keys = {index: ids_of(deployment, sql.format(listed)) for index, sql in TOUCHED[case].items()}
+            taken[case] = took = change(deployment, case, chosen[:count])
+            keys = documents_of(deployment, TABLES[case], chosen[:count])
             bare.write({index: some[:500] for index, some in keys.items()})
             limit = bare.write(keys)
             report.machine()
-            rate, alone = count / took, limit.copy + limit.bulk
+            alone = limit.copy + limit.bulk
             rows += [
-                (f"{case}: statement → last document", f"{took:.2f}", f"{rate:,.0f}"),
+                (f"{case}: statement → last document", f"{took:.2f}", f"{count / took:,.0f}"),
                 (f"{case}: bare, {limit.documents:,} documents", f"{alone:.2f}", f"{count / alone:,.0f}"),
-                (f"{case}: flusso 0.15.1 (not measured here)", "", f"{FLUSSO[case]:,}"),
             ]
-            held.append((f"live_bulk.{case}", rate / FLUSSO[case], BARS[case]))
             held.append((f"live_bulk.{case}_bare", alone / took, BARE_BAR))
         deployment.run.terminate()
+        with flusso(deployment) as peer:
+            for case, chosen in samples.items():
+                theirs = peer and _peer(deployment, peer, case, chosen, count)
+                rate = count / theirs if theirs else MEASURED[case]
+                said = f"{theirs:.2f}" if theirs else "not measured here"
+                rows.append((f"{case}: flusso {VERSION}", said, f"{rate:,.0f}"))
+                held.append((f"live_bulk.{case}", count / taken[case] / rate, BARS[case]))
     report.table((f"{count:,} rows in a transaction", "seconds", "changes/s"), rows)
     results = [report.result(*one) for one in held]
     sys.exit(not all(results))
@@ -83,9 +84,23 @@ def _identify(deployment: Deployment) -> None:
 def change(deployment: Deployment, case: str, ids: list[int]) -> float:
     """The seconds from the transaction's start to its last document."""
     begin = perf_counter()
+    _change(deployment, case, ids)
+    return until_applied(deployment, written(deployment)) - begin
+
+
+def _peer(deployment: Deployment, peer: Flusso, case: str, chosen: list[int], count: int) -> float:
+    """The seconds that flusso takes for the same, warmed up alike."""
+    took = 0.0
+    for ids in (chosen[count:], chosen[:count]):
+        begin = perf_counter()
+        _change(deployment, case, ids)
+        took = peer.until_written(documents_of(deployment, TABLES[case], ids)) - begin
+    return took
+
+
+def _change(deployment: Deployment, case: str, ids: list[int]) -> None:
     with connect(deployment.database) as connection:
         execute(connection, CHANGES[case].format(",".join(map(str, ids))))
-    return until_applied(deployment, written(deployment)) - begin
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from time import perf_counter
 from headrace.postgres.connection import connect, execute
 from support import report
 from support.deployment import Deployment, shop
-from support.live import FLUSSO, each_alone, ids_of, until_applied, written
+from support.flusso import MEASURED, VERSION, flusso
+from support.live import documents_of, each_alone, ids_of, until_applied, written
 
 BAR = 4.0
 WRITERS = 2
@@ -39,43 +40,51 @@ def main() -> None:
         report.machine()
         wrote, took = single(deployment, chosen[:count])
         report.machine()
-        touched = documents(deployment, chosen[:count])
+        touched = documents_of(deployment, "order_items", chosen[:count])
         deployment.run.terminate()
-    rate = count / took
+        peer = _peer(deployment, chosen, count)
+        report.machine()
+    rate, theirs = count / took, count / peer if peer else MEASURED["single"]
     rows = [
         ("the writers alone", f"{wrote:.2f}", f"{count / wrote:,.0f}"),
         ("first commit → last document", f"{took:.2f}", f"{rate:,.0f}"),
-        ("flusso 0.15.1 (not measured here)", "", f"{FLUSSO['single']:,}"),
+        (f"flusso {VERSION}", f"{peer:.2f}" if peer else "not measured here", f"{theirs:,.0f}"),
     ]
     report.table((f"{count:,} transactions", "seconds", "changes/s"), rows)
-    print(", ".join(f"{number:,} documents of {index}" for index, number in touched.items()))
-    sys.exit(not report.result("live_single", rate / FLUSSO["single"], BAR))
+    print(", ".join(f"{len(ids):,} documents of {index}" for index, ids in touched.items()))
+    sys.exit(not report.result("live_single", rate / theirs, BAR))
 
 
 def single(deployment: Deployment, ids: list[int]) -> tuple[float, float]:
     """The seconds until the last commit, and until the last document."""
     begin = perf_counter()
-    with ThreadPoolExecutor(WRITERS) as threads:
-        list(threads.map(lambda part: _write(deployment, part), (ids[n::WRITERS] for n in range(WRITERS))))
+    _write(deployment, ids)
     wrote = perf_counter() - begin
     return wrote, until_applied(deployment, written(deployment)) - begin
 
 
+def _peer(deployment: Deployment, chosen: list[int], count: int) -> float | None:
+    """The seconds that flusso takes for the same, warmed up alike; None where it is not here."""
+    with flusso(deployment) as peer:
+        if peer is None:
+            return None
+        for ids in (chosen[count:], chosen[:count]):
+            begin = perf_counter()
+            _write(deployment, ids)
+            took = peer.until_written(documents_of(deployment, "order_items", ids)) - begin
+        return took
+
+
 def _write(deployment: Deployment, ids: list[int]) -> None:
+    with ThreadPoolExecutor(WRITERS) as threads:
+        list(
+            threads.map(lambda part: _write_part(deployment, part), (ids[n::WRITERS] for n in range(WRITERS)))
+        )
+
+
+def _write_part(deployment: Deployment, ids: list[int]) -> None:
     with connect(deployment.database) as connection:
         execute(connection, each_alone(ids, CHANGE))
-
-
-def documents(deployment: Deployment, ids: list[int]) -> dict[str, int]:
-    """How many documents of each index the items touch."""
-    listed = ",".join(map(str, ids))
-    sql = f"""
-        SELECT count(DISTINCT o.id), count(DISTINCT o.user_id) FROM public.order_items i
-        JOIN public.orders o ON o.id = i.order_id WHERE i.id = ANY ('{{{listed}}}')
-    """
-    with connect(deployment.database) as connection:
-        [(orders, users)] = execute(connection, sql)
-    return {"orders": int(orders), "users": int(users)}
 
 
 if __name__ == "__main__":
