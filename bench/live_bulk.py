@@ -3,7 +3,8 @@
 Two cases, on a shop with three running indexes: random order_items, and random users, of whom a column
 changes that only their own documents read, under REPLICA IDENTITY FULL. Beside the peer (flusso, where it is
 installed), the limit: the same documents by COPY of the same queries, and then their ready-made bytes by
-`_bulk`. The clock runs from the statement's start.
+`_bulk`, into an empty index and into a copy of the live one, where each replaces its older copy as a change
+does (that one counts). The clock runs from the statement's start.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def main() -> None:
     count = 2_000 if given.quick else 10_000
     held, rows = [], []
     with shop(given.users or (5_000 if given.quick else 50_000), ready_within=900) as deployment:
-        _identify(deployment)
+        _identify(deployment, "FULL")
         bare = BarePath(deployment)
         deployment.run.start()
         deployment.run.wait_ready()
@@ -53,17 +54,20 @@ def main() -> None:
             change(deployment, case, chosen[count:])
             report.machine()
             taken[case] = took = change(deployment, case, chosen[:count])
+            report.machine()
+            rows.append((f"{case}: statement → last document", f"{took:.2f}", f"{count / took:,.0f}"))
+        deployment.run.terminate()
+        for case, chosen in samples.items():
             keys = documents_of(deployment, TABLES[case], chosen[:count])
             bare.write({index: some[:500] for index, some in keys.items()})
-            limit = bare.write(keys)
+            for where, write in (("into an empty index", bare.write), ("in place", bare.rewrite)):
+                limit = write(keys)
+                alone = limit.copy + limit.bulk
+                said = f"{case}: bare, {limit.documents:,} documents {where}"
+                rows.append((said, f"{alone:.2f}", f"{count / alone:,.0f}"))
+            held.append((f"live_bulk.{case}_bare", alone / taken[case], BARE_BAR))
             report.machine()
-            alone = limit.copy + limit.bulk
-            rows += [
-                (f"{case}: statement → last document", f"{took:.2f}", f"{count / took:,.0f}"),
-                (f"{case}: bare, {limit.documents:,} documents", f"{alone:.2f}", f"{count / alone:,.0f}"),
-            ]
-            held.append((f"live_bulk.{case}_bare", alone / took, BARE_BAR))
-        deployment.run.terminate()
+        _identify(deployment, "DEFAULT")  # the peer ends at a null in an old row
         with flusso(deployment) as peer:
             for case, chosen in samples.items():
                 theirs = peer and _peer(deployment, peer, case, chosen, count)
@@ -76,9 +80,9 @@ def main() -> None:
     sys.exit(not all(results))
 
 
-def _identify(deployment: Deployment) -> None:
+def _identify(deployment: Deployment, identity: str) -> None:
     with connect(deployment.database) as connection:
-        execute(connection, "ALTER TABLE public.users REPLICA IDENTITY FULL")
+        execute(connection, f"ALTER TABLE public.users REPLICA IDENTITY {identity}")
 
 
 def change(deployment: Deployment, case: str, ids: list[int]) -> float:

@@ -25,7 +25,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, ReadSession
 from headrace.sinks.opensearch import Client, Generation, Generations, mapping
 from headrace.snapshot import plan_ranges
-from support.deployment import Deployment
+from support.deployment import PREFIX, Deployment
 
 CONNECTIONS = 2
 """To either server, as many as Headrace has."""
@@ -33,7 +33,9 @@ CONNECTIONS = 2
 BULK_BYTES = 5_000_000
 RANGE_BYTES = 8 << 20
 KEYS = 1_000
-VERSION = 1
+VERSION = 1 << 62
+"""Above every address of a log."""
+
 _PREFIX = "bare_"
 _HEADER, _FIELD = 19, 6
 """Of COPY's binary format: bytes before the first row, and before the text of a row of one column."""
@@ -87,8 +89,21 @@ class BarePath:
         """The same for the documents of some keys of some indexes."""
         return self._pass(keys, lambda made: self._chunks(made, keys[made.name]))
 
-    def _pass(self, names: Iterable[str], rows: Callable[[Generation], Iterator[str]]) -> Pass:
-        made = {name: self._create(name) for name in names}
+    def rewrite(self, keys: Mapping[str, Sequence[int]]) -> Pass:
+        """The same into copies of the deployment's own indexes, which have these documents already.
+
+        That is what a change costs a server: an older copy, nested documents and all, has to go. Nothing may
+        write to the deployment's indexes meanwhile.
+        """
+        return self._pass(keys, lambda made: self._chunks(made, keys[made.name]), self._copy)
+
+    def _pass(
+        self,
+        names: Iterable[str],
+        rows: Callable[[Generation], Iterator[str]],
+        make: Callable[[str], Generation] | None = None,
+    ) -> Pass:
+        made = {name: (make or self._create)(name) for name in names}
         try:
             statements = [_lines(generation, one) for generation in made.values() for one in rows(generation)]
             bodies: list[bytes] = []
@@ -105,6 +120,17 @@ class BarePath:
     def _create(self, name: str) -> Generation:
         spec, options = self._project.specs[name], self._project.index_options(name)
         return self._generations.create(name, "0", mapping(spec, options))
+
+    def _copy(self, name: str) -> Generation:
+        """A copy of what the alias of `name` points at, by links to its files."""
+        [source] = self._client.read(f"/_alias/{PREFIX}{name}").json()
+        made = Generation(name, f"{_PREFIX}{name}_copy", "0", 0, "")
+        self._client.call("PUT", f"/{source}/_settings", {"index.blocks.write": True})
+        body = {"settings": {"index.blocks.write": None}, "aliases": {made.target: {"is_hidden": True}}}
+        self._client.call("PUT", f"/{source}/_clone/{made.index}", body)
+        self._client.call("PUT", f"/{source}/_settings", {"index.blocks.write": None})
+        self._client.read(f"/_cluster/health/{made.index}?wait_for_status=yellow&timeout=60s")
+        return made
 
     def _ranges(self, generation: Generation, most: int | None) -> Iterator[str]:
         """For each range of root rows, what reads its documents."""
