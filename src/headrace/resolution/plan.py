@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.catalog.table import Catalog
 from headrace.model import Lsn, TableName
@@ -62,13 +62,21 @@ def plan_resolution(
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
     """
-    routes: dict[TableName, dict[Route, None]] = {}
+    routes: dict[TableName, dict[Route, Route]] = {}
     for path in _all_paths(specs, catalog):
         begin = (since or {}).get(path.index, 0)
-        route = Route(path.index, _names(path), path_statement(path), path.reads, begin)
+        way = Route(path.index, _names(path), path_statement(path), since=begin)
         for name in _arriving_as(path.table, catalog):
-            routes.setdefault(name, {})[route] = None
-    return ResolutionPlan({name: tuple(found) for name, found in routes.items()})
+            found = routes.setdefault(name, {})
+            found[way] = replace(
+                way, reads=_both(found[way].reads, path.reads) if way in found else path.reads
+            )
+    return ResolutionPlan({name: tuple(found.values()) for name, found in routes.items()})
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """What two places of a document read that one way leads to: a tag's name, and how many tags there are."""
+    return None if one is None or other is None else one | other
 
 
 def required_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName, RequiredColumns]:

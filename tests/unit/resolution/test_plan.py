@@ -184,3 +184,15 @@ def test_each_place_knows_the_columns_that_it_reads() -> None:
     assert read(index(total), "orders") == [{"id", "user_id", "total"}]
     raw = Filter("raw", None, (), "total > 1", PLACE)
     assert read(index(replace(ORDERS, filters=(raw,))), "orders") == [None]
+
+
+def test_places_that_one_way_leads_to_are_one_route() -> None:
+    """A tag's name and the number of tags: a renamed tag asks once, and writes each document once."""
+    counted = AggregateField("n", "count", name("tags"), PLACE, through=TAGS.through, primary_key=("name",))
+    shown = replace(
+        TAGS, fields=(ColumnField("label", "text", "label", required=False, opensearch="text", place=PLACE),)
+    )
+    assert read(index(shown, counted), "tags") == [{"name", "label"}]
+    assert len(routes(index(shown, counted), "tags")) == 1
+    raw = Filter("raw", None, (), "label <> ''", PLACE)
+    assert read(index(shown, replace(counted, filters=(raw,))), "tags") == [None]
