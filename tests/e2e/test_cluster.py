@@ -208,7 +208,7 @@ def test_the_executors_are_asked_what_they_have_and_reach(
         assert (grant.executors, grant.places) == (2, 4)
         [told] = grant.away
         assert told.startswith("the sink 'two' is not reached from the executor's machine ")
-        assert nowhere.urls[0] in told
+        assert nowhere.urls[0].removeprefix("http://") in told
         with pytest.raises(
             HeadraceError, match="no installed package offers sinks of the kind 'ours'"
         ) as caught:
