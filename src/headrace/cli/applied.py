@@ -149,24 +149,27 @@ class Applied:
             return state.reached >= lsn and self._backlog.count() == 0
         return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
 
-    def lacking(self) -> str | None:
-        """Why a further sink lacks what is applied; None where it lacks nothing.
+    def lacking(self) -> str:
+        """Why what is reached is not in the documents yet.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        if not self._sink or not (count := self._backlog.count()):
-            return None
-        away = self._backlog.why_away()
-        return f"{count:,} documents are parked for the sink {self._sink!r}" + (f": {away}" if away else "")
+        if self._sink:
+            return (
+                self.away()
+                or f"documents that are parked for the sink {self._sink!r} are still to be written"
+            )
+        return "documents of a change that touches very many are still to be written"
 
-    def is_away(self) -> bool:
-        """Whether it is a further sink that does not take what it is given.
+    def away(self) -> str | None:
+        """Why a further sink does not take what it is given; None where it does.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        return bool(self._sink) and self._backlog.why_away() is not None
+        reason = self._backlog.why_away() if self._sink else None
+        return None if reason is None else f"the sink {self._sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
         """What changes as long as the pipeline gets on.

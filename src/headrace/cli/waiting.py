@@ -88,8 +88,7 @@ def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[st
     if not state.seeded:
         return "the indexes are being seeded", "Wait for /readyz of the run."
     if state.reached >= awaited:
-        many = "documents of a change that touches very many are still to be written"
-        return applied.lacking() or many, "Wait longer."
+        return applied.lacking(), "Wait longer."
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:

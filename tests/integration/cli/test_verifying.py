@@ -185,7 +185,7 @@ def test_a_further_sink_is_compared_and_repaired_as_the_primary_is(
         backlog.away("it is full")
         code, report = verified(capsys, stock, *beside)
         assert (code, drift(report), report["undecided"]["count"]) == (1, NONE, 2)
-        assert report["undecided"]["why"] == "1 documents are parked for the sink 'other': it is full"
+        assert report["undecided"]["why"] == "the sink 'other' is away: it is full"
         code, said = typed(capsys, stock, "wait", *beside, "--timeout", "0.5")
         assert (code, "HEADRACE_BEHIND" in said, "it is full" in said) == (1, True, True)
         assert typed(capsys, stock, "wait")[0] == 0
