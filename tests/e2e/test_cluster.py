@@ -19,6 +19,7 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.errors import HeadraceError, Kind
+from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Endpoint
 from headrace.spark.preflight import Grant, check_executors
 from headrace.spark.session import local_spark
@@ -26,6 +27,7 @@ from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.processes import free_port, living, until
 from headrace.testing.shop import INDEXES
 from headrace.testing.spark_cluster import SparkCluster
+from integration.sinks.documented_sink import package
 from integration.spark.traces import pages
 
 _BOTH = {0, 1}
@@ -182,8 +184,16 @@ def test_executors_that_have_an_archive_of_the_environment_do_the_work(
 
 @pytest.mark.long
 def test_the_executors_are_asked_what_they_have_and_reach(
-    cluster: SparkCluster, database: str, opensearch: EmbeddedOpenSearch
+    cluster: SparkCluster,
+    database: str,
+    opensearch: EmbeddedOpenSearch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A further sink that they do not reach is told; one of a kind that they do not have is refused."""
+    package(tmp_path, "ours = headrace.testing.memory_sink:made")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    open_sink("ours", {}).close()
     there, nowhere = Endpoint((opensearch.url,)), Endpoint((f"http://127.0.0.1:{free_port()}",))
     with local_spark(master=cluster.url, given=cluster.conf) as spark:
 
@@ -193,6 +203,17 @@ def test_the_executors_are_asked_what_they_have_and_reach(
             return caught.value
 
         assert check_executors(spark.session, database, [there], ["json"]) == Grant(2, 4)
+        further = {"one": ("opensearch", there), "two": ("opensearch", nowhere)}
+        grant = check_executors(spark.session, database, [there], further=further)
+        assert (grant.executors, grant.places) == (2, 4)
+        [told] = grant.away
+        assert told.startswith("the sink 'two' is not reached from the executor's machine ")
+        assert nowhere.urls[0].removeprefix("http://") in told
+        with pytest.raises(
+            HeadraceError, match="no installed package offers sinks of the kind 'ours'"
+        ) as caught:
+            check_executors(spark.session, database, [there], further={"own": ("ours", {})})
+        assert (caught.value.kind, _FIX in caught.value.remedy) == (Kind.DEPENDENCY, True)
         assert refused(database, nowhere).kind is Kind.SINK_UNREACHABLE
         gone = f"postgresql://127.0.0.1:{free_port()}/x"
         assert refused(gone, there).kind is Kind.CONNECTION

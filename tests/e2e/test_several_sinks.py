@@ -13,6 +13,7 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace
+from headrace.cli import main
 from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex
 from headrace.testing.http_proxy import Answer, HttpProxy
 from headrace.testing.opensearch import EmbeddedOpenSearch
@@ -52,6 +53,13 @@ def until_live(pipeline: Headrace, *names: str) -> None:
         pipeline.wait_until(
             lambda name=name: sink(pipeline, name).get("phase") == "live", f"had not {name} live", 100
         )
+
+
+def typed(pipeline: Headrace, command: str, *words: str) -> int:
+    """The exit code of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main([command, *words, "--config", str(pipeline.config), "--slot", pipeline.name])
+    return int(str(ended.value.code))
 
 
 def held(pipeline: Headrace) -> dict[str, Documents]:
@@ -111,6 +119,8 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
         assert sink(pipeline, "other")["phase"] == "away"
         assert pipeline.status()["phase"] == "live"
         assert pipeline.ask("/readyz").status == 200
+        assert typed(pipeline, "wait") == 0
+        assert typed(pipeline, "wait", "--sink", "other", "--timeout", "1") == 1
         converges(pipeline, printed)
         assert held(pipeline) != pipeline.shop.expected()
 
@@ -118,7 +128,18 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
         converges(pipeline, held)
         until_live(pipeline, "other")
         pipeline.shop.run(_RENAMED)
+        assert typed(pipeline, "wait", "--sink", "other", "--searchable") == 0
+        assert differences(pipeline.shop.expected()["users"], held(pipeline)["users"]) == []
         converges(pipeline, held)
+
+        assert typed(pipeline, "verify", "users", "--sink", "other") == 0
+        with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+            user = pipeline.shop.id("SELECT min(id) FROM users WHERE deleted_at IS NULL")
+            client.call("DELETE", f"/{prefix_of(pipeline)}users/_doc/{user}")
+        assert typed(pipeline, "verify", "users") == 0
+        assert typed(pipeline, "verify", "users", "--sink", "other") == 1
+        assert typed(pipeline, "verify", "users", "--sink", "other", "--repair") == 0
+        assert differences(pipeline.shop.expected()["users"], held(pipeline)["users"]) == []
         pipeline.terminate()
 
 

@@ -71,6 +71,9 @@ Publication = Annotated[
     str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
 ]
 Index = Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")]
+Sink = Annotated[
+    str | None, typer.Option("--sink", envvar="HEADRACE_SINK_NAME", help="of which sink (else the primary)")
+]
 Output = Annotated[Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")]
 Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
@@ -263,6 +266,7 @@ def verify(
     seed: Annotated[
         str | None, typer.Option(envvar="HEADRACE_SEED", help="which of them (default: others each time)")
     ] = None,
+    sink: Sink = None,
     config: Config = _CONFIG,
     slot: Slot = None,
     output: Output = Format.HUMAN,
@@ -272,7 +276,7 @@ def verify(
     _log(log_level)
     from headrace.cli.verification.command import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
 
-    options = VerifyOptions(repair, sample, seed)
+    options = VerifyOptions(repair, sample, seed, sink)
     as_json = output is Format.JSON
     if not verify_index(config, os.environ, slot, index, options=options, as_json=as_json):
         raise typer.Exit(1)
@@ -338,6 +342,7 @@ def wait(
     timeout: Annotated[
         float, typer.Option(min=0.0, envvar="HEADRACE_TIMEOUT", help="how long at most (seconds)")
     ] = 60.0,
+    sink: Sink = None,
     config: Config = _CONFIG,
     slot: Slot = None,
     log_level: Log = LogLevel.INFO,
@@ -346,7 +351,7 @@ def wait(
     _log(log_level)
     from headrace.cli.waiting import wait_applied  # noqa: PLC0415 - loads the database driver
 
-    wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout)
+    wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
 @app.command(short_help="Documents that the cluster refuses.")

@@ -20,6 +20,7 @@ from headrace.postgres.position import end_of_commits, query_of
 from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
+from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.client import path
 
 _PATIENCE_SECONDS = 0.1
@@ -33,16 +34,23 @@ class Applied:
     """One deployment, looked at from outside; used from one thread. Connections open when they are needed.
 
     Args:
-        slot: whose position it is; with `prefix` it says where that is kept.
+        here: of the sink whose documents it is about.
+        slot: whose position it is; with `prefix` it says where that is kept. A further sink's is `SLOT/SINK`.
+
+    Attributes:
+        client: of the cluster that keeps the state.
+        documents: of the one that has the documents.
     """
 
     def __init__(self, here: Here, slot: str, prefix: str) -> None:
         self._url = here.database
-        self._slot = slot
-        self.client = Client(here.sink)
+        self._slot, _, self._sink = slot.partition("/")
+        self.client = Client(here.state or here.sink)
+        self.documents = Client(here.sink) if self._sink else self.client
         self._meta = MetaIndex(self.client, slot, prefix)
-        self._wish = Wish(self.client, slot, prefix)
-        self._parked = Parked(self.client, slot, prefix)
+        self._wish = Wish(self.client, self._slot, prefix)
+        self._parked = Parked(self.client, self._slot, prefix)
+        self._backlog = Backlog(self.client, slot, prefix)
         self._next_wish = 0.0
         self._connection: Connection | None = None
 
@@ -57,6 +65,7 @@ class Applied:
     def close(self) -> None:
         """Close every connection."""
         self._drop_connection()
+        self.documents.close()
         self.client.close()
 
     def end_of_log(self) -> Lsn:
@@ -129,13 +138,38 @@ class Applied:
         """Whether everything before `lsn` is in the documents of every index.
 
         What the state says is ahead is so once no document is parked: all of them were before it said so.
+        What a further sink was to have by then it has, or its backlog.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
         if not state.seeded:
             return False
+        if self._sink:
+            return state.reached >= lsn and self._backlog.count() == 0
         return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
+
+    def lacking(self) -> str:
+        """Why what is reached is not in the documents yet.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        if self._sink:
+            return (
+                self.away()
+                or f"documents that are parked for the sink {self._sink!r} are still to be written"
+            )
+        return "documents of a change that touches very many are still to be written"
+
+    def away(self) -> str | None:
+        """Why a further sink does not take what it is given; None where it does.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        reason = self._backlog.why_away() if self._sink else None
+        return None if reason is None else f"the sink {self._sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
         """What changes as long as the pipeline gets on.
@@ -144,6 +178,8 @@ class Applied:
             HeadraceError: as `state`.
         """
         state = self.state()
+        if self._sink:
+            return state.reached, self._backlog.count()
         return state.reached, 0 if state.ahead is None else self._parked.count()
 
     def urge(self, lsn: Lsn) -> None:
@@ -163,7 +199,7 @@ class Applied:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
         """
         for one in state.generations:
-            self.client.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
+            self.documents.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
 
     def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:
         """Ask the server; whatever goes wrong, the next question gets a new connection."""

@@ -14,12 +14,14 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
+from headrace.cli import terminal
 from headrace.cli.altering import Alterations, KnownCatalog
 from headrace.cli.branch import Branch
 from headrace.cli.building import BuildFailure, Pace
 from headrace.cli.inspection import Inspection
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import OPENSEARCH, Here, Project
+from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection
 from headrace.sinks.kinds import open_sink
@@ -178,7 +180,12 @@ class Branches:
         if project.kind == OPENSEARCH:
             return here
         if project.kind != "stdout":
-            open_sink(project.kind, here.options).close()  # better now than in every task
+            try:
+                open_sink(project.kind, here.options).close()  # better now than in every task
+            except HeadraceError as error:
+                if error.retry is Retry.NEVER:
+                    raise
+                terminal.warn(f"the sink {project.sink_name!r}: {error.cause}")
             return here
         writer = StdoutWriter(sys.stdout, sink=project.sink_name, pretty=bool(here.options.get("pretty")))
         host = "127.0.0.1" if project.reports is None else project.reports.host

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headrace.cli import terminal
-from headrace.cli.project import Here, Project
-from headrace.spark.preflight import check_executors
+from headrace.cli.project import OPENSEARCH, Here, Project
+from headrace.spark.preflight import FurtherSink, check_executors
 from headrace.spark.session import LocalSpark
 
 _FEW = 2
@@ -20,8 +20,24 @@ def check_cluster(spark: LocalSpark, project: Project, here: Here) -> None:
     transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
     modules = sorted({name.partition(":")[0] for name in transforms})
     with terminal.working("asking the executors …"):
-        grant = check_executors(spark.session, here.database, [here.sink], modules)
+        grant = check_executors(
+            spark.session, here.database, [here.sink], modules, further=_further(project, here)
+        )
     places = "one task" if grant.places == 1 else f"{grant.places} tasks"
     terminal.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    for one in grant.away:
+        terminal.warn(f"{one}; what it lacks is parked")
     if grant.places < _FEW:
         terminal.warn("live changes wait while an index is seeded: there is one place for both")
+
+
+def _further(project: Project, here: Here) -> dict[str, FurtherSink]:
+    """Those that executors write to by themselves."""
+    found: dict[str, FurtherSink] = {}
+    for name, sink in project.further.items():
+        place = here.further[name]
+        if sink.type == OPENSEARCH:
+            found[name] = (sink.type, place.sink)
+        elif sink.type != "stdout":
+            found[name] = (sink.type, place.options)
+    return found

@@ -148,6 +148,15 @@ class Project:
             reports=None if self.reports is None else dataclasses.replace(self.reports, sink=name),
         )
 
+    def sink_of(self, name: str | None) -> Project:
+        """The project of the sink with that name, a cluster; None is the primary.
+
+        Raises:
+            HeadraceError: USAGE, where there is none.
+        """
+        find_cluster(self.deployment.sinks, name or self.sink_name)
+        return self if name in (None, self.sink_name) else self.of_sink(str(name))
+
     def tables(self) -> frozenset[TableName]:
         """Every table that a document reads."""
         return frozenset(table for spec in self.followed.values() for table in spec.tables())
@@ -355,17 +364,46 @@ def find_index(project: Project, name: str) -> IndexSpec:
     return project.specs[name]
 
 
-def open_place(config: Path, environ: Mapping[str, str], slot: str | None) -> tuple[Here, str, str]:
-    """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
+def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
+    """The sink of a deployment that is called `name`, and can be asked what it holds.
 
     Raises:
-        HeadraceError: CONFIG; USAGE for a `slot` that cannot be a name.
+        HeadraceError: USAGE, where there is none, or it is no search cluster.
+    """
+    found = sinks.get(name)
+    if isinstance(found, OpenSearchSink):
+        return found
+    clusters = [one for one, sink in sinks.items() if isinstance(sink, OpenSearchSink)]
+    if found is None:
+        raise HeadraceError(Kind.USAGE, f"the deployment has no sink {name!r}", meant(name, clusters))
+    raise HeadraceError(
+        Kind.USAGE,
+        f"the sink {name!r} is no search cluster: it cannot be asked what it holds",
+        f"Known here: {', '.join(sorted(clusters))}.",
+    )
+
+
+def open_place(
+    config: Path, environ: Mapping[str, str], slot: str | None, sink: str | None = None
+) -> tuple[Here, str, str]:
+    """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
+
+    Args:
+        sink: the cluster; None is the primary. The slot of a further one is `SLOT/SINK`, the prefix that
+            of the state.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE for a `slot` that cannot be a name, or a `sink` that is no cluster.
     """
     _check_names(slot, None)
     deployment = load_deployment(config, environ)
-    name, sink = _primary_sink(deployment, config)
-    own = slot or deployment.source.slot
-    return Here.of(resolve(deployment), name, sink, own), own, _prefix_of(deployment, sink)
+    name, primary = _primary_sink(deployment, config)
+    wanted = find_cluster(deployment.sinks, sink or name)
+    resolved, own = resolve(deployment), slot or deployment.source.slot
+    here, prefix = Here.of(resolved, name, primary, own), _prefix_of(deployment, primary)
+    if wanted is primary:
+        return here, own, prefix
+    return here.beside(resolved, sink or name, wanted), f"{own}/{sink}", prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

@@ -12,7 +12,6 @@ from headrace.cli.project import open_place
 from headrace.cli.slots import size
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
-from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
 
 
@@ -24,6 +23,7 @@ def wait_applied(
     lsn: str | None,
     searchable: bool,
     timeout: float,
+    sink: str | None = None,
 ) -> None:
     """Return once everything before `lsn` is in the documents of every index.
 
@@ -31,6 +31,7 @@ def wait_applied(
         lsn: as PostgreSQL prints it; None is the end of the server's log now.
         searchable: refresh the indexes then, so that a search finds it.
         timeout: seconds.
+        sink: in whose documents; None is the primary's.
 
     Raises:
         HeadraceError: BEHIND where it is not within `timeout`; SLOT_UNKNOWN where the cluster does not know
@@ -38,10 +39,10 @@ def wait_applied(
     """
     wanted = None if lsn is None else wished_lsn(lsn)
     began = time.monotonic()
-    here, name, prefix = open_place(config, environ, slot)
+    here, name, prefix = open_place(config, environ, slot, sink)
     with Applied(here, name, prefix) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
-        applied.check()
+        check_filled(applied.check(), name)
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             state = applied.wait(awaited, max(0.0, timeout - (time.monotonic() - began)))
         if state is None:
@@ -50,6 +51,21 @@ def wait_applied(
             applied.refresh(state)
     found = "applied, and found by a search" if searchable else "applied"
     terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")
+
+
+def check_filled(state: PipelineState, slot: str) -> None:
+    """Make sure that a run has taken a further sink up.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN.
+    """
+    _, _, sink = slot.partition("/")
+    if sink and not state.generations:
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN,
+            f"no run has taken the sink {sink!r} up yet",
+            "Start `headrace run`: it fills the sink first.",
+        )
 
 
 def wished_lsn(text: str) -> Lsn:
@@ -66,12 +82,13 @@ def wished_lsn(text: str) -> Lsn:
         ) from error
 
 
-def why_behind(state: PipelineState, slot: SlotFacts | None, awaited: Lsn) -> tuple[str, str]:
+def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
     """Why something is not applied yet, as far as can be seen from outside, and what helps."""
+    slot = applied.slot()
     if not state.seeded:
         return "the indexes are being seeded", "Wait for /readyz of the run."
     if state.reached >= awaited:
-        return "documents of a change that touches very many are still to be written", "Wait longer."
+        return applied.lacking(), "Wait longer."
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
@@ -86,7 +103,7 @@ def why_behind(state: PipelineState, slot: SlotFacts | None, awaited: Lsn) -> tu
 
 def _behind(applied: Applied, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
     state = applied.state()
-    why, remedy = why_behind(state, applied.slot(), awaited)
+    why, remedy = why_behind(applied, state, awaited)
     return HeadraceError(
         Kind.BEHIND,
         f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of the slot {slot!r} stand "

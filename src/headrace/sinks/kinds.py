@@ -30,7 +30,27 @@ def open_sink(kind: str, options: Mapping[str, Any]) -> DocumentWriter:
 
     Raises:
         HeadraceError: CONFIG for a kind that is not installed; DEPENDENCY where its module cannot be
-            imported; what the kind itself raises.
+            imported; what the kind itself raises, and SINK_BUSY for what it should not.
+    """
+    made = find_sink(kind)
+    try:
+        return made(options)
+    except HeadraceError:
+        raise
+    except Exception as error:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"a sink of the kind {kind!r} cannot be opened: {error!r}",
+            "Look into the package that offers it.",
+        ) from error
+
+
+def find_sink(kind: str) -> Open:
+    """What makes writers of that kind.
+
+    Raises:
+        HeadraceError: CONFIG for a kind that is not installed; DEPENDENCY where its module cannot be
+            imported.
     """
     found = [one for one in entry_points(group=GROUP) if one.name == kind]
     if not found:
@@ -39,7 +59,7 @@ def open_sink(kind: str, options: Mapping[str, Any]) -> DocumentWriter:
             f"no installed package offers sinks of the kind {kind!r}",
             meant(kind, kinds()) or "Install the package that does.",
         )
-    return _loaded(found[0])(options)
+    return _loaded(found[0])
 
 
 def _loaded(found: EntryPoint) -> Open:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
@@ -66,20 +66,24 @@ class PlainWriter(DocumentWriter):
     """Gives a sink without generations what is written to one: under the name that people know.
 
     Args:
-        writer: becomes this one's, to be closed.
+        opened: makes its writer, which becomes this one's; when something is to be written, for a sink that
+            cannot be opened is one that fails.
         indexes: generation → index.
     """
 
-    def __init__(self, writer: DocumentWriter, indexes: Mapping[str, str]) -> None:
-        self._writer = writer
+    def __init__(self, opened: Callable[[], DocumentWriter], indexes: Mapping[str, str]) -> None:
+        self._opened = opened
         self._indexes = dict(indexes)
+        self._writer: DocumentWriter | None = None
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
         """Write all; rejected documents are told under the generation.
 
         Raises:
-            HeadraceError: what the sink raises, and INTERNAL for what it should not.
+            HeadraceError: what the sink raises, and SINK_BUSY for what it should not.
         """
+        if self._writer is None:
+            self._writer = self._opened()
         generations: dict[str, str] = {}
         raised: list[BaseException] = []
 
@@ -109,5 +113,6 @@ class PlainWriter(DocumentWriter):
         return dataclasses.replace(result, rejected=rejected)
 
     def close(self) -> None:
-        """Close the writer."""
-        self._writer.close()
+        """Close the writer, where there is one."""
+        if self._writer is not None:
+            self._writer.close()

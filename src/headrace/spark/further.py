@@ -84,9 +84,11 @@ class FurtherWorker(Worker):
         plan = self._work.plan
         if not plan.is_plain:
             return ApartWriter(super()._opened())
-        options = self._work.connections.options
-        opened = RelayWriter(**options) if plan.kind == "stdout" else open_sink(plan.kind, options)
-        return ApartWriter(PlainWriter(opened, plan.indexes))
+        return ApartWriter(PlainWriter(self._opened_plain, plan.indexes))
+
+    def _opened_plain(self) -> DocumentWriter:
+        kind, options = self._work.plan.kind, self._work.connections.options
+        return RelayWriter(**options) if kind == "stdout" else open_sink(kind, options)
 
     def _attempts(self) -> Retrying:
         end = time.monotonic() + LIMIT_SECONDS

@@ -9,10 +9,11 @@ from __future__ import annotations
 import pickle
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Event
+from types import MappingProxyType
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -35,6 +36,7 @@ FIX = (
 
 _REACH = "Check it from that machine: an address such as 127.0.0.1 means the executor's own."
 _SAME = PACKAGES[:2]
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _GROUP = "headrace-preflight"
 _FIRST_WITHIN, _NEXT_WITHIN = 300.0, 2.0
 _POLL_SECONDS = 0.1
@@ -47,16 +49,24 @@ _REASONS = (
     re.compile(r"(?P<why>No module named [^\n]+)"),
 )
 
+FurtherSink = tuple[str, Endpoint | Mapping[str, Any]]
+"""Its kind, and where it is: the options of one that is no cluster."""
+
 Report = Mapping[str, Any]
 """What `probe` found in one place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the cluster gives: executors, and tasks at once."""
+    """What the cluster gives: executors, and tasks at once.
+
+    Attributes:
+        away: what executors do not reach and nothing waits for; for people.
+    """
 
     executors: int
     places: int
+    away: tuple[str, ...] = ()
 
 
 def check_executors(
@@ -65,6 +75,7 @@ def check_executors(
     sinks: Sequence[Endpoint],
     modules: Sequence[str] = (),
     *,
+    further: Mapping[str, FurtherSink] = _NONE,
     patience: float = _FIRST_WITHIN,
 ) -> Grant:
     """Ask all executors that the cluster gives, and make sure that they can do what this machine can.
@@ -72,6 +83,7 @@ def check_executors(
     Args:
         database: its URL.
         modules: that must be importable besides ours.
+        further: sinks that hold up nobody, by name.
         patience: how long the first executor may take to come (s).
 
     Raises:
@@ -79,20 +91,24 @@ def check_executors(
             none comes.
     """
     context, needed = spark.sparkContext, tuple(modules)
-    connections = pickle.dumps((database, tuple(sinks)))
+    kinds = tuple(sorted({kind for kind, place in further.values() if not isinstance(place, Endpoint)}))
+    connections = pickle.dumps((database, tuple(sinks), dict(further)))
+
+    def look() -> Report:
+        return probe(needed, connections, kinds)
 
     def ask(ending: Event) -> Grant:
         executors = _await_executors(context, patience, ending)
         reports: dict[tuple[str, int], Report] = {}
         tasks = executors  # Spark gives each executor one before any gets a second
         for _ in range(_ROUNDS):
-            found = _asked(context, tasks, needed, connections)
+            found = _asked(context, tasks, look)
             reports |= {(one["host"], one["process"]): one for one in found}
             if len(reports) >= executors:
                 break
             tasks = 2 * max(executors, _places(context))
         compare(probe(needed), list(reports.values()))
-        return Grant(executors, _places(context))
+        return Grant(executors, _places(context), tuple(_away(reports.values())))
 
     return interruptibly(context, _GROUP, ask)
 
@@ -116,6 +132,17 @@ def compare(driver: Report, executors: Sequence[Report]) -> None:
             raise HeadraceError(Kind(kind), f"on the executor's machine {one['host']}: {cause}", _REACH)
 
 
+def _away(reports: Iterable[Report]) -> list[str]:
+    """Which further sinks do not answer where, each machine once."""
+    return sorted(
+        {
+            f"the sink {name!r} is not reached from the executor's machine {one['host']}: {cause}"
+            for one in reports
+            for name, cause in one["away"].items()
+        }
+    )
+
+
 def differing(driver: Report, executor: Report) -> list[str]:
     """What an executor has otherwise, or lacks."""
     found = []
@@ -129,6 +156,7 @@ def differing(driver: Report, executor: Report) -> list[str]:
             found.append(f"{name} {there} for {here}")
     if not any(one.startswith("no ") for one in found):
         found += [f"{name} cannot be imported ({why})" for name, why in executor["missing"].items()]
+        found += executor["kindless"].values()
     return found
 
 
@@ -150,13 +178,13 @@ def failed_to_start(text: str) -> HeadraceError:
     return HeadraceError(Kind.DEPENDENCY, f"{place} cannot run our Python: {first['why'].strip(' .')}", FIX)
 
 
-def _asked(context: SparkContext, tasks: int, modules: tuple[str, ...], connections: bytes) -> list[Report]:
+def _asked(context: SparkContext, tasks: int, look: Callable[[], Report]) -> list[Report]:
     """The answers of one job."""
     with _by_value():
         try:
             context.setJobGroup(_GROUP, "preflight", interruptOnCancel=True)
             numbers = context.parallelize(range(tasks), tasks)
-            return list(numbers.map(lambda _: probe(modules, connections)).collect())
+            return list(numbers.map(lambda _: look()).collect())
         except (Py4JError, PySparkException) as error:
             raise failed_to_start(str(error)) from error
 

@@ -29,14 +29,18 @@ _TASKS = "headrace.spark.worker"
 _LENGTH = 300
 
 
-def probe(modules: tuple[str, ...], connections: bytes = b"") -> dict[str, Any]:
+def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, ...] = ()) -> dict[str, Any]:
     """What is found here, as plain data: the driver and executors answer alike.
 
     Args:
         modules: that must be importable besides what tasks import.
-        connections: the pickled address of the database and endpoints of the sinks; empty: none is tried.
+        connections: the pickled address of the database, endpoints of the sinks and further sinks; empty:
+            none is tried.
+        kinds: of sinks, that must be installed.
     """
     missing = _missing((_TASKS, *modules))
+    kindless = {} if missing else _kindless(kinds)
+    unreachable, away = _unreachable(connections) if connections and not (missing or kindless) else ([], {})
     return {
         "host": socket.gethostname(),
         "process": os.getppid(),
@@ -44,7 +48,9 @@ def probe(modules: tuple[str, ...], connections: bytes = b"") -> dict[str, Any]:
         "executable": sys.executable,
         "missing": missing,
         "versions": {name: _version(name) for name in PACKAGES},
-        "unreachable": _unreachable(connections) if connections and not missing else [],
+        "kindless": kindless,
+        "unreachable": unreachable,
+        "away": away,
     }
 
 
@@ -59,6 +65,20 @@ def _missing(modules: tuple[str, ...]) -> dict[str, str]:
     return missing
 
 
+def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
+    """Kind of sinks → why there are none of it."""
+    from headrace.errors import HeadraceError  # noqa: PLC0415 - it is there, but not for this module
+    from headrace.sinks.kinds import find_sink  # noqa: PLC0415
+
+    found = {}
+    for kind in kinds:
+        try:
+            find_sink(kind)
+        except HeadraceError as error:
+            found[kind] = error.cause
+    return found
+
+
 def _version(package: str) -> str | None:
     """The version of what would be imported, which need not have been installed."""
     try:
@@ -68,13 +88,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _unreachable(connections: bytes) -> list[tuple[str, str]]:
-    """(kind, what is wrong) of each server that does not answer here."""
-    from headrace.errors import HeadraceError  # noqa: PLC0415 - it is there, but not for this module
+def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """(kind, what is wrong) of each server that does not answer here; further sink → what is wrong."""
+    from headrace.errors import HeadraceError  # noqa: PLC0415
     from headrace.postgres.session import ReadSession  # noqa: PLC0415
-    from headrace.sinks.opensearch import Client  # noqa: PLC0415
+    from headrace.sinks.kinds import open_sink  # noqa: PLC0415
+    from headrace.sinks.opensearch import Client, Endpoint  # noqa: PLC0415
 
-    database, endpoints = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
+    def look(endpoint: Endpoint) -> None:
+        client = Client(endpoint, read_attempts=1)
+        try:
+            client.read("/")
+        finally:
+            client.close()
+
+    database, endpoints, further = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
     found = []
     try:
         with ReadSession(database) as session:
@@ -83,11 +111,16 @@ def _unreachable(connections: bytes) -> list[tuple[str, str]]:
         found.append((error.kind.value, error.cause))
     for endpoint in endpoints:
         try:
-            client = Client(endpoint, read_attempts=1)
-            try:
-                client.read("/")
-            finally:
-                client.close()
+            look(endpoint)
         except HeadraceError as error:
             found.append((error.kind.value, error.cause))
-    return found
+    away = {}
+    for name, (kind, place) in further.items():
+        try:
+            if isinstance(place, Endpoint):
+                look(place)
+            else:
+                open_sink(kind, place).close()
+        except HeadraceError as error:
+            away[name] = error.cause
+    return found, away

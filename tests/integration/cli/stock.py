@@ -16,13 +16,14 @@ import urllib3
 
 from headrace.cli.applied import Applied
 from headrace.cli.continuity import new_state
-from headrace.cli.inspection import inspect
+from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.seeding import Seeding
+from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.sinks.opensearch import Client, Counters, MetaIndex, Wish
+from headrace.sinks.opensearch import Client, Counters, GenerationState, MetaIndex, Wish
 from headrace.snapshot import plan_ranges
 from headrace.spark.worker import Worker
 from headrace.status.board import StatusBoard
@@ -75,8 +76,7 @@ class Stock:
         with create_slot(here.database, project.slot) as slot:
             point = slot.consistent_point
         with contextlib.closing(Client(here.sink)) as client:
-            seeding = Seeding(inspection, here, client, StatusBoard())
-            made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
+            made = self._filled(Seeding(inspection, here, client, StatusBoard()), inspection, point)
             self.generation = made.generation
             state = dataclasses.replace(
                 new_state(inspection.server, project.slot, project.publication),
@@ -85,16 +85,36 @@ class Stock:
                 applied=point,
                 generations=(made,),
             )
-            with contextlib.closing(Worker(seeding.work(state.generations))) as worker:
-                for part in self._ranges(inspection.catalog):
-                    worker.seed(made.generation, part, point, None)
             MetaIndex(client, project.slot, project.prefix).save(state)
-            seeding.finish(made)
-            seeding.serve(made)
         with connect(
             here.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it
             execute(connection, "CREATE TABLE elsewhere (id int)")
+
+    def seed_beside(self, name: str) -> GenerationState:
+        """As a run does with a further sink that was added to the file since."""
+        project = open_project(self.config, {})
+        own, here = project.of_sink(name), project.resolve().further[name]
+        with connect(here.database) as connection:
+            inspection = inspect(project, here, connection, reading=False)
+        inspection = dataclasses.replace(inspection, project=inspection.project.of_sink(name))
+        with contextlib.closing(Client(here.sink)) as client:
+            meta = MetaIndex(client, own.slot, own.state_prefix)
+            state = meta.load()
+            assert state is not None
+            seeding = Seeding(inspection, here, client, StatusBoard(), state=client)
+            made = self._filled(seeding, inspection, state.applied)
+            meta.keep([made])
+        return made
+
+    def _filled(self, seeding: Seeding, inspection: Inspection, point: Lsn) -> GenerationState:
+        made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
+        with contextlib.closing(Worker(seeding.work([made]))) as worker:
+            for part in self._ranges(inspection.catalog):
+                worker.seed(made.generation, part, point, None)
+        seeding.finish(made)
+        seeding.serve(made)
+        return made
 
     def _ranges(self, catalog: Any) -> list[Any]:
         with ReadSession(self._here.database) as session:
@@ -120,10 +140,12 @@ class Stock:
             while not ended.wait(0.02):
                 meta.advance(min(wish.read(), applied.end_of_log()), Counters())
 
-    def ask(self, method: str, key: str, body: object = None, version: int | None = None) -> None:
-        """Alter a document behind the pipeline's back."""
+    def ask(
+        self, method: str, key: str, body: object = None, version: int | None = None, index: str = ""
+    ) -> None:
+        """Alter a document behind the pipeline's back; the alias is another one where `index` says."""
         fence = "" if version is None else f"{_VERSION}{version}"
-        url = f"{self.sink}/{self.prefix}stock/_doc/{quote(key, safe='')}{fence}"
+        url = f"{self.sink}/{index or self.prefix + 'stock'}/_doc/{quote(key, safe='')}{fence}"
         answer = urllib3.request(method, url, json=body, timeout=30)
         assert answer.status < 300, answer.data
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 from urllib.parse import quote
 
@@ -11,6 +12,8 @@ import urllib3
 
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch.backlog import Backlog
 from integration.cli.stock import Stock
 
 
@@ -122,3 +125,73 @@ def test_what_was_not_built_from_these_files_is_not_compared(
     schema.write_text(schema.read_text().replace("  - keyword: label\n", ""))
     code, said = refused("stock")
     assert (code, "HEADRACE_SCHEMA_CHANGED" in said) == (1, True)
+
+
+_BESIDE = """
+[sinks.other]
+type = "opensearch"
+url = "{url}"
+prefix = "{prefix}"
+number_of_replicas = 0
+
+[sinks.printed]
+type = "stdout"
+"""
+
+
+def typed(capsys: pytest.CaptureFixture[str], stock: Stock, command: str, *words: str) -> tuple[int, str]:
+    """Exit code and messages of a command."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([command, *words, "--config", str(stock.config)])
+    return int(str(ended.value.code)), capsys.readouterr().err
+
+
+def test_a_further_sink_is_compared_and_repaired_as_the_primary_is(
+    stock: Stock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is parked for it may be in flight, and whoever waits is told so; the primary is left alone."""
+    prefix = f"{stock.name}_other_"
+    stock.config.write_text(stock.config.read_text() + _BESIDE.format(url=stock.sink, prefix=prefix))
+    for command, words in (("verify", ["stock"]), ("wait", [])):
+        code, said = typed(capsys, stock, command, *words, "--sink", "othre")
+        assert (code, "Did you mean 'other'?" in said) == (2, True)
+        code, said = typed(capsys, stock, command, *words, "--sink", "printed")
+        assert code == 2
+        assert "'printed' is no search cluster" in said
+        assert "Known here: other, primary." in said
+        code, said = typed(capsys, stock, command, *words, "--sink", "other")
+        assert (code, "HEADRACE_SLOT_UNKNOWN" in said) == (1, True)
+        assert "no run has taken the sink 'other' up yet" in said
+    made = stock.seed_beside("other")
+    beside, there = ("--sink", "other"), f"{prefix}stock"
+    with stock.followed(), closing(Client(Endpoint((stock.sink,)))) as client:
+        code, report = verified(capsys, stock, *beside)
+        assert (code, drift(report)) == (0, NONE)
+        assert (report["alias"], report["generation"], report["sink"]) == (there, made.generation, "other")
+        stock.ask("DELETE", "3.50:b", index=there)
+        stock.ask("PUT", "no:row", {"shop": "x"}, index=there)
+        assert verified(capsys, stock)[0] == 0
+        assert verified(capsys, stock, "--sink", "primary")[0] == 0
+        code, report = verified(capsys, stock, *beside)
+        assert (code, drift(report)) == (1, NONE | {"missing": {"3.50:b"}, "extra": {"no:row"}})
+        assert (
+            "`headrace verify stock --sink other --repair`"
+            in typed(capsys, stock, "verify", "stock", *beside)[1]
+        )
+
+        backlog = Backlog(client, f"{stock.name}/other", stock.prefix)
+        backlog.add(made.generation, [("3.50", "b")], 1)
+        backlog.away("it is full")
+        code, report = verified(capsys, stock, *beside)
+        assert (code, drift(report), report["undecided"]["count"]) == (1, NONE, 2)
+        assert report["undecided"]["why"] == "the sink 'other' is away: it is full"
+        code, said = typed(capsys, stock, "wait", *beside, "--timeout", "0.5")
+        assert (code, "HEADRACE_BEHIND" in said, "it is full" in said) == (1, True, True)
+        assert typed(capsys, stock, "wait")[0] == 0
+        backlog.forget()
+        assert typed(capsys, stock, "wait", *beside, "--searchable")[0] == 0
+
+        code, report = verified(capsys, stock, *beside, "--repair")
+        assert (code, report["repair"]["repaired"]) == (0, 2)
+        assert verified(capsys, stock, *beside)[0] == verified(capsys, stock)[0] == 0

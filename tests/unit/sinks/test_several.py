@@ -55,7 +55,7 @@ def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
 
 def test_a_sink_without_generations_gets_the_name_that_people_know() -> None:
     sink = MemorySink(reject=lambda it: "odd" if it.id == "2" else None)
-    writer = PlainWriter(sink, {"users_ab_1": "users"})
+    writer = PlainWriter(lambda: sink, {"users_ab_1": "users"})
     result = writer.write(operations(3, "users_ab_1"))
     assert set(sink.documents("users")) == {"0", "1"}
     assert [(one.index, one.id) for one in result.rejected] == [("users_ab_1", "2")]
@@ -65,7 +65,24 @@ def test_a_sink_without_generations_gets_the_name_that_people_know() -> None:
 
 def test_what_a_guest_raises_is_an_error_with_a_remedy_and_what_it_is_given_stays_what_it_is() -> None:
     with pytest.raises(HeadraceError, match="a sink failed: ZeroDivisionError") as failed:
-        PlainWriter(Failing(ZeroDivisionError()), {}).write(operations(1))
+        PlainWriter(lambda: Failing(ZeroDivisionError()), {}).write(operations(1))
     assert failed.value.kind is Kind.SINK_BUSY
     with pytest.raises(HeadraceError, match="the database is away"):
-        PlainWriter(MemorySink(), {}).write(broken())
+        PlainWriter(MemorySink, {}).write(broken())
+
+
+def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_be() -> None:
+    tries = iter([HeadraceError(Kind.SINK_BUSY, "it is locked"), None])
+    sink = MemorySink()
+
+    def opened() -> MemorySink:
+        if error := next(tries):
+            raise error
+        return sink
+
+    writer = ApartWriter(PlainWriter(opened, {}))
+    with pytest.raises(SinkFailure, match="it is locked"):
+        writer.write(operations(1))
+    assert [writer.write(operations(1)).upserted for _ in range(2)] == [1, 1]
+    writer.close()
+    assert sink.closed

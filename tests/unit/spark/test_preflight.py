@@ -24,7 +24,9 @@ def report(**other: Any) -> dict[str, Any]:
         "executable": "/usr/bin/python3",
         "versions": {"headrace": "1.0.0", "pyspark": "4.3.0", "pyarrow": "21.0.0", "psycopg": "3.2.9"},
         "missing": {},
+        "kindless": {},
         "unreachable": [],
+        "away": {},
         **other,
     }
 
@@ -46,6 +48,16 @@ def test_a_module_that_is_not_there_is_named_with_its_reason() -> None:
         compare(probe(()), [found])
 
 
+def test_a_kind_of_sinks_that_is_not_there_is_named() -> None:
+    found = probe((), kinds=("no_such_kind",))
+    assert found["kindless"] == {
+        "no_such_kind": "no installed package offers sinks of the kind 'no_such_kind'"
+    }
+    with pytest.raises(HeadraceError, match="sinks of the kind 'no_such_kind'") as caught:
+        compare(probe(()), [found])
+    assert (caught.value.kind, _FIX in caught.value.remedy) == (Kind.DEPENDENCY, True)
+
+
 @pytest.mark.parametrize(
     ("other", "said"),
     [
@@ -57,6 +69,7 @@ def test_a_module_that_is_not_there_is_named_with_its_reason() -> None:
         (versions(psycopg=None), ["no psycopg"]),
         ({**versions(psycopg=None), "missing": {"headrace.spark.worker": "No module"}}, ["no psycopg"]),
         ({"missing": {"ours": "ImportError: x"}}, ["ours cannot be imported (ImportError: x)"]),
+        ({"kindless": {"ours": "no package offers sinks of it"}}, ["no package offers sinks of it"]),
     ],
 )
 def test_what_differs_is_told(other: dict[str, Any], said: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import secrets
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ from headrace.cli.verification.repairing import Repair
 from headrace.cli.verification.report import Report, as_data, tell
 from headrace.cli.verification.settling import Settling
 from headrace.cli.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
+from headrace.cli.waiting import check_filled
 from headrace.errors import HeadraceError, Kind
 from headrace.model.nearest import meant
 from headrace.postgres.connection import connect
@@ -41,11 +43,13 @@ class VerifyOptions:
         repair: build anew what is wrong.
         percent: compare only so many of a hundred documents; None: all.
         seed: which of them; None: others each time.
+        sink: whose index; None: the primary's.
     """
 
     repair: bool = False
     percent: float | None = None
     seed: str | None = None
+    sink: str | None = None
 
     def sample(self) -> Sample | None:
         """The sample, where one is asked for."""
@@ -66,30 +70,34 @@ def verify_index(
     """Compare an index with the database and print what was found; whether it is right now.
 
     Raises:
-        HeadraceError: USAGE for an index that the deployment does not have; SLOT_UNKNOWN, CONTINUITY,
-            SCHEMA_CHANGED where what is there was not built from these files; CONFIG, SCHEMA, BINDING,
-            CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: USAGE for an index or a sink that the deployment does not have; SLOT_UNKNOWN,
+            CONTINUITY, SCHEMA_CHANGED where what is there was not built from these files; CONFIG, SCHEMA,
+            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     project = open_project(config, environ, slot=slot)
     if index not in project.specs:
         raise HeadraceError(
             Kind.USAGE, f"the deployment has no enabled index {index!r}", meant(index, project.specs)
         )
-    here = project.resolve()
-    with Applied(here, project.slot, project.prefix) as applied:
+    own, here = project.sink_of(options.sink), project.resolve()
+    here = here.further.get(own.sink_name, here)
+    with Applied(here, own.slot, own.state_prefix) as applied:
         state = applied.check()
+        check_filled(state, own.slot)
         with connect(here.database, application_name="headrace verify") as connection:
             inspection = inspect(project, here, connection, reading=False)
+        inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
         known = seeded_generation(inspection, state, index)
-        _check_published(Generations(applied.client, project.prefix), index, known)
+        _check_published(Generations(applied.documents, own.prefix), index, known)
         sample = options.sample()
         report = Report(
             index=index,
-            alias=project.prefix + index,
+            alias=own.prefix + index,
+            sink=options.sink,
             generation=known.generation,
             applied=state.applied,
             sample=sample,
-            contents=project.sink.pipeline is None,
+            contents=own.sink.pipeline is None,
             repairing=options.repair,
         )
         _compare(inspection, here, applied, report)
@@ -102,7 +110,7 @@ def verify_index(
 
 def _compare(inspection: Inspection, here: Here, applied: Applied, report: Report) -> None:
     """Fill the report, and repair what is wrong where it asks for that."""
-    index, project, client = report.index, inspection.project, applied.client
+    index, project, client = report.index, inspection.project, applied.documents
     spec, catalog = project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
         reading, looking = (held.enter_context(ReadSession(here.database)) for _ in range(2))

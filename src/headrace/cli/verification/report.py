@@ -44,6 +44,7 @@ class Report:
         alias: where its readers find it.
         generation: the concrete index that was compared.
         applied: how far the pipeline was at the beginning.
+        sink: whose index it is, where that was said.
         sample: which documents were compared; None: all.
         contents: whether more than their ids was compared.
         documents: of the database, that were compared with the index.
@@ -61,6 +62,7 @@ class Report:
     alias: str
     generation: str
     applied: Lsn
+    sink: str | None = None
     sample: Sample | None = None
     contents: bool = True
     documents: int = 0
@@ -136,6 +138,7 @@ def as_data(report: Report) -> dict[str, Any]:
     return {
         "index": report.index,
         "alias": report.alias,
+        "sink": report.sink,
         "generation": report.generation,
         "applied": format_lsn(report.applied),
         "right": report.right,
@@ -219,7 +222,8 @@ def _conclude(report: Report) -> None:
         wrong = report.wrong - report.repaired
         terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
     if report.wrong and not report.repairing:
-        terminal.say(f"`headrace verify {report.index} --repair` builds them anew")
+        of = "" if report.sink is None else f" --sink {report.sink}"
+        terminal.say(f"`headrace verify {report.index}{of} --repair` builds them anew")
     if fenced:
         terminal.say(
             "What is fenced needs a new generation: stop `headrace run`, delete the search index "

@@ -97,6 +97,8 @@ class Pipeline:
             now, slot = self._applied.progress(), self._applied.slot()
             if now != last:
                 last, since = now, time.monotonic()
-            if slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
-                self.why, _ = why_behind(state, slot, lsn)
+            if away := self._applied.away():
+                self.why = away
+            elif slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
+                self.why, _ = why_behind(self._applied, state, lsn)
         return True
