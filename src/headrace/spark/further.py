@@ -139,7 +139,7 @@ class ParkingWorker(FurtherWorker):
                     raise
                 self._failed(error)
         for index, keys in portion.items():
-            self._park(index, keys, version)
+            self._park(index, [keys], version)
         return WriteResult()
 
     def _want_all(self, wanted: Wanted, index: str, version: Lsn) -> None:
@@ -153,7 +153,7 @@ class ParkingWorker(FurtherWorker):
                 self._failed(error)
             else:
                 return
-        self._park(index, [EVERYTHING], version)
+        self._park(index, [[EVERYTHING]], version)
 
     def _attempts(self) -> Retrying:
         def is_passing(error: BaseException) -> bool:
@@ -163,10 +163,10 @@ class ParkingWorker(FurtherWorker):
 
         return patiently(longest=1.0).copy(retry=retry_if_exception(is_passing))
 
-    def _park(self, index: str, keys: Sequence[Key], version: Lsn) -> None:
+    def _park(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         for attempt in patiently():
             with attempt:
-                self._backlog.add(index, keys, version)
+                self._backlog.add(index, [key for keys in chunks for key in keys], version)
 
     def _failed(self, error: HeadraceError) -> None:
         """From now on nobody waits for this sink, until it has taken something."""

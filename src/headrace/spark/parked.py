@@ -1,7 +1,7 @@
 """Who writes the documents that were parked? Spark batch jobs beside the stream, some chunks in each.
 
-A job leaves one place free for the stream's own tasks, and holds no more than a tenth of what there was to
-do: a kill repeats so much at most.
+A job leaves one place free for the stream's own tasks. Its tasks together hold no more than a tenth of what
+there was to do before they take it away: a kill repeats so much at most.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from headrace.spark.seeding import Piece, run_pieces
 from headrace.spark.session import places_beside
 from headrace.spark.worker import Worker
 
-_CHUNKS_OF_A_TASK = 10
+_CHUNKS_AT_ONCE = 10
+_ROUNDS = 5
+"""Of a task: a job takes a quarter of a second to begin, in which nothing is written."""
+
 _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 _GROUP = "headrace-parked"
@@ -34,10 +37,11 @@ class ParkedPart(Piece):
 
     index: str
     chunks: tuple[str, ...]
+    at_once: int
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of all of them."""
-        return worker.work_off(self.chunks)
+        return worker.work_off(self.chunks, self.at_once)
 
 
 class WorkingOff:
@@ -94,15 +98,18 @@ class WorkingOff:
         self._whole = max(self._whole, self.left) if self.left else 0
         if not self.left:
             return False
-        chunks = parked.chunks(max(1, min(most * _CHUNKS_OF_A_TASK, self._whole // 10)))
+        tenth = self._whole // 10
+        tasks = max(1, min(most, tenth))
+        at_once = max(1, min(_CHUNKS_AT_ONCE, tenth // tasks))
+        chunks = parked.chunks(tasks * at_once * _ROUNDS)
         with self._turn:
-            run_pieces(self._spark, self._work, _parts(chunks, most), _GROUP)
+            run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)
         return True
 
 
-def _parts(chunks: Sequence[Chunk], most: int) -> list[ParkedPart]:
-    """As many tasks as there may be, each with about as many chunks."""
+def _parts(chunks: Sequence[Chunk], tasks: int, at_once: int) -> list[ParkedPart]:
+    """So many tasks at most, each with about as many chunks."""
     return [
-        ParkedPart(chunks[first].index, tuple(one.id for one in chunks[first::most]))
-        for first in range(min(most, len(chunks)))
+        ParkedPart(chunks[first].index, tuple(one.id for one in chunks[first::tasks]), at_once)
+        for first in range(min(tasks, len(chunks)))
     ]

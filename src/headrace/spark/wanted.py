@@ -31,14 +31,14 @@ class Wanted:
         share: the keys that are this task's.
         limit: documents of one index that a change may touch and still be written with its batch.
         changes: of the batch.
-        park: keeps keys of an index for later, durably.
+        park: keeps chunks of keys of an index for later, durably.
 
     Attributes:
         parked: how many keys were parked.
     """
 
     def __init__(
-        self, share: Share, limit: int, changes: int, park: Callable[[str, Sequence[Key]], None]
+        self, share: Share, limit: int, changes: int, park: Callable[[str, Sequence[Sequence[Key]]], None]
     ) -> None:
         self._share = share
         self._most = max(limit, _DOCUMENTS_FOR_A_CHANGE * changes) // share.count
@@ -68,11 +68,13 @@ class Wanted:
         """Park whole chunks, until fewer than `least` keys are left."""
         kept = iter(self._keys[index])
         count = len(self._keys[index])
+        chunks = []
         while count >= least:
-            chunk = list(islice(kept, self._chunk))
-            self._park(index, chunk)
-            self.parked += len(chunk)
-            count -= len(chunk)
+            chunks.append(list(islice(kept, self._chunk)))
+            count -= len(chunks[-1])
+        if chunks:
+            self._park(index, chunks)
+            self.parked += sum(map(len, chunks))
         self._keys[index] = dict.fromkeys(kept)
 
 

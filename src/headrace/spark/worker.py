@@ -169,8 +169,19 @@ class Worker:
                     result += self._write({index: some}, version)
         return result
 
-    def work_off(self, identities: Sequence[str]) -> WriteResult:
-        """Write the documents of parked chunks; not of one that is done, or whose generation has gone."""
+    def work_off(self, identities: Sequence[str], at_once: int = 10) -> WriteResult:
+        """Write the documents of parked chunks; not of one that is done, or whose generation has gone.
+
+        Args:
+            at_once: how many are read, written and taken away together: so many are repeated after a kill.
+        """
+        result = WriteResult()
+        for first in range(0, len(identities), at_once):
+            result += self._work_off(identities[first : first + at_once])
+            reach("parked")
+        return result
+
+    def _work_off(self, identities: Sequence[str]) -> WriteResult:
         for attempt in patiently():
             with attempt:
                 found = [self._parked.chunk(one) for one in identities]
@@ -187,19 +198,17 @@ class Worker:
                 with attempt, self._reading() as session:
                     session.await_replay(version)
             result += self._write_beside({index: list(keys) for index, keys in by_index.items()}, version)
-        for chunk in chunks:
-            for attempt in patiently():
-                with attempt:
-                    self._parked.done(chunk)
-            reach("parked")
+        for attempt in patiently():
+            with attempt:
+                self._parked.done(chunks)
         return result
 
     def _wanted(self, task: Task) -> Wanted:
         """The keys to assemble; a whole index is enumerated from the sink."""
         plan = self._work.plan
 
-        def park(index: str, keys: Sequence[Key]) -> None:
-            self._park(index, keys, task.version)
+        def park(index: str, chunks: Sequence[Sequence[Key]]) -> None:
+            self._park(index, chunks, task.version)
 
         for attempt in patiently():
             with attempt, self._reading() as session:
@@ -218,9 +227,9 @@ class Worker:
         while some := list(islice(every, KEYS_AT_ONCE)):
             wanted.add(index, some)
 
-    def _park(self, index: str, keys: Sequence[Key], version: Lsn) -> None:
+    def _park(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         """Keep keys for later, durably."""
-        self._parked.park(index, self._work.plan.targets[index], version, keys)
+        self._parked.park(index, self._work.plan.targets[index], version, chunks)
 
     def _opened(self) -> DocumentWriter:
         """The sink's writer."""

@@ -95,7 +95,7 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     assert meta.advance(32, Counters(changes=1)).applied == 32
     assert MetaIndex(client, "s", prefix).load() == meta.load()
     parked = Parked(client, "s", prefix)
-    parked.park("users", "t", 5, [("1",)])
+    parked.park("users", "t", 5, [[("1",)]])
     assert (parked.count(), [one.index for one in parked.chunks(5)]) == (1, ["users"])
     quarantine = Quarantine(client, "s", prefix)
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])

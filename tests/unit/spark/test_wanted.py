@@ -18,8 +18,8 @@ class Lot:
     def __init__(self) -> None:
         self.chunks: list[tuple[str, list[Key]]] = []
 
-    def park(self, index: str, keys: Sequence[Key]) -> None:
-        self.chunks.append((index, list(keys)))
+    def park(self, index: str, chunks: Sequence[Sequence[Key]]) -> None:
+        self.chunks += [(index, list(keys)) for keys in chunks]
 
     def keys(self, index: str) -> list[Key]:
         return [key for name, chunk in self.chunks if name == index for key in chunk]

@@ -8,7 +8,7 @@ are durable. Until none is left the slot stays before that change.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,21 +52,18 @@ class Parked:
         self._slot = slot
         self._chunks = HiddenIndex(client, f"{prefix}headrace_parked", _PROPERTIES)
 
-    def park(self, index: str, target: str, version: Lsn, keys: Sequence[Key]) -> None:
-        """Keep `keys` in one chunk; durable when it returns. What is parked twice is written twice.
+    def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
+        """Keep the keys of each chunk; durable when it returns. What is parked twice is written twice.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: it may be parked or not.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be parked or none.
         """
-        body = {
-            "slot": self._slot,
-            "index": index,
-            "target": target,
-            "version": version,
-            "keys": {"of": [list(key) for key in keys]},
-        }
+        common = {"slot": self._slot, "index": index, "target": target, "version": version}
         self._chunks.make()
-        self._client.call("PUT", path(self._chunks.name, "_doc", uuid.uuid4().hex), body)
+        self._chunks.write(
+            ("index", {"_id": uuid.uuid4().hex}, {**common, "keys": {"of": [list(key) for key in keys]}})
+            for keys in chunks
+        )
 
     def count(self) -> int:
         """How many chunks there are; 0 says that all documents of changes that are read are durable."""
@@ -93,15 +90,14 @@ class Parked:
         found = answer.json()
         return _chunk(identity, found["_source"]) if found.get("found") else None
 
-    def done(self, chunk: Chunk) -> None:
-        """The documents of `chunk` are durable, or nobody wants them any more."""
-        self._client.call("DELETE", path(self._chunks.name, "_doc", chunk.id), allow=(404,))
+    def done(self, chunks: Iterable[Chunk]) -> None:
+        """The documents of these chunks are durable, or nobody wants them any more."""
+        self._chunks.write(("delete", {"_id": chunk.id}, None) for chunk in chunks)
 
     def forget(self) -> None:
         """Take all chunks of the pipeline away."""
         while found := self.chunks(1_000):
-            for chunk in found:
-                self.done(chunk)
+            self.done(found)
 
     def _own(self) -> dict[str, Any]:
         return {"term": {"slot": self._slot}}

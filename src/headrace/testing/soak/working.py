@@ -56,19 +56,21 @@ class MemoryParked:
         self.waiting: dict[str, Chunk] = {}
         self.count = 0
 
-    def park(self, index: str, target: str, version: Lsn, keys: Sequence[Key]) -> None:
-        """Keep `keys` in one chunk."""
-        self.count += 1
-        one = str(self.count)
-        self.waiting[one] = Chunk(one, index, target, version, tuple(keys))
+    def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
+        """Keep the keys of each chunk."""
+        for keys in chunks:
+            self.count += 1
+            one = str(self.count)
+            self.waiting[one] = Chunk(one, index, target, version, tuple(keys))
 
     def chunk(self, identity: str) -> Chunk | None:
         """One chunk; None where it is done."""
         return self.waiting.get(identity)
 
-    def done(self, chunk: Chunk) -> None:
-        """It is not wanted any more."""
-        self.waiting.pop(chunk.id, None)
+    def done(self, chunks: Iterable[Chunk]) -> None:
+        """They are not wanted any more."""
+        for chunk in chunks:
+            self.waiting.pop(chunk.id, None)
 
 
 class MemoryWorker(Worker):
