@@ -1,8 +1,8 @@
 """How fast is a change worked off that touches 100,000 documents? `python bench/fanout.py [--quick]`.
 
 One tag, carried by every product, is renamed. Beside it the limit: the same documents by COPY of the same
-queries, and then their ready-made bytes by `_bulk` into a copy of the live index. Then it is renamed again, and
-users meanwhile, one by one: each must be found soon.
+queries, and then their ready-made bytes by `_bulk` into a copy of the live index. Then it is renamed again,
+and users meanwhile, one by one: each must be found soon.
 """
 
 from __future__ import annotations
