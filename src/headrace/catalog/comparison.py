@@ -22,7 +22,14 @@ _FAMILIES = (
 """Types that are compared with each other as they are."""
 _CAST_TO = {
     "numeric": INTEGERS,
+    "float4": INTEGERS | {"numeric"},
     "float8": INTEGERS | {"numeric"},
+    "oid": INTEGERS,
+    "text": {"bpchar", "name"},
+    "varchar": {"name"},
+    "bpchar": {"varchar"},
+    "name": _TEXTS | {"bpchar"},
+    "timetz": {"time"},
 }
 """The types whose values are cast before they are compared with one of this type."""
 BUILT_IN = frozenset(
@@ -90,10 +97,12 @@ def same_text(left: Column, right: Column) -> bool:
 
 
 def as_stored(column: Column, other: Column) -> bool:
-    """Whether `equal` compares the values of `column` without a cast.
+    """Whether `equal` compares the values of `column` without a cast, and by its own collation.
 
     Then its indexes serve the comparison, and what is unique among its values stays unique.
     """
+    if other.collation and not column.collation:
+        return False
     ours, theirs = column.base_type, other.base_type
     if ours == theirs or theirs in _CAST_TO.get(ours, ()):
         return True
