@@ -4,7 +4,7 @@
 `Assembler` runs it. PostgreSQL makes the JSON; nobody parses it.
 """
 
-from headrace.assembly.assembler import Assembler
+from headrace.assembly.assembler import Assembler, Refuse
 from headrace.assembly.forms import Form, form_for_blocks
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import (
@@ -17,6 +17,7 @@ from headrace.assembly.statement import (
 __all__ = [
     "Assembler",
     "Form",
+    "Refuse",
     "first_statement",
     "form_for_blocks",
     "keys_statement",

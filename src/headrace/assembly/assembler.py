@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
+from headrace.assembly.plan import Member
 from headrace.assembly.statement import (
     casts_statement,
+    ids_statement,
     keys_statement,
+    range_keys_statement,
     range_parameters,
     range_statement,
 )
@@ -17,8 +21,11 @@ from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
-from headrace.postgres.session import ReadSession, is_refused_value
+from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
 from headrace.spec.tree import IndexSpec
+
+Refuse = Callable[[str, str, str], None]
+"""Is told of a document that cannot be read: index, id and reason."""
 
 MOST_KEYS = 1000
 _FIRST_KEYS = 100
@@ -41,7 +48,9 @@ class Assembler:
         self._transform = spec.transform
         self._chunk = _FIRST_KEYS
 
-    def assemble(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
+    def assemble(
+        self, keys: Sequence[Key], version: Lsn, refuse: Refuse | None = None
+    ) -> Iterator[DocumentOperation]:
         """The operations that bring the documents of `keys` to what the database holds now.
 
         An upsert for each root row that has one of the keys and is live, a delete for each id that no live
@@ -50,15 +59,17 @@ class Assembler:
         Args:
             keys: texts of the key's columns in key order; several texts may mean one row.
             version: what the session is known to see (decision 11), in bytes.
+            refuse: is told of each document that its rows make unreadable, which then has no operation.
 
         Raises:
-            HeadraceError: CONNECTION or DATABASE, from the session; INTERNAL for a key of another shape.
+            HeadraceError: CONNECTION or DATABASE, from the session; DATABASE with its id, where there is a
+                document that cannot be read and no `refuse`; INTERNAL for a key of another shape.
         """
         start = 0
         while start < len(keys):
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
-            found = self._found(chunk)
+            found = self._found(chunk, refuse)
             self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
             yield from self._operations(found, version)
 
@@ -68,30 +79,91 @@ class Assembler:
         The session is busy until the iterator is exhausted or closed.
 
         Raises:
-            HeadraceError: CONNECTION or DATABASE, from the session.
+            HeadraceError: CONNECTION or DATABASE, from the session; `is_refused_row` where a row is the
+                reason, and `assemble_apart` says which.
         """
         plan = self._plan
         end = part.last_block if part.last_block is not None else plan.table.page_estimate
         form = form_for_blocks(plan, max(1, end - part.first_block))
-        rows = self._session.stream(range_statement(plan, part, form), range_parameters(part))
+        rows = self._streamed(range_statement(plan, part, form), range_parameters(part))
         yield from self._operations(rows, version)
 
-    def _found(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """The rows of the statement; a key that is none of its type any more can be no row's."""
+    def assemble_apart(
+        self, part: CtidRange, version: Lsn, refuse: Refuse | None = None
+    ) -> Iterator[DocumentOperation]:
+        """As `assemble_range`, where that fails for what some row holds: by keys, so that the row is found.
+
+        Memory holds the keys of the range.
+
+        Raises:
+            HeadraceError: as `assemble`.
+        """
+        rows = self._session.query(range_keys_statement(self._plan, part), range_parameters(part))
+        operations = self.assemble([tuple(row) for row in rows], version, refuse)
+        yield from (one for one in operations if one.body is not None)
+
+    def _streamed(self, statement: str, parameters: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+        with self._session.apart():
+            yield from self._session.stream(statement, parameters)
+
+    def _found(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
+        """The rows of the statement; where one makes it fail it is found by halving.
+
+        A key that is none of its type any more can be no row's.
+        """
         try:
             return self._read(keys)
         except HeadraceError as error:
-            if not is_refused_value(error) or self._session.in_transaction:
+            if not is_refused_row(error):
                 raise
-            usable = self._usable(keys)
-            if len(usable) == len(keys):
+            refusal = error
+        usable = self._usable(keys)
+        if len(usable) < len(keys):
+            return self._found(usable, refuse) if usable else []
+        if len(keys) > 1:
+            middle = len(keys) // 2
+            return [*self._found(keys[:middle], refuse), *self._found(keys[middle:], refuse)]
+        with self._session.apart():
+            ids = self._session.query(ids_statement(self._plan), self._columns(keys))
+        if not ids:  # the row has gone meanwhile
+            return self._read(keys)
+        self._refuse(ids[0][0], keys, refusal, refuse)
+        return []
+
+    def _refuse(self, id_: str, keys: Sequence[Key], error: HeadraceError, refuse: Refuse | None) -> None:
+        where = f"{self._place_of(keys)} of the row of {self._plan.table.name}"
+        if refuse is None:
+            raise HeadraceError(
+                Kind.DATABASE,
+                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.cause}",
+                'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+            ) from error
+        refuse(self._plan.index, id_, f"{where}: {error.cause}")
+
+    def _place_of(self, keys: Sequence[Key]) -> str:
+        """What of the document the server fails at; of several the first one."""
+        if not self._reads((), keys):
+            return "a condition"
+        failing = (one.key for one in self._plan.members if not self._reads((one,), keys))
+        return f"the field {next(failing, '')!r}"
+
+    def _reads(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
+        """Whether documents of these members alone can be read."""
+        statement = keys_statement(replace(self._plan, members=members))
+        try:
+            with self._session.apart():
+                self._session.query(statement, self._columns(keys), kept=False)
+        except HeadraceError as error:
+            if not is_refused_row(error):
                 raise
-        return self._read(usable) if usable else []
+            return False
+        return True
 
     def _usable(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Those that can be cast to the key's types; found by halving."""
         try:
-            self._session.query(casts_statement(self._plan), self._columns(keys))
+            with self._session.apart():
+                self._session.query(casts_statement(self._plan), self._columns(keys))
         except HeadraceError as error:
             if not is_refused_value(error):
                 raise
@@ -108,7 +180,8 @@ class Assembler:
         if form not in self._by_keys:
             self._by_keys[form] = keys_statement(self._plan, form)
         kept = not uses_sets(self._plan, form)
-        return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
+        with self._session.apart():
+            return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
 
     def _operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterable[DocumentOperation]:
         index = self._plan.index

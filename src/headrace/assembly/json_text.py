@@ -102,13 +102,23 @@ def _grouped(value: tuple[Column, str]) -> str:
 
 
 def location_text(column: Column, sql: str) -> str:
-    """The JSON text of a point in one column: PostgreSQL's or PostGIS' point, or json or text as it is."""
+    """The JSON text of a point in one column: PostgreSQL's or PostGIS' point, or json or text as it is.
+
+    To PostGIS a shape that is no point is an internal error (XX000); by the cast it is the row's (22P02).
+    """
     if column.base_type == "point":
         lon, lat = (_scalar("float8", f"({sql})[{axis}]") for axis in (0, 1))
     elif column.base_type in ("geometry", "geography") and is_foreign(column):
         schema = identifier(column.home)
         point = f"{sql}::{schema}.geometry"
         lon, lat = (_scalar("float8", f"{schema}.st_{axis}({point})") for axis in ("x", "y"))
+        kind = f"{schema}.st_geometrytype({point})"
+        is_no_point = f"({kind} || ' is no point')::float8::text"
+        return f"CASE WHEN {kind} = 'ST_Point' THEN {_place(lat, lon)} ELSE {is_no_point} END"
     else:
         return json_text(column, sql)
+    return _place(lat, lon)
+
+
+def _place(lat: str, lon: str) -> str:
     return f"'{{\"lat\":' || ({lat}) || ',\"lon\":' || ({lon}) || '}}'"

@@ -69,6 +69,24 @@ def casts_statement(plan: DocumentPlan) -> str:
     return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
+def ids_statement(plan: DocumentPlan) -> str:
+    """The ids of the root rows that have requested keys, live or not; parameters as of `keys_statement`."""
+    requested = _Requested.of(plan.key)
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}"
+    return (
+        f"WITH {requested.rows}\n"
+        f"SELECT DISTINCT {_row_id(plan)}\n"
+        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {requested.matches}"
+    )
+
+
+def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
+    """The keys of all root rows of a range, as texts; parameters: `range_parameters`."""
+    root, bounds = _range(plan, part)
+    texts = ", ".join(f"{column_sql(str(_ROOT), column)}::text" for column in plan.key)
+    return f"SELECT {texts}\nFROM {root}\nWHERE {bounds}"
+
+
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:
     """The statements that differ, each by the number of keys from which on it is the fastest."""
     found: dict[int, str] = {}
@@ -148,13 +166,18 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
 
 def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRELATED) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
-    root = f"{table_sql(part.table or plan.table.name)} AS {_ROOT}"
+    root, bounds = _range(plan, part)
+    conditions = " AND ".join([bounds, *_live(plan)])
+    roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
+    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
+
+
+def _range(plan: DocumentPlan, part: CtidRange) -> tuple[str, str]:
+    """What stands in FROM, and the condition that a row lies in the range."""
     bounds = [f"{_ROOT}.ctid >= format('(%s,0)', $1::int8)::tid"]
     if part.last_block is not None:
         bounds.append(f"{_ROOT}.ctid < format('(%s,0)', $2::int8)::tid")
-    conditions = " AND ".join([*bounds, *_live(plan)])
-    roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
-    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
+    return f"{table_sql(part.table or plan.table.name)} AS {_ROOT}", " AND ".join(bounds)
 
 
 def _with(roots: _Roots) -> str:

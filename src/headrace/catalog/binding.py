@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.catalog import fitting
-from headrace.catalog.remedies import KINDS, Advice, index_advice, key_advice, table_advice
+from headrace.catalog.comparison import as_stored
+from headrace.catalog.remedies import (
+    KINDS,
+    Advice,
+    conversion_advice,
+    index_advice,
+    key_advice,
+    table_advice,
+)
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -193,6 +201,7 @@ class _Binder:
         if field.kind == "belongs_to":
             self._pairs(parent, field.column, table, field.primary_key, field.place)
             self._indexed(parent, field.column, field.place, f"each change of {table.name}")
+            self._converted((table, field.primary_key), (parent, field.column), field.place)
             if field.required:
                 self._never_null(parent, field.column, field.place)
                 self._kept(parent, field, table)
@@ -222,6 +231,7 @@ class _Binder:
         if field.foreign_key:
             self._pairs(table, field.foreign_key, parent, key, field.place)
             self._indexed(table, field.foreign_key, field.place, _ASSEMBLING)
+            self._converted((table, field.foreign_key), (parent, key), field.place)
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
 
@@ -236,6 +246,8 @@ class _Binder:
         for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
             self._pairs(junction, (column,), table, key, field.place)
             self._indexed(junction, (column,), field.place, reader)
+        self._converted((junction, (through.left_key,)), left, field.place)
+        self._converted(right, (junction, (through.right_key,)), field.place)
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.place)
@@ -336,6 +348,24 @@ class _Binder:
         """`reader` looks rows up by these columns."""
         if table.kind not in KINDS and all(table.column(name) is not None for name in columns):
             self._advise("warning", place, index_advice(table, columns, reader))
+
+    def _converted(self, below: _Side, above: _Side, place: Place) -> None:
+        """An index is there and does not serve, because its column is compared as another type.
+
+        Assembling finds the rows of `below` by the values of `above`. A change of `below` finds those of
+        `above`, by values that have no collation of their own.
+        """
+        upwards = f"each change of {below[0].name}"
+        for side, other, reader in ((below, above, _ASSEMBLING), (above, below, upwards)):
+            table, names = side
+            for name, target in zip(names, other[1], strict=False):
+                column, met = table.column(name), other[0].column(target)
+                if column is None or met is None or not fitting.comparable(column, met):
+                    return
+                if reader is upwards:
+                    met = dataclasses.replace(met, collation="")
+                if table.serves(names) and not as_stored(column, met):
+                    self._advise("warning", place, conversion_advice(table, column, other[0], met, reader))
 
     def _filters(self, table: Table, filters: Iterable[Filter]) -> None:
         for one in filters:

@@ -22,10 +22,17 @@ _FAMILIES = (
 """Types that are compared with each other as they are."""
 _CAST_TO = {
     "numeric": INTEGERS,
+    "float4": INTEGERS | {"numeric"},
     "float8": INTEGERS | {"numeric"},
+    "oid": INTEGERS,
+    "text": {"bpchar", "name"},
+    "varchar": {"name"},
+    "bpchar": {"varchar"},
+    "name": _TEXTS | {"bpchar"},
+    "timetz": {"time"},
 }
 """The types whose values are cast before they are compared with one of this type."""
-_BUILT_IN = frozenset(
+BUILT_IN = frozenset(
     "bit bool bpchar bytea char cidr date float4 float8 inet int2 int4 int8 interval json jsonb macaddr "
     "macaddr8 money name numeric oid point text time timestamp timestamptz timetz tsvector uuid varbit "
     "varchar xml xid xid8 pg_lsn".split()
@@ -39,17 +46,17 @@ def cast_type(column: Column) -> str:
     Without the modifier for PostgreSQL's own types: `'abcdef'::varchar(3)` would silently cut the value. Of a
     domain its base: a reference that nobody checks may hold what the domain refuses, and leads nowhere.
     """
-    if column.type_schema == "pg_catalog" or column.base_type in _BUILT_IN:
+    if column.type_schema == "pg_catalog" or column.base_type in BUILT_IN:
         return f"pg_catalog.{identifier(column.base_type)}"
     if column.domain and column.category == "E":
-        return f"{identifier(column.home)}.{identifier(column.base_type)}"
+        return column.base_type
     return column.type
 
 
 def plain(sql: str, column: Column) -> str:
     """An expression of the column's type as one that its operators know: those of enums know no domains."""
     if column.domain and column.category == "E":
-        return f"{sql}::{identifier(column.home)}.{identifier(column.base_type)}"
+        return f"{sql}::{column.base_type}"
     return sql
 
 
@@ -63,7 +70,7 @@ def is_foreign(column: Column) -> bool:
     return (
         column.type_schema != "pg_catalog"
         and column.category in _WITH_OPERATORS_OF_THEIR_OWN
-        and column.base_type not in _BUILT_IN
+        and column.base_type not in BUILT_IN
     )
 
 
@@ -90,10 +97,12 @@ def same_text(left: Column, right: Column) -> bool:
 
 
 def as_stored(column: Column, other: Column) -> bool:
-    """Whether `equal` compares the values of `column` without a cast.
+    """Whether `equal` compares the values of `column` without a cast, and by its own collation.
 
     Then its indexes serve the comparison, and what is unique among its values stays unique.
     """
+    if other.collation and not column.collation:
+        return False
     ours, theirs = column.base_type, other.base_type
     if ours == theirs or theirs in _CAST_TO.get(ours, ()):
         return True

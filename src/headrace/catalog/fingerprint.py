@@ -296,7 +296,8 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
                 WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
                 UNION ALL
                 SELECT 'collation: ' || quote_ident(k.collname)
-                FROM pg_collation k WHERE k.oid = a.attcollation AND k.collname <> 'default') AS made (of)),
+                FROM pg_collation k
+                WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation) AS made (of)),
             a.xmin::text::bigint) ORDER BY a.attnum), '[]')
         FROM attribute a WHERE a.attrelid = r.oid),
     'names', (SELECT json_object_agg(b.attnum, b.attname) FROM pg_attribute b

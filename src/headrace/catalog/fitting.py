@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.catalog.comparison import BUILT_IN
 from headrace.catalog.table import Column
 from headrace.spec.language import READS, SCALARS, TEXTUAL
 from headrace.spec.tree import ColumnField, Scalar
@@ -53,7 +54,8 @@ def as_custom(field: ColumnField, column: Column) -> str:
     element = column.base_type.lstrip("_")
     known = [tag for tag in SCALARS if tag not in TEXTUAL and element in READS[tag]]
     kind = SCALARS[known[0]] if known else "keyword"
-    return f'Write `custom: {field.key}` with `postgres: ["{column.type}"]` and `opensearch: {kind}`.'
+    shown = column.type.replace('"', "")
+    return f'Write `custom: {field.key}` with `postgres: ["{shown}"]` and `opensearch: {kind}`.'
 
 
 def takes(kind: str, value: Scalar) -> bool:
@@ -73,12 +75,16 @@ def reads_custom(declared: tuple[str, ...], column: Column) -> bool:
     """Whether a `custom` field that accepts the types `declared` reads `column`."""
     names = {canonical(name) for name in declared}
     shown = canonical(column.type)
-    return bool(names & {column.base_type, shown, shown.rpartition(".")[2]})
+    bare = ("_" if shown.startswith("_") else "") + shown.rpartition(".")[2]
+    return bool(names & {column.base_type, shown, *({bare} - BUILT_IN)})
 
 
 def canonical(name: str) -> str:
-    """The name in pg_type of the type that SQL calls `name`: no modifier, `_` before an array's element."""
-    text = " ".join(name.lower().split())
+    """The name in pg_type of the type that SQL calls `name`: no modifier, `_` before an array's element.
+
+    Without quotes: `format_type` has them around a type of the users that is called like a built-in one.
+    """
+    text = " ".join(name.lower().replace('"', "").split())
     array = text.endswith("[]")
     text = text.removesuffix("[]").strip()
     before, _, after = text.partition("(")

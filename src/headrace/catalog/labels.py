@@ -13,12 +13,12 @@ from headrace.spec.problems import LocatedError
 from headrace.spec.tree import ColumnField, Field, IndexSpec, JoinField, ObjectField
 
 _LABELS = """
-SELECT n.nspname::text, t.typname::text, array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
-FROM unnest($1::text[], $2::text[]) AS wanted (nspname, typname)
-JOIN pg_namespace n ON n.nspname = wanted.nspname
-JOIN pg_type t ON t.typnamespace = n.oid AND t.typname = wanted.typname
+SELECT wanted.name, array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
+FROM unnest($1::text[]) AS wanted (name)
+JOIN (pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace)
+  ON t.typtype = 'e' AND quote_ident(n.nspname) || '.' || quote_ident(t.typname) = wanted.name
 JOIN pg_enum e ON e.enumtypid = t.oid
-GROUP BY 1, 2
+GROUP BY 1
 """
 
 
@@ -28,26 +28,23 @@ def label_findings(session: ReadSession, specs: Iterable[IndexSpec], catalog: Ca
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    wanted: list[tuple[ColumnField, tuple[str, str]]] = []
+    wanted: list[tuple[ColumnField, str]] = []
     for spec in specs:
         if spec.table in catalog:
             wanted += _enums(catalog[spec.table], spec.fields, catalog)
     if not wanted:
         return []
     names = sorted({name for _, name in wanted})
-    rows = session.query(_LABELS, ([schema for schema, _ in names], [name for _, name in names]))
-    labels = {(schema, name): found for schema, name, found in rows}
+    labels = dict(session.query(_LABELS, (names,)))
     return [one for field, name in wanted for one in _compared(field, labels.get(name, []))]
 
 
-def _enums(
-    table: Table, fields: Iterable[Field], catalog: Catalog
-) -> Iterator[tuple[ColumnField, tuple[str, str]]]:
+def _enums(table: Table, fields: Iterable[Field], catalog: Catalog) -> Iterator[tuple[ColumnField, str]]:
     for field in fields:
         if isinstance(field, ColumnField) and field.variants and not field.transforms:
             column = table.column(field.column)
             if column is not None and column.category == "E":
-                yield field, (column.home, column.base_type)
+                yield field, column.base_type
         elif isinstance(field, ObjectField):
             yield from _enums(table, field.fields, catalog)
         elif isinstance(field, JoinField) and field.table in catalog:

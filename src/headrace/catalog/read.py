@@ -40,7 +40,8 @@ WHERE part.isleaf AND c.oid <> root.oid
 ORDER BY 1, 2, 3
 """
 
-# A domain is followed to its base, also as an array's element. A NOT NULL that was added NOT VALID
+# A domain is followed to its base, also as an array's element. Only base types are told by their bare names:
+# anybody may call an enum `date`; to make a base type takes a superuser. A NOT NULL that was added NOT VALID
 # (PostgreSQL 18) does not hold for the rows that are there.
 _COLUMNS = """
 WITH RECURSIVE attribute AS (
@@ -64,15 +65,19 @@ chain (declared, reached, prefix, modifier) AS (
     WHERE t.typtype = 'd' OR (t.typcategory = 'A' AND t.typelem <> 0)
 )
 SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod),
-       chain.prefix || base.typname, n.nspname::text,
+       chain.prefix || CASE WHEN base.typtype = 'b' OR base.typnamespace = 'pg_catalog'::regnamespace
+                            THEN base.typname::text
+                            ELSE (SELECT quote_ident(nspname) FROM pg_namespace WHERE oid = base.typnamespace)
+                                 || '.' || quote_ident(base.typname) END,
+       n.nspname::text,
        CASE WHEN chain.prefix = '' THEN base.typcategory ELSE 'A' END::text,
        a.not_null, a.attgenerated <> '',
-       CASE WHEN chain.prefix = '' AND base.typname IN ('varchar', 'bpchar')
+       CASE WHEN chain.prefix = '' AND base.oid IN ('varchar'::regtype, 'bpchar'::regtype)
             THEN greatest(coalesce(nullif(a.atttypmod, -1), chain.modifier) - 4, 0) ELSE 0 END,
        (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
        coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
                  FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
-                 WHERE k.oid = a.attcollation AND k.collname <> 'default'), '')
+                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), '')
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace

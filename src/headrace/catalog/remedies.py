@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.table import Table, UniqueKey, UnusableIndex
+from headrace.catalog.table import Column, Table, UniqueKey, UnusableIndex
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
@@ -113,6 +113,21 @@ def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | 
     )
     sql = f"CREATE INDEX{concurrently} ON {quoted(table.name)} ({listed});"
     return Advice(problem, f"Run{cost}: {sql}", (sql,))
+
+
+def conversion_advice(table: Table, column: Column, other: Table, target: Column, reader: str) -> Advice:
+    """What it costs that the index of `column` serves no comparison with `target`.
+
+    Args:
+        reader: as of `index_advice`.
+    """
+    same = column.base_type == target.base_type
+    kinds = (target.collation, "collation") if same else (target.type, "type")
+    return Advice(
+        f"no index of {table.name} ({column.name}) serves a comparison with {other.name}.{target.name}, "
+        f"whose {kinds[1]} is {kinds[0]}: {reader} reads all of {table.name} ({_size(table)})",
+        f"Give {table.name}.{column.name} ({column.type}) and {other.name}.{target.name} one {kinds[1]}.",
+    )
 
 
 def _reindex(table: TableName, index: str) -> str:

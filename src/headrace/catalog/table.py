@@ -15,7 +15,9 @@ class Column:
 
     Attributes:
         type: the type's name with its modifier, as `format_type` prints it (`numeric(10,2)`).
-        base_type: the name in pg_type, domains followed to their base (`numeric`, `int4`, `_text`).
+        base_type: the name in pg_type, domains followed to their base (`numeric`, `int4`, `_text`, `citext`);
+            of an enum, a range or a composite type of the users as SQL with its schema (`public.mood`,
+            `_public.mood`), whatever built-in type it shares its name with.
         type_schema: the schema of the declared type.
         category: pg_type.typcategory of the base type (`N`, `S`, `E`, `A`, …).
         generated: whether the column is generated (absent from the log before PostgreSQL 18).

@@ -16,7 +16,7 @@ from headrace.cli.layout import indented
 from headrace.cli.project import Problems, find_index, open_project
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, key_of_id
-from headrace.postgres.session import ReadSession, is_no_value
+from headrace.postgres.session import ReadSession
 from headrace.spec import IndexSpec
 
 _ONE_MOMENT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -91,13 +91,7 @@ class _View:
         key = key_of_id(id_, width)
         made: list[DocumentOperation] = []
         if len(key) == width:
-            self._session.query("SAVEPOINT document")
-            try:
-                made = list(self._assembler.assemble([key], 0))
-            except HeadraceError as error:
-                if not is_no_value(error):
-                    raise
-                self._session.query("ROLLBACK TO document")
+            made = list(self._assembler.assemble([key], 0))
         body = next((one.body for one in made if one.body is not None), None)
         return _Found(id_, body, time.perf_counter() - began)
 

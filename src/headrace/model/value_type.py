@@ -91,7 +91,8 @@ class ValueType:
     @property
     def json_in_composite(self) -> Json:
         """What it is in JSON as a field of a composite type: there, PostgreSQL has fewer forms."""
-        return Json.STRING if self.form in (Form.MONEY, Form.BYTES) or self.name == "oid" else self.json
+        is_oid = self.form is Form.INTEGER and self.name == "oid"
+        return Json.STRING if self.form in (Form.MONEY, Form.BYTES) or is_oid else self.json
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:

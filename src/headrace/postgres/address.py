@@ -151,6 +151,18 @@ def complete(found: Address, **parameters: str) -> str:
     return libpq.make_conninfo("", **{**ours, **found.parameters, **_PINNED, **fixed, **parameters})
 
 
+def options_with(found: Address, setting: str, value: str) -> dict[str, str]:
+    """The `options` with which `setting` holds from the first statement on; {} where that is unsafe.
+
+    A proxy may refuse options, and those of a service file are not known here: ours would replace them.
+    """
+    given = {**_surroundings(), **found.parameters}
+    if found.session_proxy or "service" in given:
+        return {}
+    ours = f"-c {setting}={value.replace(' ', chr(92) + ' ')}"
+    return {"options": f"{given.get('options', '')} {ours}".strip()}
+
+
 def _one_server(attributes: str) -> str:
     if attributes in _ONE_SERVER:
         return attributes

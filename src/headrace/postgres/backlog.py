@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import conninfo_of, place
+from headrace.postgres.connection import conninfo_for_adbc, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.refusal import refusal
 from headrace.postgres.replication import SETTINGS
@@ -48,7 +48,7 @@ class BacklogReader:
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
         self._publications = ",".join(identifier(name) for name in publications)
         try:
-            conninfo, _ = conninfo_of(url, application_name)
+            conninfo, _ = conninfo_for_adbc(url, application_name)
             self._connection = adbc.connect(conninfo, autocommit=True)
         except adbc_driver_manager.Error as error:
             raise self._refused(error) from error

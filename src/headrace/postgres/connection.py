@@ -12,10 +12,13 @@ from typing import Any
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.address import address, complete
+from headrace.postgres.address import address, complete, options_with
 from headrace.postgres.password import Password, ask
 
 Connection = psycopg.Connection[tuple[Any, ...]]
+
+ISOLATION, READ_COMMITTED = "default_transaction_isolation", "read committed"
+"""On a standby nothing at all can be read in a session whose transactions are serializable."""
 
 _SHOWN = "********"
 
@@ -77,9 +80,15 @@ def open_connection(
     """
     conninfo, secret = conninfo_of(url, application_name, password, parameters)
     try:
-        return psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
+        connection = psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url, secret=secret) from error
+    try:
+        connection.execute(f"SET {ISOLATION} = '{READ_COMMITTED}'".encode())  # alone needs no snapshot
+    except psycopg.Error as error:
+        connection.close()
+        raise connection_error(error, url, secret=secret) from error
+    return connection
 
 
 def conninfo_of(
@@ -100,6 +109,16 @@ def conninfo_of(
     elif found.command:
         words["password"] = ask(found.command)
     return complete(found, **words), words.get("password")
+
+
+def conninfo_for_adbc(url: str, application_name: str) -> tuple[str, str | None]:
+    """As `conninfo_of`, for ADBC: it asks the server for its types before a statement of ours can run.
+
+    Raises:
+        HeadraceError: CONFIG, PASSWORD_COMMAND.
+    """
+    options = options_with(address(url), ISOLATION, READ_COMMITTED)
+    return conninfo_of(url, application_name, None, options)
 
 
 def check_direct(connection: Connection, pid: int, url: str) -> None:

@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import connection_error, conninfo_of
+from headrace.postgres.connection import connection_error, conninfo_for_adbc
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, pinning, statement_error
 
@@ -40,7 +40,7 @@ class RowSession:
 
     def __init__(self, url: str, *, snapshot: str | None = None) -> None:
         self._url = url
-        conninfo, secret = conninfo_of(url, "headrace read")
+        conninfo, secret = conninfo_for_adbc(url, "headrace read")
         try:
             self._connection = adbc.connect(conninfo, autocommit=True)
         except adbc_driver_manager.Error as error:

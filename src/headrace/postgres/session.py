@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
 
@@ -16,7 +17,14 @@ from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import Connection, check_direct, open_connection, place
+from headrace.postgres.connection import (
+    ISOLATION,
+    READ_COMMITTED,
+    Connection,
+    check_direct,
+    open_connection,
+    place,
+)
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import literal
 
@@ -33,7 +41,7 @@ PINNED = {
     "idle_session_timeout": "0",
     "row_security": "off",
     "default_transaction_read_only": "on",
-    "default_transaction_isolation": "read committed",
+    ISOLATION: READ_COMMITTED,
     "default_transaction_deferrable": "off",
     "standard_conforming_strings": "on",
     "xmloption": "content",
@@ -48,6 +56,7 @@ _PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
 """A standby's replay that was in the way, a full disk or memory, a statement that somebody cancelled."""
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
+_REFUSED_ROW = re.compile(r"\(SQLSTATE (22...|23514|P0001)\)$")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """The process that answers, and the server's mark."""
@@ -150,6 +159,25 @@ class ReadSession:
         except psycopg.Error as error:
             raise database_error(error, self._url) from error
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """What the server refuses inside does not end the transaction that statements share, if they do.
+
+        Raises:
+            HeadraceError: CONNECTION, where the server went away.
+        """
+        if not self.in_transaction:
+            yield
+            return
+        self.query("SAVEPOINT apart")
+        try:
+            yield
+        except HeadraceError as error:
+            if error.kind is not Kind.CONNECTION:
+                self.query("ROLLBACK TO SAVEPOINT apart")
+            raise
+        self.query("RELEASE SAVEPOINT apart")
+
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """On a standby, return once the log is replayed up to `lsn`; on a primary, at once.
 
@@ -183,14 +211,14 @@ def check_same_server(mark: str, other: str, url: str) -> None:
         )
 
 
-def is_no_value(error: HeadraceError) -> bool:
-    """Whether a statement was refused because a text is no value of the type that it was cast to."""
-    return error.kind is Kind.DATABASE and error.cause.endswith("(SQLSTATE 22P02)")
-
-
 def is_refused_value(error: HeadraceError) -> bool:
     """Whether a statement was refused for a value: none of its type or domain, or out of its range."""
     return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
+
+
+def is_refused_row(error: HeadraceError) -> bool:
+    """Whether a statement was refused for what some row holds; a user's function may say so too (RAISE)."""
+    return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:

@@ -1,4 +1,4 @@
-"""What becomes of a document that the sink will never accept as it is?
+"""What becomes of a document that the sink will never accept as it is, or that its rows make unreadable?
 
 By its index's policy the run stops, goes on without it, or keeps an entry in the quarantine, which is durable
 before anything counts as written. A document that is written leaves the quarantine.
@@ -6,7 +6,7 @@ before anything counts as written. A document that is written leaves the quarant
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, Lsn
@@ -36,12 +36,16 @@ class Delivery:
         self._shards = Shards(client)
         self._quarantine = Quarantine(state or client, plan.slot, plan.prefix)
 
-    def write(self, operations: Iterable[DocumentOperation], version: Lsn) -> WriteResult:
+    def write(
+        self, operations: Iterable[DocumentOperation], version: Lsn, unreadable: Sequence[Rejection] = ()
+    ) -> WriteResult:
         """Write all; when it returns, each is durable, fenced, passed over or in quarantine.
 
         Args:
             operations: at most one for each document.
             version: of all of them.
+            unreadable: documents without an operation; those are in it that were found while the operations
+                were made.
 
         Raises:
             HeadraceError: SINK_REJECTED for a document of an index that stops at it; SINK_UNREACHABLE and
@@ -49,11 +53,13 @@ class Delivery:
         """
         if not self._plan.quarantine:
             result = self._writer.write(operations)
+            result += WriteResult(rejected=tuple(unreadable))
             self._stop_at(result)
             return result
         held = self._quarantine.held()
         passed: dict[str, set[str]] = {}
         result = self._writer.write(_noting(operations, held, passed))
+        result += WriteResult(rejected=tuple(unreadable))
         self._stop_at(result)
         refused = [one for one in result.rejected if self._policy(one) is not None]
         self._keep(refused, version)
@@ -65,8 +71,7 @@ class Delivery:
         return result
 
     def _stop_at(self, result: WriteResult) -> None:
-        settled = self._plan.skip_rejected | self._plan.quarantine.keys()
-        refused = [one for one in result.rejected if self._plan.index_of(one.index) not in settled]
+        refused = [one for one in result.rejected if self._plan.stops_at(one.index)]
         if refused:
             first = refused[0]
             raise HeadraceError(

@@ -34,7 +34,7 @@ class DocumentsPlan:
         specs: the generations, by name.
         targets: generation → what a bulk request addresses.
         slot: whose position is kept; with `prefix` it says where.
-        skip_rejected: indexes that go on without a document that the sink refuses.
+        skip_rejected: indexes that go on without a document that the sink refuses, or that cannot be read.
         quarantine: indexes that keep such documents in quarantine; what of them is in the index is to "keep"
             or to "delete".
         large_change: documents of one index that a change may touch before they are worked off beside
@@ -70,6 +70,11 @@ class DocumentsPlan:
     def is_plain(self) -> bool:
         """Whether the sink is no cluster, and cannot be asked what it holds."""
         return self.kind != "opensearch"
+
+    def stops_at(self, generation: str) -> bool:
+        """Whether a document of it that is refused ends the run."""
+        index = self.index_of(generation)
+        return index not in self.skip_rejected and index not in self.quarantine
 
     def index_of(self, generation: str) -> str:
         """The index that people know."""

@@ -14,13 +14,13 @@ from itertools import islice
 import pyarrow as pa
 from tenacity import Retrying
 
-from headrace.assembly import Assembler
+from headrace.assembly import Assembler, Refuse
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import CtidRange, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
@@ -142,8 +142,15 @@ class Worker:
         assembler = Assembler(session, spec, plan.catalog)
         while True:
             before = read_filenodes(session, tables)
-            operations = paced(assembler.assemble_range(part, version), pace)
-            result = self._delivery.write(operations, version)
+            try:
+                operations = assembler.assemble_range(part, version)
+                result = self._delivery.write(paced(operations, pace), version)
+            except HeadraceError as error:
+                if not is_refused_row(error):
+                    raise
+                unreadable: list[Rejection] = []
+                operations = assembler.assemble_apart(part, version, self._refusing(index, unreadable))
+                result = self._delivery.write(paced(operations, pace), version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
@@ -292,13 +299,24 @@ class Worker:
         return result
 
     def _write_once(self, portion: Portion, version: Lsn) -> WriteResult:
+        unreadable: list[Rejection] = []
         with self._reading() as session:
             operations = (
                 operation
                 for index, keys in portion.items()
-                for operation in self._assembler(session, index).assemble(keys, version)
+                for operation in self._assembler(session, index).assemble(
+                    keys, version, self._refusing(index, unreadable)
+                )
             )
-            return self._delivery.write(operations, version)
+            return self._delivery.write(operations, version, unreadable)
+
+    def _refusing(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
+        """Takes the documents of an index that cannot be read; None where the run stops at one."""
+
+        def refuse(*told: str) -> None:
+            unreadable.append(Rejection(*told))
+
+        return None if self._work.plan.stops_at(index) else refuse
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[ReadSession]:

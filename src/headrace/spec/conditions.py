@@ -14,6 +14,7 @@ from headrace.spec.reading import Record, mapping
 from headrace.spec.tree import Filter, Order, Place, Scalar, Through
 
 _PAIR = 2
+_PATTERNS = ("like", "ilike")
 
 
 def read_filters(record: Record, key: str = "filters") -> tuple[Filter, ...]:
@@ -67,9 +68,21 @@ def _values(record: Record, op: str) -> tuple[Scalar, ...]:
             )
             continue
         value = record.scalar(one, exact=True)
+        if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
+            record.notes.add(
+                one,
+                f"the pattern of {op!r} ends in a single backslash, which escapes nothing: "
+                "PostgreSQL fails at the first row that it comes to the end with",
+                "Write two backslashes for one that is meant, or leave it out.",
+            )
         if value is not None:
             values.append(value)
     return tuple(values)
+
+
+def _ends_in_escape(pattern: str) -> bool:
+    """Whether nothing follows the last backslash that escapes: every second one of a run is escaped."""
+    return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
 def read_order(record: Record) -> tuple[Order, ...]:

@@ -13,9 +13,11 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName, decode_changes, parse_lsn
+from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.replication import replication_connection
+from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_files import server_account
@@ -134,3 +136,34 @@ def test_of_several_hosts_both_connections_find_the_primary(
     )
     with ReadSession(url) as session, replication_connection(url) as stream, ReadSession(primary.url) as it:
         assert session.server_mark == stream.server_mark == it.server_mark
+
+
+@pytest.mark.parametrize("where", ["DATABASE postgres", "ROLE ALL"])
+def test_a_standby_whose_database_is_serializable_is_read_all_the_same(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres, where: str
+) -> None:
+    """PostgreSQL has no serializable transaction on a standby: not one statement would run."""
+    made_on(standby, primary, "strict")
+    with connect(primary.url) as writer:
+        execute(writer, f"ALTER {where} SET default_transaction_isolation = serializable")
+        [(lsn,)] = execute(writer, "SELECT pg_current_wal_flush_lsn()::text")
+        try:
+            with ReadSession(primary.url) as session:
+                [(usual,)] = session.query(
+                    "SELECT reset_val FROM pg_settings WHERE name = 'default_transaction_isolation'"
+                )
+            assert usual == "serializable"
+            with ReadSession(standby.url) as session:
+                session.await_replay(parse_lsn(lsn))
+            with (
+                connect(standby.url) as plain,
+                ReadSession(standby.url) as session,
+                replication_connection(standby.url) as stream,
+                RowSession(standby.url) as rows,
+                BacklogReader(standby.url, "strict", ["people"]) as backlog,
+            ):
+                assert execute(plain, "SELECT 1") == session.query("SELECT 1") == rows.query("SELECT 1")
+                assert stream.execute("SELECT 1") == [("1",)]
+                assert list(backlog.read(parse_lsn(lsn))) == []
+        finally:
+            execute(writer, f"ALTER {where} RESET default_transaction_isolation")

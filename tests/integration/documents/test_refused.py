@@ -1,4 +1,4 @@
-"""What a worker does with a document that the cluster refuses, by its index's policy."""
+"""What a worker does, by its index's policy, with a document that is refused or cannot be read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import document
+from headrace.sinks.opensearch.contents import document, ids, refresh
+from headrace.snapshot.exporting import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import load_schema
@@ -52,12 +53,14 @@ class World:
     """Things, some of which no index takes, and a worker that writes them."""
 
     def __init__(self, url: str, node: str, folder: Path, policy: dict[str, Any]) -> None:
+        self.url = url
         self.writer = psycopg.connect(url, autocommit=True)
-        for statement in TABLES:
+        schema, tables = policy.pop("schema", SCHEMA), policy.pop("tables", TABLES)
+        for statement in tables:
             self.writer.execute(statement)
         self.client = Client(Endpoint((node,)))
         self.prefix = f"r{uuid.uuid4().hex[:8]}_"
-        (folder / "thing.schema.yml").write_text(SCHEMA)
+        (folder / "thing.schema.yml").write_text(schema)
         spec = load_schema(folder / "thing.schema.yml", "thing")
         self._generations = Generations(self.client, self.prefix)
         self.generation = self._generations.create("thing", "ab", mapping(spec, IndexOptions()))
@@ -77,9 +80,14 @@ class World:
         self.worker = Worker(Work(plan, Connections(url, Endpoint((node,)))))
         self.quarantine = Quarantine(self.client, "none", self.prefix)
 
-    def seed(self, version: int) -> int:
+    def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""
-        return len(self.worker.seed("thing", CtidRange(0, None), version, None).rejected)
+        return len(self.worker.seed("thing", CtidRange(0, None), version, snapshot).rejected)
+
+    def ids(self) -> set[str]:
+        """Of the documents that the index holds."""
+        refresh(self.client, self.generation.index)
+        return set(ids(self.client, self.generation.index))
 
     def host(self, identity: str, host: str) -> None:
         self.writer.execute(
@@ -191,3 +199,97 @@ def test_what_is_in_quarantine_is_durable_before_the_task_ends(make: Make) -> No
     world.seed(1)
     assert time.monotonic() - began >= 0.9
     assert [one.id for one in world.quarantine.entries()] == ["b"]
+
+
+DIVIDED = """\
+version: 1
+table: thing
+primary_key: id
+filters: [{raw: "12 / n > 0"}]
+fields:
+  - long: n
+  - has_many: parts
+    table: part
+    primary_key: id
+    foreign_key: thing
+    filters: [{raw: "12 / n > 0"}]
+    fields: [{long: id}]
+"""
+DIVIDED_TABLES = (
+    "CREATE TABLE thing (id int PRIMARY KEY, n int)",
+    "CREATE TABLE part (id int PRIMARY KEY, thing int, n int)",
+    "INSERT INTO thing SELECT i, 1 FROM generate_series(1, 40) AS i",
+    "INSERT INTO part SELECT i, i, 1 FROM generate_series(1, 40) AS i",
+    "UPDATE thing SET n = 0 WHERE id = 7",
+    "UPDATE part SET n = 0 WHERE id IN (23, 40)",
+)
+KEYS = [(str(one),) for one in range(1, 42)]
+UNREADABLE = {"7", "23", "40"}
+READABLE = {one for (one,) in KEYS[:40]} - UNREADABLE
+
+
+def seeded(world: World) -> int:
+    return world.seed(2)
+
+
+def seeded_as_of(world: World) -> int:
+    with exported_snapshot(world.url) as snapshot:
+        return world.seed(2, snapshot)
+
+
+def written(world: World) -> int:
+    return len(world.worker._write({"thing": KEYS}, 2).rejected)
+
+
+@pytest.mark.parametrize("write", [seeded, seeded_as_of, written])
+def test_a_row_that_cannot_be_read_costs_its_own_document_only(
+    make: Make, write: Callable[[World], int]
+) -> None:
+    """Nothing but the row says that PostgreSQL will divide by zero."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    assert write(world) == len(UNREADABLE)
+    assert world.ids() == READABLE
+    reasons = {one.id: one.reason for one in world.quarantine.entries()}
+    field = "the field 'parts' of the row of thing"
+    zero = "the database says: division by zero (SQLSTATE 22012)"
+    assert reasons == {
+        "7": f"a condition of the row of thing: {zero}",
+        "23": f"{field}: {zero}",
+        "40": f"{field}: {zero}",
+    }
+    world.writer.execute("UPDATE thing SET n = 1; UPDATE part SET n = 1")
+    assert len(world.worker._write({"thing": KEYS}, 3).rejected) == 0
+    assert world.ids() == READABLE | UNREADABLE
+    assert world.quarantine.entries() == []
+
+
+def test_what_cannot_be_read_may_be_skipped(make: Make) -> None:
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, skip_rejected=frozenset({"thing"}))
+    assert seeded(world) == written(world) == len(UNREADABLE)
+    assert world.ids() == READABLE
+    assert world.quarantine.entries() == []
+
+
+@pytest.mark.parametrize("write", [seeded, seeded_as_of, written])
+def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
+    make: Make, write: Callable[[World], int]
+) -> None:
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES)
+    world.writer.execute("UPDATE thing SET n = 1")
+    world.writer.execute("UPDATE part SET n = 1 WHERE id = 40")
+    with pytest.raises(HeadraceError) as caught:
+        write(world)
+    assert caught.value.kind is Kind.DATABASE
+    assert caught.value.cause == (
+        "the document '23' of index thing cannot be read for the field 'parts' of the row of thing: "
+        "the database says: division by zero (SQLSTATE 22012)"
+    )
+    assert "on_error" in caught.value.remedy
+
+
+def test_what_no_row_is_the_reason_of_is_no_documents_fault(make: Make) -> None:
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    world.writer.execute("ALTER TABLE part DROP COLUMN n")
+    with pytest.raises(HeadraceError, match="SQLSTATE 42703"):
+        written(world)
+    assert world.quarantine.entries() == []

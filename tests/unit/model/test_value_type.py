@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
-from headrace.model.types import TYPES, Form, spark_type
+from headrace.model.types import TYPES, Form, Json, spark_type
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 
 INT4, NUMERIC, TEXT, MONEY, LIST, PRICE, PRICES, DEAR, HSTORE, EMPTY = range(1, 11)
@@ -69,6 +69,11 @@ def test_a_type_that_only_has_the_name_of_an_extensions_type_is_text() -> None:
 
 def test_a_composite_type_without_fields_is_text() -> None:
     assert resolve(Attribute("e", EMPTY), KNOWN).arrow == pa.string()
+
+
+def test_a_composite_type_that_is_called_oid_is_an_object_also_inside_another() -> None:
+    types = {**KNOWN, 11: DatabaseType(11, "public", "oid", "composite", fields=(Attribute("a", INT4),))}
+    assert resolve(Attribute("o", 11), types).json_in_composite is Json.OBJECT
 
 
 def test_money_has_the_decimals_of_the_database() -> None:

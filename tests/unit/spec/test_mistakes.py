@@ -60,6 +60,8 @@ JOIN = "table: t\n    primary_key: id\n    fields: []\n    "
         (f"{HEAD}filters: [{{column: a, op: in, value: 1}}]\nfields: []", "4:38", "'in' takes a list"),
         (f"{HEAD}filters: [{{column: a, op: in, value: [null]}}]\nfields: []", "4:39", "compare with null"),
         (f"{HEAD}filters: [{{column: a, op: is_null, value: 1}}]\nfields: []", "4:43", "takes no value"),
+        (f"{HEAD}filters: [{{column: a, op: like, value: 'b\\'}}]\nfields: []", "4:40", "a single backslash"),
+        (f"{HEAD}filters: [{{column: a, op: ilike, value: 'b\\\\\\'}}]\nfields: []", "4:41", "backslash"),
         (f"{HEAD}filters: [{{column: a, op: like, value: {{}}}}]\nfields: []", "4:40", "expected a single"),
         (f"{HEAD}soft_delete: {{}}\nfields: []", "4:14", "exactly one of 'column' and 'field'"),
         (f"{HEAD}soft_delete: {{field: x}}\nfields: []", "4:22", "is called 'x'"),
@@ -220,3 +222,10 @@ def test_any_text_is_a_specification_or_our_error(tmp_path: Path, text: bytes) -
         assert str(result)
     else:
         assert result.table.name
+
+
+@pytest.mark.parametrize("pattern", ["b\\\\", "\\%", "\\\\\\%", "b"])
+def test_a_backslash_that_escapes_something_or_is_escaped_may_end_a_pattern(load: Load, pattern: str) -> None:
+    for op in ("like", "ilike"):
+        load(f"{HEAD}filters: [{{column: a, op: {op}, value: '{pattern}'}}]\nfields: []")
+    load(f"{HEAD}filters: [{{column: a, op: eq, value: 'b\\'}}]\nfields: []")
