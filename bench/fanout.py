@@ -14,12 +14,12 @@ from time import perf_counter
 from typing import Self
 
 from headrace.postgres.connection import connect, execute
-from latency import Pace
 from support import report
 from support.bare import BarePath
 from support.deployment import Deployment, shop
 from support.live import ids_of, until_worked_off
 from support.memory import MemoryWatch
+from support.pace import Pace
 
 BAR = 0.5
 USERS = 500

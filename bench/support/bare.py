@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from queue import Queue
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -32,6 +33,7 @@ CONNECTIONS = 2
 
 BULK_BYTES = 5_000_000
 RANGE_BYTES = 8 << 20
+_WAITING = 8
 KEYS = 1_000
 VERSION = 1 << 62
 """Above every address of a log."""
@@ -53,7 +55,13 @@ class Worker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One filling of all indexes; seconds, and bytes of bulk requests."""
+    """One filling of indexes.
+
+    Attributes:
+        bytes: of bulk requests.
+        copy: seconds until all was copied.
+        bulk: seconds from then until all was written.
+    """
 
     documents: int
     bytes: int
@@ -82,8 +90,8 @@ class BarePath:
         self._generations = Generations(self._client, _PREFIX)
 
     def fill(self, most_ranges: int | None = None) -> Pass:
-        """Copy, then bulk, then delete; with `most_ranges` of each index only the first of its ranges."""
-        return self._pass(self._project.specs, lambda made: self._ranges(made, most_ranges))
+        """Copy and bulk side by side, then delete; with `most_ranges` of each index only its first ranges."""
+        return self._pass(self._project.specs, lambda made: self._ranges(made, most_ranges), overlapped=True)
 
     def write(self, keys: Mapping[str, Sequence[int]]) -> Pass:
         """The same for the documents of some keys of some indexes."""
@@ -102,20 +110,31 @@ class BarePath:
         names: Iterable[str],
         rows: Callable[[Generation], Iterator[str]],
         make: Callable[[str], Generation] | None = None,
+        *,
+        overlapped: bool = False,
     ) -> Pass:
         made = {name: (make or self._create)(name) for name in names}
         try:
             statements = [_lines(generation, one) for generation in made.values() for one in rows(generation)]
-            bodies: list[bytes] = []
+            bodies: Queue[bytes | None] = Queue(_WAITING if overlapped else 0)
             begin = perf_counter()
-            documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
-            copied = perf_counter()
-            sent = _with_each(bodies, lambda: Sending(self._sink))
-            end = perf_counter()
-            return Pass(documents, sum(sent), copied - begin, end - copied)
+            with ThreadPoolExecutor(1) as side:
+                sending = side.submit(self._send, bodies) if overlapped else None
+                try:
+                    documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
+                    copied = perf_counter()
+                finally:
+                    for _ in range(CONNECTIONS):
+                        bodies.put(None)
+                sent = self._send(bodies) if sending is None else sending.result()
+            return Pass(documents, sent, copied - begin, perf_counter() - copied)
         finally:
             for generation in made.values():
                 self._generations.drop(generation)
+
+    def _send(self, bodies: Queue[bytes | None]) -> int:
+        """Send bodies until the end of them was told to each connection; how many bytes they had."""
+        return sum(_with_each([bodies] * CONNECTIONS, lambda: Sending(self._sink)))
 
     def _create(self, name: str) -> Generation:
         spec, options = self._project.specs[name], self._project.index_options(name)
@@ -166,9 +185,9 @@ def _with_literals(statement: str, part: CtidRange) -> str:
 
 
 class Copying:
-    """One connection that appends whole bulk bodies to `bodies`."""
+    """One connection that puts whole bulk bodies into `bodies`."""
 
-    def __init__(self, url: str, bodies: list[bytes]) -> None:
+    def __init__(self, url: str, bodies: Queue[bytes | None]) -> None:
         self._connection = connect(url)
         for name, value in PINNED.items():
             self._connection.execute(f"SET {name} = {literal(value)}")
@@ -189,10 +208,10 @@ class Copying:
                 lines.append(row[_FIELD:])
                 documents, size = documents + 1, size + len(row)
                 if size >= BULK_BYTES:
-                    self._bodies.append(b"".join(lines))
+                    self._bodies.put(b"".join(lines))
                     lines, size = [], 0
         if lines:
-            self._bodies.append(b"".join(lines))
+            self._bodies.put(b"".join(lines))
         return documents
 
     def close(self) -> None:
@@ -206,8 +225,11 @@ class Sending:
     def __init__(self, url: str) -> None:
         self._pool = urllib3.connectionpool.connection_from_url(url, maxsize=1, timeout=120)
 
-    def __call__(self, body: bytes) -> int:
-        """Send one body; how many bytes it had."""
+    def __call__(self, bodies: Queue[bytes | None]) -> int:
+        """Send one body after another, until there is None; how many bytes they had."""
+        return sum(map(self._send, iter(bodies.get, None)))
+
+    def _send(self, body: bytes) -> int:
         target = "/_bulk?require_alias=true&filter_path=errors,items.*.error"
         answer = self._pool.request(
             "POST", target, body=body, headers={"content-type": "application/x-ndjson"}

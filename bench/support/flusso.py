@@ -13,7 +13,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -25,7 +25,7 @@ from headrace.testing.shop import INDEXES, write_deployment
 from support.deployment import Deployment
 
 VERSION = "0.15.1"
-MEASURED = {"single": 767.0, "items": 790.0, "users": 2_150.0}
+MEASURED = {"seed": 783.0, "single": 767.0, "items": 790.0, "users": 2_150.0}
 """Its changes a second with this shop on a machine of two cores: what counts where it is not here."""
 
 _NAME = "peer"
@@ -36,6 +36,8 @@ _JSON = re.compile(r"^ *- json: .*\n( *column: .*\n)? *required: .*\n", re.MULTI
 
 _LOOK_SECONDS = 0.1
 _WITHIN = 900.0
+_FILLED_WITHIN = 3600.0
+_STILL_SECONDS = 3.0
 _ENDED_WITHIN = 30.0
 
 
@@ -68,17 +70,38 @@ class Flusso:
                 self._wait(deadline)
 
     def until_written(self, touched: Mapping[str, Iterable[int]]) -> float:
-        """The time (s, `perf_counter`) when every one of these documents was there.
-
-        A document of an earlier call counts as there, so the last changes may come after: the peer is never
-        measured slower than it is.
-        """
+        """The time (s, `perf_counter`) when the last of these documents was written."""
         for index, ids in touched.items():
             self._seen[index].update(ids)
-        deadline = perf_counter() + _WITHIN
-        while any(self._count(index) < len(self._seen[index]) for index in touched):
+        return self._until_still(
+            lambda: all(self._count(index) >= len(self._seen[index]) for index in touched), _WITHIN
+        )
+
+    def until_filled(self, documents: int) -> float:
+        """The time (s, `perf_counter`) when its indexes held so many documents."""
+        return self._until_still(lambda: sum(map(self._count, INDEXES)) >= documents, _FILLED_WITHIN)
+
+    def _until_still(self, complete: Callable[[], bool], within: float) -> float:
+        """The time of the last write, once there was none for a while and all is there.
+
+        Writes are counted without a refresh, which would cost the peer time.
+        """
+        deadline = perf_counter() + within
+        written, since = -1, perf_counter()
+        while True:
+            if (now := self._written()) != written:
+                written, since = now, perf_counter()
+            elif perf_counter() - since > _STILL_SECONDS:
+                if complete():
+                    return since
+                written = -1
             self._wait(deadline)
-        return perf_counter()
+
+    def _written(self) -> int:
+        names = ",".join(f"{_PREFIX}{index}" for index in INDEXES)
+        target = f"{self._deployment.sink}/{names}/_stats/indexing?ignore_unavailable=true"
+        found = self._pool.request("GET", target).json()
+        return int(found["_all"]["primaries"].get("indexing", {}).get("index_total", 0))
 
     def _wait(self, deadline: float) -> None:
         assert perf_counter() < deadline, f"flusso: {tail(self._log)}"
@@ -91,9 +114,24 @@ class Flusso:
         return int(self._pool.request("GET", f"{target}/_count").json().get("count", 0))
 
 
+def seeded(deployment: Deployment, documents: int) -> float | None:
+    """The seconds that it takes for all `documents` of a shop, from its start; None where it is not here."""
+    begin = perf_counter()
+    with _running(deployment) as peer:
+        return None if peer is None else peer.until_filled(documents) - begin
+
+
 @contextlib.contextmanager
 def flusso(deployment: Deployment) -> Iterator[Flusso | None]:
     """Run it on the servers of this deployment; None where it is not here."""
+    with _running(deployment, "--skip-backfill") as peer:
+        if peer is not None:
+            peer.until_ready()
+        yield peer
+
+
+@contextlib.contextmanager
+def _running(deployment: Deployment, *more: str) -> Iterator[Flusso | None]:
     file = program()
     if file is None:
         yield None
@@ -106,14 +144,12 @@ def flusso(deployment: Deployment) -> Iterator[Flusso | None]:
         for schema in folder.glob("*.schema.yml"):
             schema.write_text(_JSON.sub("", schema.read_text()))
         log = folder / "flusso.log"
-        words = ["run", "--config", str(config), "--slot", _NAME, "--publication", _NAME, "--skip-backfill"]
+        words = ["run", "--config", str(config), "--slot", _NAME, "--publication", _NAME, *more]
         addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         words += ["--public-address", addresses[0], "--private-address", addresses[1]]
         process = GuardedProcess([str(file), *words], log=log)
         try:
-            one = Flusso(deployment, process, log)
-            one.until_ready()
-            yield one
+            yield Flusso(deployment, process, log)
         finally:
             process.signal(signal.SIGTERM)
             if not process.wait(_ENDED_WITHIN):
