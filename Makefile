@@ -32,6 +32,7 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy bench
 	$(BIN)/lint-imports
 
 test: lint

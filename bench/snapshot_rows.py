@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -70,7 +71,7 @@ def jdbc(spark: SparkSession, url: str, rows: int) -> float:
     """Seconds of Spark's own source, with a fetch size: without one it keeps a whole partition in memory."""
     where, _, rest = url.removeprefix("postgresql://").rpartition("@")
     user, _, password = where.partition(":")
-    options = {
+    options: dict[str, Any] = {
         "url": f"jdbc:postgresql://{rest}",
         "user": user,
         "password": password,
@@ -100,7 +101,7 @@ def session(folder: Path) -> SparkSession:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {"spark.ui.enabled": "false", "spark.jars": str(folder / "lib" / DRIVER.file)}
+    settings: dict[str, Any] = {"spark.ui.enabled": "false", "spark.jars": str(folder / "lib" / DRIVER.file)}
     return SparkSession.builder.master(f"local[{CONNECTIONS}]").config(map=settings).getOrCreate()
 
 

@@ -75,7 +75,11 @@ def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home())
-    given = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", **(settings or {})}
+    given: dict[str, Any] = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(settings or {}),
+    }
     made = SparkSession.builder.master("local[2]").config(map=given).getOrCreate()
     made.sparkContext.setLogLevel("ERROR")
     yield made
