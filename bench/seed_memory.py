@@ -27,7 +27,7 @@ SELECT gen_random_uuid(), user_id, status, total, note FROM public.orders, gener
 """
 MORE_CHILDREN = """
 INSERT INTO public.order_items (order_id, product_id, position, quantity, unit_price)
-SELECT (SELECT min(id) FROM public.orders), 1 + i % 100, 100 + i, 1, 9.99 FROM generate_series(1, $1) AS i
+SELECT (SELECT min(id) FROM public.orders), 1 + i % 100, 100 + i % 30000, 1, 9.99 FROM generate_series(1, $1) AS i
 """
 
 
