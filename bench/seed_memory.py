@@ -8,6 +8,8 @@ of that one root is in one process as a whole, as it is in OpenSearch.
 from __future__ import annotations
 
 import argparse
+import json
+import re
 import sys
 
 from headrace.postgres.connection import connect, execute
@@ -27,7 +29,8 @@ SELECT gen_random_uuid(), user_id, status, total, note FROM public.orders, gener
 """
 MORE_CHILDREN = """
 INSERT INTO public.order_items (order_id, product_id, position, quantity, unit_price)
-SELECT (SELECT min(id) FROM public.orders), 1 + i % 100, 100 + i % 30000, 1, 9.99 FROM generate_series(1, $1) AS i
+SELECT (SELECT min(id) FROM public.orders), 1 + i % 100, 100 + i % 30000, 1, 9.99
+FROM generate_series(1, $1) AS i
 """
 
 
@@ -38,6 +41,7 @@ def main() -> None:
     given = parser.parse_args()
     report.machine()
     with shop(given.users or (500 if given.quick else 4_000), ready_within=900) as deployment:
+        allow_many_children(deployment)
         deployment.run.start()
         deployment.run.wait_ready()
         built_anew(deployment, (INDEX,))
@@ -53,6 +57,19 @@ def main() -> None:
     once, more = cases[0][1], cases[1][1]
     grown = max(more[kind] / once[kind] for kind in kinds if kind != "Java")
     sys.exit(not report.result("seed_memory", GROWTH / grown, 1.0))
+
+
+def allow_many_children(deployment: Deployment) -> None:
+    """OpenSearch takes 10,000 nested documents of one document unless it is told otherwise."""
+    settings = {"index": {"mapping": {"nested_objects": {"limit": 10 * CHILDREN}}}}
+    (deployment.config.parent / "settings.json").write_text(json.dumps(settings))
+    text = re.sub(
+        r"^(schema = .*)$",
+        r'\1\nsettings_file = "settings.json"',
+        deployment.config.read_text(),
+        flags=re.MULTILINE,
+    )
+    deployment.config.write_text(text)
 
 
 def built(deployment: Deployment) -> dict[str, int]:

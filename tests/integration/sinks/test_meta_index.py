@@ -12,6 +12,9 @@ import urllib3
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Counters, Endpoint, GenerationState, MetaIndex, PipelineState
+from headrace.testing.http_proxy import Cut, HttpProxy
+from headrace.testing.http_proxy import Request as Passing
+from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.sinks.scripted_server import Reply, Request, scripted
 
 STATE = PipelineState(
@@ -126,3 +129,34 @@ def test_a_write_without_an_answer_is_looked_up_before_the_next(
     found = meta(client, prefix).load()
     assert found is not None
     assert found.applied == 200
+
+
+def test_a_write_that_comes_late_is_no_other_process(
+    opensearch: EmbeddedOpenSearch, client: Client, prefix: str
+) -> None:
+    """A write without an answer reaches the server behind the look for it, and before the next write."""
+    lost: list[Passing] = []
+
+    with HttpProxy(opensearch.url) as front:
+
+        def hold(request: Passing) -> Cut | None:
+            if request.method != "PUT":
+                return None
+            if not lost:
+                lost.append(request)
+                return Cut(unheard=True)
+            front.heal()
+            assert front.forward(lost[0]).status in (200, 201)
+            return None
+
+        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one.save(STATE)
+        front.spoil = hold
+        with pytest.raises(HeadraceError) as caught:
+            one.advance(100, Counters())
+        assert caught.value.kind is Kind.SINK_UNREACHABLE
+        one.advance(200, Counters())
+        one.advance(300, Counters())
+    found = meta(client, prefix).load()
+    assert found is not None
+    assert found.applied == 300

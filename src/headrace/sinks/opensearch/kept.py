@@ -1,7 +1,8 @@
 """How is one small document kept in the meta index, safe from two writers and from lost answers?
 
 Every write names the version that was read before, so a second writer is noticed and never overwritten. A
-write whose answer is lost may have happened or not: the next one looks first.
+write whose answer is lost may have happened or not, or be about to: the next one looks first, and once more
+where it finds that the lost one came in between.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class KeptDocument:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         found = self._get()
-        self._adopt(found)
+        self._seen, self._unsure = _seen(found), False
         return None if found is None else found["_source"]
 
     def save(self, body: Mapping[str, Any]) -> None:
@@ -75,10 +76,14 @@ class KeptDocument:
             HeadraceError: CONTINUITY, where someone else wrote since; SINK_UNREACHABLE and SINK_BUSY,
                 after which a further `save` finds out by itself what became of this one.
         """
-        if self._unsure:
+        unsure, self._unsure = self._unsure, True
+        if unsure:
             self._find_out()
-        self._unsure = True
-        self._put(body)
+        while not self._put(body):  # an earlier write of ours came late, and in between
+            before = self._seen
+            self._find_out()
+            if self._seen == before:
+                raise self._conflict()
         self._unsure = False
 
     def delete(self) -> None:
@@ -86,32 +91,29 @@ class KeptDocument:
         self._client.call("DELETE", path(*self._document), allow=(404,))
         self._seen = None
 
-    def _put(self, body: Mapping[str, Any]) -> None:
+    def _put(self, body: Mapping[str, Any]) -> bool:
+        """Whether what was seen last was still there, so that it is replaced."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
             self._client.call("PUT", path(self._index), _BODY, allow=(400,))  # 400: it is there already
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         whole = {**body, "updated_at": now, "writer": self._writer}
         answer = self._client.call("PUT", path(*self._document, query=condition), whole, allow=(409,))
-        if not answer.ok:
-            raise self._conflict()
-        saved = answer.json()
-        self._seen = _Seen(saved["_seq_no"], saved["_primary_term"])
+        if answer.ok:
+            saved = answer.json()
+            self._seen = _Seen(saved["_seq_no"], saved["_primary_term"])
+        return answer.ok
 
     def _find_out(self) -> None:
-        """After a write without an answer: take what is there if it is what we saw or what we wrote."""
+        """After a write that may have happened: take what is there if it is what we saw or what we wrote."""
         found = self._get()
         if _seen(found) != self._seen and (found is None or found["_source"].get("writer") != self._writer):
             raise self._conflict()
-        self._adopt(found)
+        self._seen = _seen(found)
 
     def _get(self) -> dict[str, Any] | None:
         answer = self._client.read(path(*self._document), allow=(404,))
         return answer.json() if answer.ok else None
-
-    def _adopt(self, found: dict[str, Any] | None) -> None:
-        self._seen = _seen(found)
-        self._unsure = False
 
     def _conflict(self) -> HeadraceError:
         return HeadraceError(
