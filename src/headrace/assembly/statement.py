@@ -69,17 +69,6 @@ def casts_statement(plan: DocumentPlan) -> str:
     return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
-def ids_statement(plan: DocumentPlan) -> str:
-    """The ids of the root rows that have requested keys, live or not; parameters as of `keys_statement`."""
-    requested = _Requested.of(plan.key)
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}"
-    return (
-        f"WITH {requested.rows}\n"
-        f"SELECT DISTINCT {_row_id(plan)}\n"
-        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {requested.matches}"
-    )
-
-
 def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
     """The keys of all root rows of a range, as texts; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
