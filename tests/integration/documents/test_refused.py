@@ -15,6 +15,7 @@ import pytest
 from headrace.assembly.identities import Identities
 from headrace.catalog import read_catalog
 from headrace.cli.sweeping import sweep
+from headrace.cli.verification.sides import DatabaseDocuments
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
@@ -336,3 +337,25 @@ def test_the_ids_of_an_index_are_compared_whatever_its_condition_fails_of(make: 
         identities = Identities(session, plan.specs["thing"], plan.catalog)
         sweep(identities, world.ids, mend)
     assert world.ids() == READABLE - {"1"} | {"41"}
+
+
+@pytest.mark.parametrize("one", sorted(UNREADABLE))
+def test_what_still_cannot_be_read_is_refused_again_and_nothing_of_it_is_deleted(
+    make: Make, one: str
+) -> None:
+    """As `headrace quarantine retry` builds it, beside the run; its older version was to be kept."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    world.writer.execute("UPDATE thing SET n = 1; UPDATE part SET n = 1")
+    world.seed(1)
+    world.writer.execute(DIVIDED_TABLES[-2])
+    world.writer.execute(DIVIDED_TABLES[-1])
+    plan = world.worker._work.plan
+    with ReadSession(world.url) as session:
+        database = DatabaseDocuments(session, plan.specs["thing"], plan.catalog)
+        refused: dict[str, str] = {}
+        made = database.operations("thing", [one, "1", "99"], 2, refused)
+        with pytest.raises(HeadraceError, match=f"the document '{one}' of index thing cannot be read"):
+            database.look([one])
+    assert {each.id: each.body is None for each in made} == {"1": False, "99": True}
+    assert set(refused) == {one}
+    assert "division by zero" in refused[one]
