@@ -12,6 +12,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from headrace.assembly import Assembler
+from headrace.assembly.digests import DigestRanges
 from headrace.assembly.identities import Identities
 from headrace.catalog import read_catalog
 from headrace.cli.sweeping import sweep
@@ -359,3 +361,22 @@ def test_what_still_cannot_be_read_is_refused_again_and_nothing_of_it_is_deleted
     assert {each.id: each.body is None for each in made} == {"1": False, "99": True}
     assert set(refused) == {one}
     assert "division by zero" in refused[one]
+
+
+@pytest.mark.parametrize("policy", [{}, {"quarantine": {"thing": "keep"}}])
+def test_a_row_without_a_key_is_no_document(make: Make, policy: dict[str, Any]) -> None:
+    """A unique index is a key, and lets rows have none; a change of such a row leads nowhere either."""
+    tables = (
+        "CREATE TABLE thing (id text UNIQUE, host text)",
+        "INSERT INTO thing VALUES ('a', '10.0.0.1'), (NULL, '10.0.0.2'), (NULL, '10.0.0.3')",
+    )
+    world = make(tables=tables, **policy)
+    plan = world.worker._work.plan
+    assert world.seed(1) == 0
+    assert world.ids() == {"a"}
+    with ReadSession(world.url) as session:
+        spec, catalog = plan.specs["thing"], plan.catalog
+        assert sweep(Identities(session, spec, catalog), world.ids, lambda _: None) == 0
+        assert [one.id for one in DigestRanges(session, spec, catalog).next(10)] == ["a"]
+        apart = Assembler(session, spec, catalog).assemble_apart(CtidRange(0, None), 1)
+        assert [one.id for one in apart] == ["a"]
