@@ -11,7 +11,6 @@ from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import Member
 from headrace.assembly.statement import (
     casts_statement,
-    ids_statement,
     keys_statement,
     range_keys_statement,
     range_parameters,
@@ -45,6 +44,7 @@ class Assembler:
         self._session = session
         self._plan = plan_document(spec, catalog)
         self._by_keys: dict[Form, str] = {}
+        self._bare = keys_statement(replace(self._plan, members=(), conditions=(), deletion=None))
         self._transform = spec.transform
         self._chunk = _FIRST_KEYS
 
@@ -109,7 +109,8 @@ class Assembler:
     def _found(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
         """The rows of the statement; where one makes it fail it is found by halving.
 
-        A key that is none of its type any more can be no row's.
+        A key that is none of its type any more can be no row's. One that a row has, but writes differently,
+        still gives the id that has no document.
         """
         try:
             return self._read(keys)
@@ -124,11 +125,11 @@ class Assembler:
             middle = len(keys) // 2
             return [*self._found(keys[:middle], refuse), *self._found(keys[middle:], refuse)]
         with self._session.apart():
-            ids = self._session.query(ids_statement(self._plan), self._columns(keys))
-        if not ids:  # the row has gone meanwhile
-            return self._read(keys)
-        self._refuse(ids[0][0], keys, refusal, refuse)
-        return []
+            rows = self._session.query(self._bare, self._columns(keys))
+        for id_, body, *_ in rows:
+            if body is not None:
+                self._refuse(id_, keys, refusal, refuse)
+        return [row for row in rows if row[1] is None]
 
     def _refuse(self, id_: str, keys: Sequence[Key], error: HeadraceError, refuse: Refuse | None) -> None:
         where = f"{self._place_of(keys)} of the row of {self._plan.table.name}"

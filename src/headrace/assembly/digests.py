@@ -14,11 +14,11 @@ from headrace.assembly.assembler import Assembler
 from headrace.assembly.forms import form_for_rows, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.statement import digests_statement, presence_statement
+from headrace.assembly.statement import casts_statement, digests_statement, presence_statement
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model import Key, key_of_id
-from headrace.postgres.session import ReadSession, is_refused_value
+from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
 from headrace.spec.tree import IndexSpec
 
 _LOTS = 1 << 32
@@ -135,7 +135,7 @@ class Presence:
         self._session = session
         plan = plan_document(spec, catalog)
         self._width = len(plan.key)
-        self._statement = presence_statement(plan)
+        self._statement, self._casts = presence_statement(plan), casts_statement(plan)
 
     def read(self, ids: Sequence[str]) -> Present:
         """Look at these ids now.
@@ -150,20 +150,32 @@ class Presence:
         return Present(stamps, {id_: key for id_, key in keys.items() if key in usable})
 
     def _asked(self, keys: list[Key]) -> tuple[list[tuple[str, str]], set[Key]]:
-        """The rows of `keys`, and which of these can be cast to the key's type; found by halving."""
+        """The rows of `keys`, and which of these can be cast to the key's type; found by halving.
+
+        A row that a condition fails for has no stamp, and a key.
+        """
         if not keys:
             return [], set()
         columns = [list(part) for part in zip(*keys, strict=True)]
         try:
             return [(id_, stamp) for id_, stamp in self._session.query(self._statement, columns)], set(keys)
         except HeadraceError as error:
-            if not is_refused_value(error):
+            if not is_refused_row(error):
                 raise
         if len(keys) == 1:
-            return [], set()
+            return [], set(keys) if self._is_usable(columns) else set()
         middle = len(keys) // 2
         (rows, usable), (more, others) = self._asked(keys[:middle]), self._asked(keys[middle:])
         return rows + more, usable | others
+
+    def _is_usable(self, columns: list[list[str]]) -> bool:
+        try:
+            self._session.query(self._casts, columns)
+        except HeadraceError as error:
+            if not is_refused_value(error):
+                raise
+            return False
+        return True
 
 
 def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import identities_statement
 from headrace.catalog.table import Catalog
-from headrace.postgres.session import ReadSession
+from headrace.errors import HeadraceError
+from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.spec.tree import IndexSpec
 
 Buckets = Mapping[int, tuple[int, int]]
@@ -46,14 +48,25 @@ class Identities:
         self._session = session
         plan = plan_document(spec, catalog)
         self._sums, self._listed = (identities_statement(plan, listed=one) for one in (False, True))
+        every = replace(plan, conditions=(), deletion=None)
+        self._all_sums, self._all_listed = (identities_statement(every, listed=one) for one in (False, True))
 
     def buckets(self) -> Buckets:
         """All of them; one pass over the root table.
 
+        Where a condition fails for what some row holds, those of every row, from now on: which of them have
+        a document is known when each is assembled.
+
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
-        rows = self._session.query(self._sums)
+        try:
+            rows = self._session.query(self._sums)
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+            self._sums, self._listed = self._all_sums, self._all_listed
+            rows = self._session.query(self._sums)
         return {bucket: (count, int(total)) for bucket, count, total in rows}
 
     def of(self, buckets: Sequence[int]) -> Iterator[str]:

@@ -69,22 +69,12 @@ def casts_statement(plan: DocumentPlan) -> str:
     return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
-def ids_statement(plan: DocumentPlan) -> str:
-    """The ids of the root rows that have requested keys, live or not; parameters as of `keys_statement`."""
-    requested = _Requested.of(plan.key)
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}"
-    return (
-        f"WITH {requested.rows}\n"
-        f"SELECT DISTINCT {_row_id(plan)}\n"
-        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {requested.matches}"
-    )
-
-
 def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
-    """The keys of all root rows of a range, as texts; parameters: `range_parameters`."""
+    """The keys of all root rows of a range that have one, as texts; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
+    conditions = " AND ".join([bounds, *_keyed(plan)])
     texts = ", ".join(f"{column_sql(str(_ROOT), column)}::text" for column in plan.key)
-    return f"SELECT {texts}\nFROM {root}\nWHERE {bounds}"
+    return f"SELECT {texts}\nFROM {root}\nWHERE {conditions}"
 
 
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:
@@ -122,7 +112,7 @@ def digests_statement(
     text for each column of `order`: only what comes behind them. Rows `(id, length, digest, text of the
     first column of `order`, …)`; the digest is the first 16 bytes of the document's SHA-256.
     """
-    conditions = _live(plan)
+    conditions = [*_keyed(plan), *_live(plan)]
     count = 2
     if sampled:
         conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
@@ -153,7 +143,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     parameter names, an array.
     """
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where(_live(plan))}"
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where([*_keyed(plan), *_live(plan)])}"
     ids = (
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
@@ -167,7 +157,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
 def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRELATED) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
     root, bounds = _range(plan, part)
-    conditions = " AND ".join([bounds, *_live(plan)])
+    conditions = " AND ".join([bounds, *_keyed(plan), *_live(plan)])
     roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
     return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
 
@@ -249,9 +239,14 @@ def _live(plan: DocumentPlan) -> list[str]:
     return conditions
 
 
+def _keyed(plan: DocumentPlan) -> list[str]:
+    """That a row has a key: of a unique index it may lack one, and then it is no document."""
+    return [f"{column_sql(str(_ROOT), one)} IS NOT NULL" for one in plan.key if not one.not_null]
+
+
 def first_statement(plan: DocumentPlan) -> str:
     """The first live documents in the order of the key; parameter: how many."""
-    live = _live(plan)
+    live = [*_keyed(plan), *_live(plan)]
     where = f"\nWHERE {' AND '.join(live)}" if live else ""
     order = ", ".join(column_sql(str(_ROOT), column) for column in plan.key)
     return (

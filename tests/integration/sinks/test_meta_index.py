@@ -11,7 +11,15 @@ import pytest
 import urllib3
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Counters, Endpoint, GenerationState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import (
+    Client,
+    Counters,
+    Endpoint,
+    GenerationState,
+    MetaIndex,
+    Parked,
+    PipelineState,
+)
 from headrace.testing.http_proxy import Cut, HttpProxy
 from headrace.testing.http_proxy import Request as Passing
 from headrace.testing.opensearch import EmbeddedOpenSearch
@@ -33,7 +41,8 @@ STATE = PipelineState(
 def prefix(client: Client) -> Iterator[str]:
     one = f"s{uuid.uuid4().hex[:8]}_"
     yield one
-    client.call("DELETE", f"/{one}headrace_meta", allow=(404,))
+    for index in ("meta", "parked"):
+        client.call("DELETE", f"/{one}headrace_{index}", allow=(404,))
 
 
 def meta(client: Client, prefix: str) -> MetaIndex:
@@ -61,6 +70,30 @@ def test_advancing_is_kept_and_never_goes_back(client: Client, prefix: str) -> N
     after = one.advance(50, Counters(batches=1))
     assert (after.applied, after.counters) == (100, Counters(changes=3, batches=2))
     assert meta(client, prefix).load() == after
+
+
+def test_what_was_parked_and_is_gone_is_still_in_the_log(client: Client, prefix: str) -> None:
+    """Somebody deleted the index that only Headrace knows of: the slot stands before it all."""
+    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    running.save(STATE)
+    parked.park("users", "users.write", 100, [[("1",)], [("2",)]])
+    running.advance(100, Counters(), parked=True)
+    assert meta(client, prefix).load() == replace(STATE, ahead=100)
+    client.call("DELETE", f"/{prefix}headrace_parked")
+    with pytest.raises(HeadraceError, match="headrace_parked") as caught:
+        running.advance(100, Counters(), parked=parked.count() > 0)
+    assert caught.value.kind is Kind.CONTINUITY
+    assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
+
+
+def test_what_was_parked_and_is_written_is_applied(client: Client, prefix: str) -> None:
+    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    running.save(STATE)
+    parked.park("users", "users.write", 100, [[("1",)]])
+    running.advance(100, Counters(), parked=True)
+    parked.forget()
+    assert meta(client, prefix).load() == replace(STATE, ahead=100)
+    assert running.advance(100, Counters(), parked=parked.count() > 0) == replace(STATE, applied=100)
 
 
 def test_a_second_writer_is_noticed_by_the_first(client: Client, prefix: str) -> None:

@@ -21,17 +21,18 @@ _TYPES = {
 }
 
 
-def column(name: str, kind: str) -> Column:
+def column(name: str, kind: str, *, not_null: bool = False) -> Column:
     type_, base, schema, category = _TYPES[kind]
-    return Column(name, type_, base, schema, category, not_null=False, generated=False)
+    return Column(name, type_, base, schema, category, not_null=not_null, generated=False)
 
 
 def table(name: str, columns: str, *key: str, partitions: tuple[TableName, ...] = ()) -> Table:
+    named = [one.split(":") for one in columns.split()]
     return Table(
         name=TableName("public", name),
         oid=1,
         kind="p" if partitions else "r",
-        columns=tuple(column(*one.split(":")) for one in columns.split()),
+        columns=tuple(column(one, kind, not_null=one in key) for one, kind in named),
         unique_keys=(UniqueKey(f"{name}_pkey", key, primary=True, not_null=True),),
         foreign_keys=(),
         indexed=(key,),

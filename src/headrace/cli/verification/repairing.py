@@ -37,15 +37,16 @@ class Repair:
         self._applied = applied
 
     def rebuild(self, ids: Sequence[str]) -> dict[str, str]:
-        """Write what the database says of `ids` now; the ids that the sink refuses, and why.
+        """Write what the database says of `ids` now; those that cannot be read or are refused, and why.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
         """
         version = self._applied.state().reached
         self._database.await_replay(version)
-        operations = self._database.operations(self._index, ids, version)
-        return {one.id: one.reason for one in self._writer.write(operations).rejected}
+        refused: dict[str, str] = {}
+        operations = self._database.operations(self._index, ids, version, refused)
+        return refused | {one.id: one.reason for one in self._writer.write(operations).rejected}
 
 
 def is_fenced(finding: Finding) -> bool:
@@ -56,7 +57,7 @@ def is_fenced(finding: Finding) -> bool:
 def why_not(finding: Finding, refused: str | None) -> str:
     """Why a document that was built anew is not right, for people."""
     if refused is not None:
-        return f"the sink refuses it: {refused}"
+        return f"it is refused: {refused}"
     if finding.ahead and finding.found is not None:
         return f"fenced: its version {finding.found.version} is ahead of the database's log"
     return _WHY[finding.verdict]

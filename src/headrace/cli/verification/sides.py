@@ -33,20 +33,33 @@ class DatabaseDocuments:
         self._assembler = Assembler(session, spec, catalog)
 
     def look(self, ids: Sequence[str]) -> Look:
-        """See `DatabaseSide`; an id that no row can have is no document."""
+        """See `DatabaseSide`; an id that no row can have is no document.
+
+        Raises:
+            HeadraceError: CONNECTION; DATABASE, with its id where a document cannot be read.
+        """
         present = self._presence.read(ids)
         made = self._assembler.assemble(list(dict.fromkeys(present.keys.values())), 0)
         wanted = set(ids)
         return Look(present.stamps, {one.id: one.body for one in made if one.id in wanted})
 
-    def operations(self, index: str, ids: Sequence[str], version: Lsn) -> list[DocumentOperation]:
-        """What makes the documents of `ids` what they should be."""
+    def operations(
+        self, index: str, ids: Sequence[str], version: Lsn, refused: dict[str, str]
+    ) -> list[DocumentOperation]:
+        """What makes the documents of `ids` what they should be; `refused` gets what cannot be, and why."""
         present = self._presence.read(ids)
+
+        def refuse(_: str, id_: str, reason: str) -> None:
+            refused[id_] = reason
+
+        keys = list(dict.fromkeys(present.keys.values()))
         made = {
             one.id: dataclasses.replace(one, index=index)
-            for one in self._assembler.assemble(list(dict.fromkeys(present.keys.values())), version)
+            for one in self._assembler.assemble(keys, version, refuse)
         }
-        return [made.get(one, DocumentOperation(index, one, version, None)) for one in ids]
+        return [
+            made.get(one, DocumentOperation(index, one, version, None)) for one in ids if one not in refused
+        ]
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
         """See `DatabaseSide`."""

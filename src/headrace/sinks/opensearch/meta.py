@@ -45,11 +45,14 @@ class MetaIndex:
         pipeline, _, self._sink = slot.partition("/")
         self._progress = KeptDocument(client, self.index, pipeline, what)
         self._list = KeptDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
+        self._parked = Parked(client, pipeline, prefix)
         self._state: PipelineState | None = None
         self._kept: Sequence[Any] | None = None
 
     def load(self) -> PipelineState | None:
         """What was saved last, by anyone; None where the pipeline is new.
+
+        Where the index of what was parked is gone, nothing is ahead: it is still in the log.
 
         Raises:
             HeadraceError: CONTINUITY, where the document cannot be read.
@@ -58,8 +61,11 @@ class MetaIndex:
         self._kept = None if generations is None else generations.get(_GENERATIONS)
         if self._sink and self._kept is None:
             self._kept = ()
-        self._state = None if progress is None else self._read(progress)
-        return self._state
+        state = None if progress is None else self._read(progress)
+        if state is not None and self._has_lost(state):
+            state = dataclasses.replace(state, ahead=None)
+        self._state = state
+        return state
 
     def save(self, state: PipelineState) -> None:
         """Write `state` whole; durable when it returns.
@@ -81,9 +87,16 @@ class MetaIndex:
         """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
 
         Raises:
-            HeadraceError: as `save`.
+            HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone.
         """
         assert self._state is not None, "load or save first"
+        if not parked and self._has_lost(self._state):
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"somebody deleted the index {self._parked.index}: documents that were to be written are "
+                "lost with it",
+                "Start `headrace run` again: it reads their changes from the slot once more.",
+            )
         state = self._state.advanced(reached, counters, parked=parked)
         self.save(state)
         return state
@@ -112,6 +125,10 @@ class MetaIndex:
             self._progress.delete()
         self._list.delete()
         self._state = self._kept = None
+
+    def _has_lost(self, state: PipelineState) -> bool:
+        """Whether documents were parked, and are not known any more."""
+        return state.ahead is not None and not self._parked.exists
 
     def _read(self, progress: Mapping[str, Any]) -> PipelineState:
         older = {} if self._kept is None else {_GENERATIONS: self._kept}

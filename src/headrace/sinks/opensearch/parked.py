@@ -50,7 +50,13 @@ class Parked:
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._slot = slot
-        self._chunks = HiddenIndex(client, f"{prefix}headrace_parked", _PROPERTIES)
+        self.index = f"{prefix}headrace_parked"
+        self._chunks = HiddenIndex(client, self.index, _PROPERTIES)
+
+    @property
+    def exists(self) -> bool:
+        """Whether what was parked can be there still; it is not where somebody deleted the index."""
+        return self._chunks.exists
 
     def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
         """Keep the keys of each chunk; durable when it returns. What is parked twice is written twice.
@@ -69,7 +75,7 @@ class Parked:
         """How many chunks there are; 0 says that all documents of changes that are read are durable."""
         if not self._chunks.refreshed():
             return 0
-        return counted(self._client, self._chunks.name, self._own())
+        return counted(self._client, self.index, self._own())
 
     def chunks(self, most: int) -> list[Chunk]:
         """The oldest chunks, without their keys."""
@@ -81,12 +87,12 @@ class Parked:
             "sort": [{"version": "asc"}],
             "_source": ["index", "target", "version"],
         }
-        found = self._client.read(path(self._chunks.name, "_search"), asked).json()
+        found = self._client.read(path(self.index, "_search"), asked).json()
         return [_chunk(hit["_id"], hit["_source"]) for hit in found["hits"]["hits"]]
 
     def chunk(self, identity: str) -> Chunk | None:
         """One chunk with its keys; None where it is done."""
-        answer = self._client.read(path(self._chunks.name, "_doc", identity), allow=(404,))
+        answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
         found = answer.json()
         return _chunk(identity, found["_source"]) if found.get("found") else None
 

@@ -34,7 +34,9 @@ def evaluate(spec: IndexSpec, tables: Tables) -> dict[str, object]:
     return {
         _id(row, table, key): _object(spec.fields, row, table, key, tables)
         for row in table.rows
-        if passes(row, table, spec.filters) and not _is_deleted(row, table, spec.soft_delete)
+        if None not in [row[name] for name in key]
+        and passes(row, table, spec.filters)
+        and not _is_deleted(row, table, spec.soft_delete)
     }
 
 
