@@ -33,6 +33,7 @@ lint: environment
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy bench
+	$(BIN)/mypy tests
 	$(BIN)/lint-imports
 
 test: lint

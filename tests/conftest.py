@@ -17,7 +17,7 @@ _SPARK = "tests/integration/spark/"
 _numbers = itertools.count(1)
 
 
-class _Together(LoadScopeScheduling):
+class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """A file's tests share one process; those of the folder that shares a Spark session do too."""
 
     def _split_scope(self, nodeid: str) -> str:

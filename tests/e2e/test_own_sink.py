@@ -82,7 +82,7 @@ def test_a_sink_of_ones_own_has_the_documents_through_kills_and_while_it_is_busy
         pipeline.converges(held)
 
     def live() -> bool:
-        return pipeline.status().get("sinks", {}).get("documents", {}).get("phase") == "live"
+        return bool(pipeline.status().get("sinks", {}).get("documents", {}).get("phase") == "live")
 
     pipeline.start()
     pipeline.wait_ready()

@@ -51,7 +51,9 @@ def sink(pipeline: Headrace, name: str) -> dict[str, Any]:
 def until_live(pipeline: Headrace, *names: str) -> None:
     for name in names:
         pipeline.wait_until(
-            lambda name=name: sink(pipeline, name).get("phase") == "live", f"had not {name} live", 100
+            lambda: sink(pipeline, name).get("phase") == "live",  # noqa: B023 (called at once)
+            f"had not {name} live",
+            100,
         )
 
 

@@ -46,7 +46,9 @@ def test_told_to_stop_while_the_cluster_hangs(pipeline: Headrace, opensearch: Em
     pipeline.wait_ready()
     port = int(opensearch.url.rpartition(":")[2])
     [server] = {
-        one.pid for one in psutil.net_connections("tcp") if one.laddr.port == port and one.status == "LISTEN"
+        one.pid
+        for one in psutil.net_connections("tcp")
+        if one.laddr and one.laddr.port == port and one.status == "LISTEN"
     }
     psutil.Process(server).suspend()
     try:

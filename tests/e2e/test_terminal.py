@@ -128,7 +128,7 @@ def _ports(members: list[psutil.Process]) -> set[int]:
     """The ports on which these processes listen."""
     pids = {one.pid for one in members}
     listening = (one for one in psutil.net_connections("tcp") if one.status == psutil.CONN_LISTEN)
-    return {one.laddr.port for one in listening if one.pid in pids}
+    return {one.laddr.port for one in listening if one.laddr and one.pid in pids}
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_every_type_and_operator_of_the_schema_language_is_documented() -> None:
     assert set(language.FILTER_OPS) - written == set()
 
 
-COMMANDS = typer.main.get_command(app)
+COMMANDS = typer.main.get_group(app)
 
 
 def test_every_option_has_a_variable_of_its_own() -> None:

@@ -66,13 +66,14 @@ class Source:
         )
 
     def walsender(self) -> int | None:
+        pid: int | None
         [(pid,)] = self.query("SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1", self.slot)
         return pid
 
     def kill_walsender(self) -> None:
         self.query("SELECT pg_terminate_backend($1)", eventually(self.walsender))
 
-    def stream(self, start: Offset, url: str = "", **settings: Any) -> ChangeStream:
+    def stream(self, start: Offset, url: str = "", /, **settings: Any) -> ChangeStream:
         """A stream behind `start`, open, perhaps by another way; closed at the end of the test."""
         stream = ChangeStream(StreamSettings(url or self.url, self.slot, self.publication, **settings), start)
         self._streams.append(stream)

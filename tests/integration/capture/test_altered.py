@@ -209,6 +209,7 @@ def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
     stream = source.stream(start)
     source.sql("INSERT INTO line VALUES (1, 1, 1)")
     (change,), end = take(stream, start, 1)
+    assert change.after is not None
     without_publication(source)
     stream.confirm(end)
     for one in (stream, source.stream(end)):

@@ -12,11 +12,13 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model.changes import Change
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import create_slot
 from headrace.testing.postgres import EmbeddedPostgres
@@ -59,13 +61,13 @@ def insert(source: Source, first: int, last: int) -> None:
     source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {last}) g")
 
 
-def ids(changes: list[object]) -> list[str]:
-    return [change.after["id"] for change in changes]  # type: ignore[attr-defined]
+def ids(changes: list[Change]) -> list[str | None]:
+    return [(change.after or {})["id"] for change in changes]
 
 
 @contextmanager
-def streaming(source: Source, url: str, start: Offset, **settings: object) -> Iterator[ChangeStream]:
-    stream = ChangeStream(StreamSettings(url, source.slot, source.publication, **settings), start)  # type: ignore[arg-type]
+def streaming(source: Source, url: str, start: Offset, **settings: Any) -> Iterator[ChangeStream]:
+    stream = ChangeStream(StreamSettings(url, source.slot, source.publication, **settings), start)
     stream.open()
     try:
         yield stream

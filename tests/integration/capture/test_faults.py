@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psycopg
 import pyarrow as pa
@@ -21,7 +21,7 @@ from headrace.capture.trouble import read_trouble
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
-from headrace.testing.postgres import EmbeddedPostgres
+from headrace.testing.postgres import EmbeddedPostgres, StopMode
 from headrace.testing.proxy import TcpProxy
 from integration.capture.following import Source, eventually, next_batch, table
 
@@ -98,7 +98,7 @@ def following(stream: ChangeStream, start: Offset) -> Iterator[list[int]]:
         consumer.join()
 
 
-def through(source: Source, proxy: TcpProxy, start: Offset, **settings: object) -> ChangeStream:
+def through(source: Source, proxy: TcpProxy, start: Offset, **settings: Any) -> ChangeStream:
     """A stream of the source behind a proxy; everything else of the test goes around it."""
     around, source.url = source.url, proxy.url(source.url)
     try:
@@ -159,6 +159,12 @@ def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offse
     assert seen == list(range(1, writer.written + 1))
 
 
+def told_of(note: Path, word: str) -> HeadraceError | None:
+    """What the reader waits for, once that has the word in it."""
+    found = read_trouble(note)
+    return found if found is not None and word in str(found) else None
+
+
 def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
     source: Source, start: Offset, tmp_path: Path
 ) -> None:
@@ -177,7 +183,7 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
             with replication_connection(source.url, "nightly export") as stranger:
                 stranger.start(source.slot, 0, (source.publication,))
                 proxy.resume()
-                told = eventually(lambda: (found := read_trouble(note)) and "nightly" in str(found) and found)
+                told = eventually(lambda: told_of(note, "nightly"))
                 assert told.kind is Kind.SLOT_IN_USE
                 assert f"(pid {stranger.pid}, nightly export of postgres, from 127.0.0.1)" in str(told)
             writer.__exit__()
@@ -237,7 +243,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
             eventually(lambda: source.walsender() is None)
             with replication_connection(source.url, "another"):
                 proxy.resume()
-                told = eventually(lambda: (found := read_trouble(note)) and "room" in str(found) and found)
+                told = eventually(lambda: told_of(note, "room"))
                 assert told.kind is Kind.NO_FREE_SLOT
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)
@@ -246,7 +252,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_server_that_restarts_under_load(make_server: Make, mode: str) -> None:
+def test_a_server_that_restarts_under_load(make_server: Make, mode: StopMode) -> None:
     """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
     server = make_server()
     source = Source(server.create_database("load"))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -411,7 +412,7 @@ def test_closing_ends_every_wait(source: Source, start: Offset) -> None:
     stream = source.stream(start)
     eventually(source.walsender)
     with ThreadPoolExecutor(2) as pool:
-        waits = [
+        waits: list[Future[Any]] = [
             pool.submit(stream.changes, start, Offset(start.lsn + 100_000_000)),
             pool.submit(stream.next_offset, start, EVERYTHING, 600),
         ]

@@ -69,8 +69,9 @@ def test_a_partition_stands_for_the_nearest_table_that_is_asked_for(url: str) ->
 
         def roots(*wanted: TableName) -> list[TableName]:
             places = [read_place(session, oid(session, name), wanted) for name in names]
-            assert None not in places
-            return [place.root for place in places]
+            known = [place.root for place in places if place is not None]
+            assert len(known) == len(names)
+            return known
 
         jan = TableName("public", "Jan")
         assert roots() == roots(EVENTS, USERS) == [EVENTS, EVENTS, EVENTS, EVENTS, USERS]

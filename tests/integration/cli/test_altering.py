@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -196,7 +197,7 @@ MOVING = {
 
 
 @pytest.mark.parametrize(("statements", "emptied"), MOVING.items(), ids=MOVING)
-def test_partitions_come_and_go(world: World, statements: str, emptied: set[TableName]) -> None:
+def test_partitions_come_and_go(world: World, statements: str, emptied: AbstractSet[TableName]) -> None:
     """No reason to end, but one to read what exists anew: the log says nothing of the rows that go."""
     world.sql(statements)
     world.watch.look()

@@ -178,7 +178,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
         ended = pool.submit(run._watched, query, watched.lock, watched.catalog, **beside, lineage=nothing)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
-            assert board.phase is Phase.LIVE
+            assert board.view().phase is Phase.LIVE
             server.stop("immediate")
             assert until(lambda: board.phase is Phase.DEGRADED, 60)
             for _ in range(25):
@@ -226,6 +226,7 @@ def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
 
 
 def _reader(url: str) -> int | None:
+    pid: int | None
     with connect(url) as connection:
         [(pid,)] = execute(connection, "SELECT active_pid FROM pg_replication_slots")
     return pid

@@ -5,12 +5,14 @@ table, names that need quotes, and no foreign-key constraint that would keep any
 """
 
 from pathlib import Path
+from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Catalog
+from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 from headrace.spec import load_schema
 from headrace.spec.tree import IndexSpec
@@ -162,11 +164,11 @@ def load(session: ReadSession, folder: Path) -> tuple[list[IndexSpec], Catalog]:
         path = folder / f"{name}.schema.yml"
         path.write_text(text)
         specs.append(load_schema(path, name))
-    tables = frozenset[object]().union(*(spec.tables() for spec in specs))
+    tables = frozenset[TableName]().union(*(spec.tables() for spec in specs))
     return specs, read_catalog(session, tables)
 
 
-Row = dict[str, object]
+Row = dict[str, Any]
 
 
 def rows(connection: psycopg.Connection) -> dict[str, list[Row]]:

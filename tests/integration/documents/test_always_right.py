@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -34,6 +34,7 @@ FILL = (
     """INSERT INTO line VALUES ('a:%', 1, 1, 1.50, 'x'), ('a:%', 1, 2, 2, NULL), ('b', 1, 1, NULL, 'y:%'),
        ('b', 3, 1, 10, 'x'), ('b', 3, 2, 10.0, 'x'), ('b', 3, 3, 11, 'Z'), ('c', 9, 1, 1, 'x')""",
 )
+Tables = dict[str, list[people.Row]]
 
 
 class World:
@@ -77,7 +78,7 @@ class World:
                 self.writer.execute(statement.encode())
         return list(self._differences(before, people.rows(self.writer)))
 
-    def _differences(self, before: dict, after: dict) -> Iterator[dict[str, object]]:
+    def _differences(self, before: Tables, after: Tables) -> Iterator[dict[str, object]]:
         for name, key in people.KEYS.items():
             old = {tuple(row[part] for part in key): row for row in before[name]}
             new = {tuple(row[part] for part in key): row for row in after[name]}
@@ -85,7 +86,7 @@ class World:
                 if old.get(one) != new.get(one):
                     yield self._change(name, old.get(one), new.get(one))
 
-    def _change(self, name: str, old: dict | None, new: dict | None) -> dict[str, object]:
+    def _change(self, name: str, old: people.Row | None, new: people.Row | None) -> dict[str, object]:
         """As under a replica identity of exactly the required columns: absent where none of them changed."""
         carried = {*self.required[TableName("public", name)].columns, *people.KEYS[name]}
         before = None if old is None else texts({column: old[column] for column in carried})
@@ -101,7 +102,7 @@ class World:
             "after": None if new is None else texts(new),
         }
 
-    def apply(self, changes: list[dict[str, object]]) -> None:
+    def apply(self, changes: Sequence[Mapping[str, object]]) -> None:
         for index, touched in gathered(self.resolver.resolve(table_of(changes))).items():
             keys = touched.keys
             if touched.everything:  # what a sink can enumerate is what it holds: no new document
@@ -113,16 +114,17 @@ class World:
                     self.store[index][one.id] = parsed(one.body)
 
     def expected(self) -> dict[str, object]:
-        return json.loads(
+        found: dict[str, object] = json.loads(
             json.dumps(people.evaluate(people.rows(self.writer)), default=float), parse_float=Decimal
         )
+        return found
 
 
 def texts(row: dict[str, object]) -> list[tuple[str, str | None]]:
     return [(column, None if value is None else str(value)) for column, value in row.items()]
 
 
-def table_of(changes: list[dict[str, object]]) -> pa.Table:
+def table_of(changes: Sequence[Mapping[str, object]]) -> pa.Table:
     filled = [{"_commit_lsn": 1, "_commit_seq": number, **one} for number, one in enumerate(changes)]
     return pa.Table.from_pylist(filled, schema=CHANGES_SCHEMA)
 

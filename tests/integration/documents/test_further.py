@@ -110,7 +110,13 @@ class World:
         """Commit, and apply the batch; how many seconds that took."""
         self.writer.execute(sql.encode())
         end, began = self.position(), time.monotonic()
-        about = {"_commit_lsn": end, "_commit_seq": 0, "op": op.value, "schema": "public", "table": "person"}
+        about: dict[str, object] = {
+            "_commit_lsn": end,
+            "_commit_seq": 0,
+            "op": op.value,
+            "schema": "public",
+            "table": "person",
+        }
         keys = [[("id", str(one))] for one in changed]
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
             about

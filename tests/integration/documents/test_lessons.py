@@ -7,7 +7,7 @@ What they must be stands here as it is written in the file, made by nobody's cod
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -256,7 +256,7 @@ class Followed:
             ]
         )
 
-    def apply(self, changes: list[dict[str, object]]) -> dict[str, set[str]]:
+    def apply(self, changes: Sequence[Mapping[str, object]]) -> dict[str, set[str]]:
         filled = [{"_commit_lsn": 1, "_commit_seq": place, **one} for place, one in enumerate(changes)]
         rebuilt: dict[str, set[str]] = {}
         touched = gathered(self.resolver.resolve(pa.Table.from_pylist(filled, schema=CHANGES_SCHEMA)))

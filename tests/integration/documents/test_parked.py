@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,7 +99,7 @@ class World:
         [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
         return parse_lsn(text)
 
-    def apply(self, sql: bytes, change: dict[str, object], shares: int = 1) -> list[Applied]:
+    def apply(self, sql: bytes, change: Mapping[str, object], shares: int = 1) -> list[Applied]:
         """Commit, and let the tasks of a batch with that change do their work."""
         self.writer.execute(sql)
         end = self.position()
@@ -115,7 +115,7 @@ class World:
 
     def expected(self) -> dict[str, str | None]:
         """A naive evaluation over plain rows."""
-        names = dict(self.writer.execute("SELECT * FROM country").fetchall())
+        names: dict[int, str] = dict(self.writer.execute("SELECT * FROM country").fetchall())
         people = self.writer.execute("SELECT * FROM person").fetchall()
         return {str(one): names.get(country) for one, country in people}
 

@@ -13,6 +13,7 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,7 @@ from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, stream_needs
 from headrace.catalog.usage import used_columns
-from headrace.model import CHANGES_SCHEMA, key_of_id
+from headrace.model import CHANGES_SCHEMA, TableName, key_of_id
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
@@ -91,7 +92,7 @@ class Followed:
         for name, text in SCHEMAS.items():
             (folder / f"{name}.yml").write_text(text)
             self.specs.append(load_schema(folder / f"{name}.yml", name))
-        tables = frozenset[object]().union(*(spec.tables() for spec in self.specs))
+        tables = frozenset[TableName]().union(*(spec.tables() for spec in self.specs))
         self.session = ReadSession(url)
         catalog = read_catalog(self.session, tables)
         usage = used_columns(self.specs, catalog)
@@ -114,7 +115,7 @@ class Followed:
         with connect(self.url) as connection:
             drop_slot(connection, SLOT)
 
-    def query(self, sql: str) -> list[tuple]:
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
         with connect(self.url) as connection:
             return execute(connection, sql)
 
@@ -164,7 +165,7 @@ class Followed:
         events = self.query("SELECT id, day, owner_id, what FROM event ORDER BY id, day")
         young = self.query("SELECT id, day, owner_id, what FROM young ORDER BY id, day")
 
-        def documents(rows: list[tuple]) -> dict[str, object]:
+        def documents(rows: list[tuple[Any, ...]]) -> dict[str, object]:
             return {
                 f"{number}:{day}": {
                     "what": what,
@@ -173,7 +174,7 @@ class Followed:
                 for number, day, owner, what in rows
             }
 
-        mine = {
+        mine: dict[str, object] = {
             str(owner): {
                 "name": name,
                 "events": [{"what": what} for _, _, other, what in events if other == owner],

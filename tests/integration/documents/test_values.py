@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -106,7 +107,7 @@ class Database:
     def assembler(self, spec: IndexSpec) -> Assembler:
         return Assembler(self.session, spec, read_catalog(self.session, spec.tables()))
 
-    def documents(self, spec: IndexSpec) -> dict[str, object]:
+    def documents(self, spec: IndexSpec) -> dict[str, Any]:
         operations = self.assembler(spec).assemble_range(CtidRange(0, None), 1)
         return {one.id: json.loads(one.body or b"", parse_float=Decimal) for one in operations}
 

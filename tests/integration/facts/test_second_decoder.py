@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace.capture import Offset
+from headrace.capture.buffer import Limit
 from headrace.model import CHANGES_SCHEMA, Op
-from integration.capture.following import EVERYTHING, Limit, Source, next_batch, table
+from integration.capture.following import EVERYTHING, Source, next_batch, table
 from integration.facts.witness import KEPT, Values, Witness, Witnessed
 
 pytestmark = pytest.mark.parametrize("version", [18, 15], indirect=True)
@@ -88,7 +89,10 @@ def known(witnessed: Witnessed) -> Values | None:
 def statements(chance: random.Random) -> Iterator[str]:
     """Random writers' statements; every one is valid whatever was written before."""
     numbers = iter(range(1, 1_000_000))
-    some = lambda: text(chance.choice(TEXTS)) if chance.random() < 0.8 else "NULL"  # noqa: E731
+
+    def some() -> str:
+        return text(chance.choice(TEXTS)) if chance.random() < 0.8 else "NULL"
+
     choices: list[Callable[[], str]] = [
         lambda: f"INSERT INTO plain VALUES ({next(numbers)}, {chance.randrange(9)}, {some()})",
         lambda: f"UPDATE plain SET note = {some()} WHERE n = {chance.randrange(9)}",

@@ -31,6 +31,7 @@ from headrace.capture import Offset
 from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.model import TableName, decode_changes
+from headrace.model.changes import Change
 from headrace.model.types import TYPES, Form, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert, json_form, moments
@@ -50,7 +51,11 @@ NAME = TableName("public", "of every type")
 SQL = table_sql(NAME)
 COLUMNS = {kind: f'c "{number}"' for number, kind in enumerate(EDGES)}
 ROWS = max(map(len, EDGES.values())) + 1
-WAYS = {"stream": {"backlog_bytes": None}, "replay": {"backlog_bytes": None}, "backlog": {"backlog_bytes": 1}}
+WAYS: dict[str, dict[str, Any]] = {
+    "stream": {"backlog_bytes": None},
+    "replay": {"backlog_bytes": None},
+    "backlog": {"backlog_bytes": 1},
+}
 UNLIKE_OURS = (
     "TimeZone = 'Asia/Kolkata'",
     "DateStyle = 'SQL, DMY'",
@@ -145,7 +150,8 @@ def snapshot(source: Source) -> Texts:
 def followed(source: Source, start: Offset, settings: dict[str, Any]) -> tuple[Texts, Texts]:
     """What a stream tells: the rows when they were inserted, and when they were deleted."""
     with closing(source.stream(start, **settings)) as stream:
-        changes, end = [], start
+        changes: list[Change] = []
+        end = start
         while len(changes) < 2 * ROWS:
             behind = next_batch(stream, end)
             changes += decode_changes(table(stream, end, behind))
@@ -153,9 +159,10 @@ def followed(source: Source, start: Offset, settings: dict[str, Any]) -> tuple[T
     assert [change.op for change in changes] == ["c"] * ROWS + ["d"] * ROWS
     new = [change.after or {} for change in changes[:ROWS]]
     old = [change.before or {} for change in changes[ROWS:]]
-    return tuple(
+    inserted, deleted = (
         {kind: [row.get(name) for row in rows] for kind, name in COLUMNS.items()} for rows in (new, old)
     )
+    return inserted, deleted
 
 
 def test_every_row_of_the_table_of_types_has_values_at_its_edge() -> None:
@@ -233,7 +240,8 @@ def typed(told: Told, kind: str) -> list[Any]:
     values = convert(told.kind(kind), told.texts(kind), kind).values
     if pa.types.is_temporal(values.type):
         values = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
-    return values.to_pylist()
+    found: list[Any] = values.to_pylist()
+    return found
 
 
 DAYS = "CASE WHEN isfinite({0}) THEN ({0} - date '1970-01-01')::text WHEN {0} IS NOT NULL THEN {0}::text END"

@@ -9,8 +9,9 @@ import shutil
 import socket
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import psycopg
@@ -27,7 +28,8 @@ from headrace.testing.processes import GuardedProcess, free_port, port_is_free, 
 
 SECRET = "s3cr3t-7f1e"
 ODD = "x' host=evil \\ %@:/?#"
-OPENERS = [connect, ReadSession, replication_connection]
+Opening = Callable[..., Any]
+OPENERS: list[Opening] = [connect, ReadSession, replication_connection]
 
 
 def other_user(server: EmbeddedPostgres, user: str, password: str) -> str:
@@ -46,7 +48,7 @@ def odd(postgres: EmbeddedPostgres) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("opening", OPENERS)
-def test_a_percent_encoded_password_is_decoded_and_injects_nothing(odd: str, opening: type) -> None:
+def test_a_percent_encoded_password_is_decoded_and_injects_nothing(odd: str, opening: Opening) -> None:
     """Flusso hole 17 and drasi hole 8, on each kind of connection."""
     opening(odd).close()
     opening(for_slot(odd, "mine")).close()
@@ -54,7 +56,7 @@ def test_a_percent_encoded_password_is_decoded_and_injects_nothing(odd: str, ope
 
 @pytest.mark.parametrize("opening", OPENERS)
 def test_the_password_is_asked_for_at_each_connect(
-    odd: str, postgres: EmbeddedPostgres, opening: type, tmp_path: Path
+    odd: str, postgres: EmbeddedPostgres, opening: Opening, tmp_path: Path
 ) -> None:
     script = f"open({str(tmp_path / 'asked')!r}, 'a').write('x'); print({ODD!r})"
     bare = f"postgresql://odd@127.0.0.1:{postgres.port}/postgres"
@@ -94,7 +96,7 @@ def test_both_connections_pin_the_same_settings(postgres: EmbeddedPostgres) -> N
 @pytest.mark.skipif(sys.platform != "linux", reason="the socket options are Linux' own")
 @pytest.mark.parametrize("opening", [connect, replication_connection])
 def test_a_host_that_vanishes_is_noticed_within_thirty_seconds(
-    postgres: EmbeddedPostgres, opening: type
+    postgres: EmbeddedPostgres, opening: Opening
 ) -> None:
     with opening(postgres.url) as connection, socket.socket(fileno=os.dup(connection.fileno())) as wire:
         tcp = socket.IPPROTO_TCP

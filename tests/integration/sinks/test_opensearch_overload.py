@@ -119,8 +119,12 @@ def test_a_cluster_that_never_answers_is_asked_again_until_it_does(cluster: Clus
     def hang(_: Request) -> Answer | Cut | None:
         return Cut(unheard=True) if silent.wait(10) else None
 
+    def go_on() -> None:
+        cluster.front.heal()
+        silent.set()
+
     cluster.spoil(hang)
-    threading.Timer(0.8, lambda: (cluster.front.heal(), silent.set())).start()
+    threading.Timer(0.8, go_on).start()
     assert cluster.write(users(10), timeout=0.3).upserted == 10
 
 

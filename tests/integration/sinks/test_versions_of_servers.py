@@ -40,7 +40,7 @@ pytestmark = pytest.mark.long
 SERVERS = {"opensearch-2.19": OPENSEARCH_2, "elasticsearch-7.10": ELASTICSEARCH_7}
 
 
-@pytest.fixture(scope="module", params=SERVERS.values(), ids=SERVERS)
+@pytest.fixture(scope="module", params=SERVERS.values(), ids=list(SERVERS))
 def node(request: pytest.FixtureRequest) -> Iterator[EmbeddedOpenSearch]:
     release: Release = request.param
     with EmbeddedOpenSearch(heap="512m", short_lived=True, release=release) as one:

@@ -30,7 +30,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join([source, *filter(None, [kept.get("PYTHONPATH")])])
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(spark_java_home())
-    settings = {
+    settings: dict[str, bool | float | int | str | None] = {
         "spark.ui.port": str(free_port()),
         "spark.eventLog.enabled": "true",
         "spark.eventLog.compress": "false",

@@ -76,7 +76,7 @@ class Source:
     def failure(self) -> str:
         assert self._query is not None
         with pytest.raises(StreamingQueryException) as caught:
-            self._query.awaitTermination(_WITHIN)
+            self._query.awaitTermination(int(_WITHIN))
         return str(caught.value)
 
     def stop(self) -> None:

@@ -18,7 +18,7 @@ _TAG = "CREATE TABLE tag (id int PRIMARY KEY, word text)"
 _START = {"startingOffsets": "earliest"}
 
 
-def ids(rows: list[dict[str, Any]]) -> list[object]:
+def ids(rows: list[dict[str, Any]]) -> list[Any]:
     return [row["id"] if "id" in row else dict(row["after"] or row["before"])["id"] for row in rows]
 
 

@@ -167,7 +167,7 @@ def test_a_pipeline_keeps_the_newest_rows_and_their_history(
 
 def run_pipeline(client: SparkSession, folder: Path) -> None:
     """What `spark-pipelines run` does, in a session that there is already."""
-    from pyspark.pipelines import cli  # noqa: PLC0415
+    from pyspark.pipelines import cli, spark_connect_pipeline  # noqa: PLC0415
     from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
         SparkConnectGraphElementRegistry,
     )
@@ -180,10 +180,10 @@ def run_pipeline(client: SparkSession, folder: Path) -> None:
         configuration={},
         libraries=[cli.LibrariesGlob("orders.py")],
     )
-    graph = cli.create_dataflow_graph(client, spec.catalog, spec.database, {})
+    graph = spark_connect_pipeline.create_dataflow_graph(client, spec.catalog, spec.database, {})
     registry = SparkConnectGraphElementRegistry(client, graph)
     cli.register_definitions(folder / "spec.yml", registry, spec, client, graph)
-    run = cli.start_run(
+    run = spark_connect_pipeline.start_run(
         client, graph, None, full_refresh_all=False, refresh=None, dry=False, storage=spec.storage
     )
-    cli.handle_pipeline_events(run)
+    spark_connect_pipeline.handle_pipeline_events(run)

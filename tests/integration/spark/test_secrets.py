@@ -17,7 +17,9 @@ def test_no_password_stands_anywhere(
     spark: SparkSession, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the URL, as an option or printed by a command; Spark Connect has a test of its own."""
-    events = Path(spark.conf.get("spark.eventLog.dir").removeprefix("file:"))
+    logged = spark.conf.get("spark.eventLog.dir")
+    assert logged is not None
+    events = Path(logged.removeprefix("file:"))
     with secrets(database, tmp_path) as ways:
         checkpoints = tmp_path / "checkpoints"
         told = [use(spark, one, checkpoints / one.role) for one in ways]

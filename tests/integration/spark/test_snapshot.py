@@ -59,7 +59,7 @@ class Shop:
             for statement in statements:
                 execute(connection, statement)
 
-    def load(self, table: str, spark: SparkSession | None = None, **options: str) -> DataFrame:
+    def load(self, table: str, spark: SparkSession | None = None, /, **options: str) -> DataFrame:
         reader = (spark or self.spark).read.format("postgres_snapshot")
         return reader.options(**{"url": self.url, "tables": table, **options}).load()
 

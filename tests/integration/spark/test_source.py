@@ -41,9 +41,15 @@ class Source:
         self.checkpoint = folder / "checkpoint"
         self.slot = f"spark_{next(_numbers)}"
         self.batches: dict[int, list[list[Row]]] = {}
-        self.query: StreamingQuery | None = None
+        self._query: StreamingQuery | None = None
         self._spark = spark
         self.run("CREATE TABLE item (id int PRIMARY KEY, name text)")
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The query that was started last."""
+        assert self._query is not None
+        return self._query
 
     def run(self, *statements: str) -> None:
         """Run statements in one transaction."""
@@ -65,12 +71,12 @@ class Source:
                 after(number)
 
         writer = self.load(**options).writeStream.foreachBatch(note)
-        self.query = writer.option("checkpointLocation", self.checkpoint.as_uri()).start()
+        self._query = writer.option("checkpointLocation", self.checkpoint.as_uri()).start()
         self.until(lambda: self.slot_is_active() or not self.query.isActive)
         return self.query
 
     def stop(self) -> None:
-        if self.query is not None:
+        if self._query is not None:
             self.query.stop()
             self.until(lambda: not self.slot_is_active())
 
@@ -82,7 +88,7 @@ class Source:
     def until(self, condition: Callable[[], bool]) -> None:
         end = time.monotonic() + _WITHIN
         while not condition():
-            assert time.monotonic() < end, (self.rows(), self.query and self.query.exception())
+            assert time.monotonic() < end, (self.rows(), self._query and self._query.exception())
             time.sleep(0.05)
 
     def slot_is_active(self) -> bool:
@@ -263,7 +269,7 @@ def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
         pytest.raises(HeadraceError, match="what lies between is lost"),
     ):
         reader.initialOffset()
-    wrong = {
+    wrong: dict[str, dict[str, str | int]] = {
         "another database system": {"system": "1"},
         "dropped and made again": {"database": 1},
         "timeline": {"timeline": 7},
@@ -433,7 +439,8 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())
         assert reader._stream is not None
-        with reader._stream._reader._closing._cond, pytest.raises(SystemExit):
+        lock = reader._stream._reader._closing._cond  # type: ignore[attr-defined]  # that of Event.set
+        with lock, pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)
     finally:

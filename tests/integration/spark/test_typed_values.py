@@ -32,6 +32,7 @@ def east_of_greenwich(spark: SparkSession) -> Iterator[None]:
     """The session's zone is not that of the values."""
     zone = "spark.sql.session.timeZone"
     before = spark.conf.get(zone)
+    assert before is not None
     spark.conf.set(zone, "Asia/Tokyo")
     yield
     spark.conf.set(zone, before)

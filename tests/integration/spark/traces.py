@@ -85,8 +85,8 @@ def use(spark: SparkSession, secret: Secret, checkpoint: Path) -> str:
     told = [str(spark.sql(f"EXPLAIN EXTENDED SELECT * FROM {name}").collect())]
     with pytest.raises(PySparkException) as raised:
         spark.read.format("postgres_snapshot").options(**given, where="no SQL").load("item").collect()
-    stream = spark.readStream.format("postgres_cdc")
-    stream = stream.options(**given, slotName=name, publicationName="secrets").load("item")
+    reader = spark.readStream.format("postgres_cdc")
+    stream = reader.options(**given, slotName=name, publicationName="secrets").load("item")
     stream.explain(extended=True)
     writer = stream.writeStream.format("memory").queryName(f"{name}_rows").trigger(availableNow=True)
     query = writer.option("checkpointLocation", checkpoint.as_uri()).start()

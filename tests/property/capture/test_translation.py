@@ -68,7 +68,7 @@ def rows(draw: st.DrawFn, relation: Relation) -> Message:
     return Update(relation.oid, old if draw(st.booleans()) else None, as_key, new)
 
 
-others = st.sampled_from(
+others: st.SearchStrategy[Message] = st.sampled_from(
     [
         Origin(1, "elsewhere"),
         Type(9, "public", "mood"),
@@ -104,7 +104,7 @@ def logs(draw: st.DrawFn) -> list[Message]:
 
 
 resumes = st.sampled_from([0, 100, 140, 240, 340]).map(Offset) | st.builds(
-    lambda place, sequence: Offset(*place, sequence),
+    lambda place, sequence: Offset(place[0], place[1], sequence),
     st.sampled_from([(0, 100), (140, 200), (240, 300)]),
     st.integers(0, 6),
 )

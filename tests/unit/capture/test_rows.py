@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +20,14 @@ _TYPES = {
 }
 _INT, _TEXT = (resolve(Attribute("", oid), _TYPES) for oid in _TYPES)
 _ITEM = TableName("public", "item")
+Side = Mapping[str, str | None] | None
 
 
 def shape(**given: Any) -> RowShape:
     return RowShape(_ITEM, {"id": _INT, "name": _TEXT, "body": _TEXT}, ("id",), **given)
 
 
-def changes(*rows: tuple[str, dict[str, str | None] | None, dict[str, str | None] | None]) -> pa.RecordBatch:
+def changes(*rows: tuple[str, Side, Side]) -> pa.RecordBatch:
     """From (op, before, after) each, numbered from 1."""
     given = [
         {

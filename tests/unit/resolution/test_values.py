@@ -1,3 +1,5 @@
+from collections.abc import Mapping
+
 import pyarrow as pa
 import pytest
 
@@ -6,10 +8,11 @@ from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.resolution.values import has_truncate, lead_values, rows_that_differ, tables_of
 
 TABLE = TableName("public", "t")
-Side = dict[str, str | None] | None
+Side = Mapping[str, str | None] | None
+Row = tuple[str, Side, Side]
 
 
-def changes(*rows: tuple[str, Side, Side], table: str | None = "t") -> pa.Table:
+def changes(*rows: Row, table: str | None = "t") -> pa.Table:
     return pa.Table.from_pylist(
         [
             {
@@ -27,7 +30,7 @@ def changes(*rows: tuple[str, Side, Side], table: str | None = "t") -> pa.Table:
     )
 
 
-CASES = {
+CASES: dict[str, tuple[Row, set[tuple[str, ...]]]] = {
     "insert": (("c", None, {"a": "1"}), {("1",)}),
     "delete": (("d", {"a": "1"}, None), {("1",)}),
     "moved": (("u", {"a": "1", "z": None}, {"z": "0", "a": "2"}), {("1",), ("2",)}),
@@ -92,7 +95,7 @@ def test_a_change_of_a_shape_that_the_table_had_before_is_left_out() -> None:
 
 
 WHOLE = {"a": "1", "b": None, "c": "x"}
-DIFFERING = {
+DIFFERING: dict[str, tuple[Row, bool]] = {
     "an update of another column": (("u", WHOLE, {**WHOLE, "c": "y"}), False),
     "an update of nothing": (("u", WHOLE, WHOLE), False),
     "another value": (("u", WHOLE, {**WHOLE, "a": "2"}), True),

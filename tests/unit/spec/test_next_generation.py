@@ -108,7 +108,7 @@ def rows() -> Rows:
 
 
 def join(of: Callable[..., None], tag: str) -> None:
-    base = {tag: "f", "table": "rows", "primary_key": "id", "fields": INNER}
+    base: Node = {tag: "f", "table": "rows", "primary_key": "id", "fields": INNER}
     base |= {"through": BETWEEN} if tag == "many_to_many" else {k: v[0] for k, v in KEYS[tag].items()}
     many = {"order_by": ([{"column": "a"}], [{"column": "b"}])}
     of(tag, base, {**RELATED, **KEYS.get(tag, {}), "fields": (INNER, [{"keyword": "b"}])})
@@ -160,16 +160,16 @@ def whole() -> dict[tuple[str, str], tuple[Node, Node]]:
     def filtered(node: Node) -> Node:
         return {"filters": [node]}
 
-    eq = {"column": "c", "op": "eq", "value": 1}
+    eq: Node = {"column": "c", "op": "eq", "value": 1}
     inside("filter", "column", eq, {**eq, "column": "d"}, filtered)
     inside("filter", "op", eq, {**eq, "op": "neq"}, filtered)
     inside("filter", "value", eq, {**eq, "value": 2}, filtered)
     inside("filter", "raw", {"raw": "a > 1"}, {"raw": "a > 2"}, filtered)
     inside("filter", "unsafe", {"raw": "a > 1"}, {"raw": "a > 1", "unsafe": True}, filtered)
-    gone = {"column": "gone"}
+    gone: Node = {"column": "gone"}
     inside("soft_delete", "column", gone, {"column": "left"}, lambda node: {"soft_delete": node})
-    when = ({**gone, "when": [one]} for one in (eq, {**eq, "value": 2}))
-    inside("soft_delete", "when", *when, lambda node: {"soft_delete": node})
+    one, two = ({**gone, "when": [node]} for node in (eq, {**eq, "value": 2}))
+    inside("soft_delete", "when", one, two, lambda node: {"soft_delete": node})
     many = {"has_many": "f", "table": "rows", "primary_key": "id", "foreign_key": "x_id", "fields": INNER}
 
     def ordered(node: Node) -> Node:

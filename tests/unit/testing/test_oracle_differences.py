@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.testing.oracle import Average, differences
+from headrace.testing.oracle import Average, Documents, differences
 
 _DOCUMENT: dict[str, Any] = {
     "id": 7,
@@ -66,7 +66,7 @@ def test_a_key_that_is_missing_is_not_a_null() -> None:
 
 
 def test_missing_and_surplus_documents_are_named_and_the_rest_counted() -> None:
-    expected = {"1": {}, "2": {}, "3": {}}
-    actual = {"3": {}, "4": {}}
+    expected: Documents = {"1": {}, "2": {}, "3": {}}
+    actual: Documents = {"3": {}, "4": {}}
     assert differences(expected, actual) == ["1: missing", "2: missing", "4: should not be there"]
     assert differences(expected, actual, limit=1) == ["1: missing", "… and 2 more"]

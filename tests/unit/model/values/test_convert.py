@@ -34,7 +34,8 @@ def kind(name: str, modifier: int = -1, dimensions: int = 0) -> ValueType:
 
 
 def read(type_: ValueType, *texts: str | None) -> list[Any]:
-    return convert_all(type_, pa.array(texts, pa.string()), "public.t.c").to_pylist()
+    found: list[Any] = convert_all(type_, pa.array(texts, pa.string()), "public.t.c").to_pylist()
+    return found
 
 
 def test_an_empty_column_is_typed_for_every_type() -> None:
@@ -148,7 +149,7 @@ def test_what_does_not_fit_can_stand_beside_the_columns_instead() -> None:
         None,
     ]
     assert rescued({}, 2).equals(pa.nulls(2, pa.string()))
-    besides = {0: {"new": None}, 2: {"new": "ü"}}
+    besides: dict[int, dict[str, str | None]] = {0: {"new": None}, 2: {"new": "ü"}}
     assert rescued(found, 3, besides).to_pylist() == [
         '{"new": null, "price": "NaN", "at": "294276-01-01 00:00:00"}',
         '{"at": "294276-01-01 00:00:00"}',

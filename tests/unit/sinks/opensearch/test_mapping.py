@@ -87,7 +87,8 @@ def test_aggregates_have_the_type_of_their_value() -> None:
 
 
 def test_a_constant_has_the_type_of_its_value() -> None:
-    found = properties(*(ConstantField(str(at), value, HERE) for at, value in enumerate((7, 1.5, True, "x"))))
+    constants: tuple[int | float | bool | str, ...] = (7, 1.5, True, "x")
+    found = properties(*(ConstantField(str(at), value, HERE) for at, value in enumerate(constants)))
     assert [one["type"] for one in found.values()] == ["long", "double", "boolean", "keyword"]
 
 

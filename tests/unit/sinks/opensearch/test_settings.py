@@ -44,7 +44,12 @@ def test_settings_that_cannot_be_are_named(written: dict[str, Any], said: str) -
 def test_mappings_may_stand_alone_or_in_a_body() -> None:
     inner = {"properties": {"a": {"type": "keyword"}}}
     assert mappings_of(inner) == mappings_of({"mappings": inner}) == inner
-    for wrong in ({"_source": {"enabled": False}}, {"_routing": {"required": True}}, {"mappings": []}):
+    refused: tuple[dict[str, Any], ...] = (
+        {"_source": {"enabled": False}},
+        {"_routing": {"required": True}},
+        {"mappings": []},
+    )
+    for wrong in refused:
         with pytest.raises(ValueError, match=r"cannot be set|no table"):
             mappings_of(wrong)
 
