@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -227,7 +228,12 @@ class Sending:
 
     def __call__(self, bodies: Queue[bytes | None]) -> int:
         """Send one body after another, until there is None; how many bytes they had."""
-        return sum(map(self._send, iter(bodies.get, None)))
+        left = iter(bodies.get, None)
+        try:
+            return sum(map(self._send, left))
+        except BaseException:
+            deque(left, maxlen=0)  # else whoever copies would wait for room
+            raise
 
     def _send(self, body: bytes) -> int:
         target = "/_bulk?require_alias=true&filter_path=errors,items.*.error"

@@ -20,9 +20,8 @@ from headrace.sinks.opensearch import Chunk, Client, Parked
 from headrace.spark.plan import Work
 from headrace.spark.seeding import Piece, run_pieces
 from headrace.spark.session import places_beside
-from headrace.spark.worker import Worker
+from headrace.spark.worker import CHUNKS_AT_ONCE, Worker
 
-_CHUNKS_AT_ONCE = 10
 _ROUNDS = 5
 """Of a task: a job takes a quarter of a second to begin, in which nothing is written."""
 
@@ -100,7 +99,7 @@ class WorkingOff:
             return False
         tenth = self._whole // 10
         tasks = max(1, min(most, tenth))
-        at_once = max(1, min(_CHUNKS_AT_ONCE, tenth // tasks))
+        at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
         chunks = parked.chunks(tasks * at_once * _ROUNDS)
         with self._turn:
             run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)

@@ -31,6 +31,9 @@ from headrace.spark.plan import Work
 from headrace.spark.share import Task
 from headrace.spark.wanted import KEYS_AT_ONCE, Portion, Wanted, halves
 
+CHUNKS_AT_ONCE = 10
+"""Parked chunks that a task reads, writes and takes away together, at most."""
+
 _SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
@@ -176,7 +179,7 @@ class Worker:
                     result += self._write({index: some}, version)
         return result
 
-    def work_off(self, identities: Sequence[str], at_once: int = 10) -> WriteResult:
+    def work_off(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
         """Write the documents of parked chunks; not of one that is done, or whose generation has gone.
 
         Args:

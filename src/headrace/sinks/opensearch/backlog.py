@@ -17,7 +17,6 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.contents import count as counted
 from headrace.sinks.opensearch.hidden import HiddenIndex
 from headrace.sinks.opensearch.kept import meta_index
 
@@ -80,19 +79,11 @@ class Backlog:
 
     def oldest(self, most: int, generations: Collection[str] | None = None) -> list[Owed]:
         """Those that are due for the longest time."""
-        if not self._entries.refreshed():
-            return []
-        asked = {"size": most, "query": self._own(generations), "sort": [{"version": "asc"}]}
-        found = self._client.read(path(self._entries.name, "_search"), asked).json()
-        return [_owed(hit["_source"]) for hit in found["hits"]["hits"]]
+        return [_owed(hit["_source"]) for hit in self._entries.oldest(self._own(generations), most)]
 
     def count(self, generations: Collection[str] | None = None) -> int:
         """How many there are, of all or of these generations."""
-        return (
-            counted(self._client, self._entries.name, self._own(generations))
-            if self._entries.refreshed()
-            else 0
-        )
+        return self._entries.count(self._own(generations))
 
     def away(self, reason: str) -> None:
         """The sink does not answer: nobody needs to find that out again."""

@@ -7,13 +7,14 @@ refreshed first.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.contents import count as counted
 
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and what is kept."""
@@ -23,6 +24,14 @@ _NDJSON = "application/x-ndjson"
 _BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error"
 _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
+
+
+def hidden(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes an index that users do not see; only `properties` are searched, the rest is kept."""
+    return {
+        "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
+        "mappings": {"dynamic": False, "properties": properties},
+    }
 
 
 class HiddenIndex:
@@ -45,15 +54,31 @@ class HiddenIndex:
     def make(self) -> None:
         """Make sure that it is there."""
         if not self.exists:
-            body = {
-                "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-                "mappings": {"dynamic": False, "properties": self._properties},
-            }
-            self._client.call("PUT", path(self.name), body, allow=(400,))  # 400: somebody just has
+            self._client.call(
+                "PUT", path(self.name), hidden(self._properties), allow=(400,)
+            )  # somebody just has
 
     def refreshed(self) -> bool:
         """Let a search find what is kept; whether there is an index for it."""
         return self._client.call("POST", path(self.name, "_refresh"), allow=(404,)).ok
+
+    def count(self, query: dict[str, Any]) -> int:
+        """How many entries a query finds; 0 where there is no index."""
+        return counted(self._client, self.name, query) if self.refreshed() else 0
+
+    def oldest(
+        self, query: Mapping[str, Any], most: int, fields: Sequence[str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The hits of a query, of the lowest `version` first, with all of an entry or these fields."""
+        if not self.refreshed():
+            return []
+        asked = {"size": most, "query": query, "sort": [{"version": "asc"}]}
+        if fields is not None:
+            asked["_source"] = fields
+        found: list[dict[str, Any]] = self._client.read(path(self.name, "_search"), asked).json()["hits"][
+            "hits"
+        ]
+        return found
 
     def write(self, actions: Iterable[Action]) -> None:
         """Carry them out; a delete of nothing and what a newer version fences are done.

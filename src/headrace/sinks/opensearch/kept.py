@@ -15,14 +15,9 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.hidden import hidden
 
-_BODY = {
-    "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
-    "mappings": {
-        "dynamic": False,
-        "properties": {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}},
-    },
-}
+_BODY = hidden({"updated_at": {"type": "date"}, "writer": {"type": "keyword"}})
 
 
 def meta_index(prefix: str) -> str:

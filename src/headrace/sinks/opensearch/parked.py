@@ -14,7 +14,6 @@ from typing import Any
 
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.contents import count as counted
 from headrace.sinks.opensearch.hidden import HiddenIndex
 
 _PROPERTIES = {
@@ -73,22 +72,12 @@ class Parked:
 
     def count(self) -> int:
         """How many chunks there are; 0 says that all documents of changes that are read are durable."""
-        if not self._chunks.refreshed():
-            return 0
-        return counted(self._client, self.index, self._own())
+        return self._chunks.count(self._own())
 
     def chunks(self, most: int) -> list[Chunk]:
         """The oldest chunks, without their keys."""
-        if not self._chunks.refreshed():
-            return []
-        asked = {
-            "size": most,
-            "query": self._own(),
-            "sort": [{"version": "asc"}],
-            "_source": ["index", "target", "version"],
-        }
-        found = self._client.read(path(self.index, "_search"), asked).json()
-        return [_chunk(hit["_id"], hit["_source"]) for hit in found["hits"]["hits"]]
+        found = self._chunks.oldest(self._own(), most, ("index", "target", "version"))
+        return [_chunk(hit["_id"], hit["_source"]) for hit in found]
 
     def chunk(self, identity: str) -> Chunk | None:
         """One chunk with its keys; None where it is done."""
