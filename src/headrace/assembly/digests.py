@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.assembly.assembler import Assembler
 from headrace.assembly.forms import form_for_rows, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.statement import casts_statement, digests_statement, presence_statement
+from headrace.assembly.statement import casts_statement, digests_statement, ids_statement, presence_statement
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model import Key, key_of_id
@@ -50,12 +51,16 @@ class Sample:
 class Digest:
     """A document in short: `size` in bytes, `digest` as `digest_of` has it.
 
-    None for a row whose document the index's transform does not keep.
+    None for a row that is no document, or whose document the index's transform does not keep.
+
+    Attributes:
+        readable: False for a document that its rows make unreadable.
     """
 
     id: str
     size: int
     digest: bytes | None
+    readable: bool = True
 
 
 def digest_of(document: bytes) -> bytes:
@@ -67,7 +72,7 @@ class DigestRanges:
     """The digests of all documents of one index, or of a sample, a range of keys at a time.
 
     Used from one thread. PostgreSQL makes the digests; where a transform changes the documents they are sent,
-    because only what it makes of them can be compared.
+    because only what it makes of them can be compared, and where one cannot be read, so that it is found.
     """
 
     def __init__(
@@ -79,12 +84,13 @@ class DigestRanges:
         self._plan, self._order = plan, _key_order(plan)
         self._last: tuple[str, ...] | None = None
         self._width = len(plan.key)
-        self._assembler = None if spec.transform is None else Assembler(session, spec, catalog)
+        self._transforms = spec.transform is not None
+        self._assembler = Assembler(session, spec, catalog)
 
     @property
     def transformed(self) -> bool:
         """Whether a function of the user's is called."""
-        return self._assembler is not None
+        return self._transforms
 
     def next(self, most: int) -> list[Digest]:
         """The next `most` documents behind the last range; none at the end.
@@ -92,27 +98,52 @@ class DigestRanges:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
         """
-        chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
         form = form_for_rows(self._plan, most)
         statement = digests_statement(
-            self._plan, self._order, form, behind=self._last is not None, sampled=self._sample is not None
+            self._plan, self._order, form, behind=self._behind, sampled=self._sampled
         )
-        kept = not uses_sets(self._plan, form)
-        rows = self._session.query(statement, (most, *chosen, *(self._last or ())), kept=kept)
+        try:
+            rows = self._rows(statement, most, kept=not uses_sets(self._plan, form))
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+            return self._apart(most)
         if rows:
             self._last = rows[-1][3:]
-        found = [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
-        return found if self._assembler is None else self._transformed(self._assembler, found)
+        if self._transforms:
+            return self._made([id_ for id_, *_ in rows])
+        return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
 
-    def _transformed(self, assembler: Assembler, found: list[Digest]) -> list[Digest]:
-        """The same documents, as they are now, behind the transform."""
-        keys = [key_of_id(one.id, self._width) for one in found]
+    def _apart(self, most: int) -> list[Digest]:
+        """As `next`, where that fails for what some row holds."""
+        statement = ids_statement(self._plan, self._order, behind=self._behind, sampled=self._sampled)
+        rows = self._rows(statement, most)
+        if rows:
+            self._last = rows[-1][1:]
+        return self._made([id_ for id_, *_ in rows])
+
+    @property
+    def _behind(self) -> bool:
+        return self._last is not None
+
+    @property
+    def _sampled(self) -> bool:
+        return self._sample is not None
+
+    def _rows(self, statement: str, most: int, *, kept: bool = True) -> list[tuple[Any, ...]]:
+        chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
+        return self._session.query(statement, (most, *chosen, *(self._last or ())), kept=kept)
+
+    def _made(self, ids: Sequence[str]) -> list[Digest]:
+        """The documents of these rows, as they are now, behind the transform if there is one."""
+        unreadable: set[str] = set()
+        keys = [key_of_id(one, self._width) for one in ids]
         made = {
             one.id: Digest(one.id, len(one.body), digest_of(one.body))
-            for one in assembler.assemble(keys, 0)
+            for one in self._assembler.assemble(keys, 0, lambda _index, id_, _why: unreadable.add(id_))
             if one.body is not None
         }
-        return [made.get(one.id, Digest(one.id, 0, None)) for one in found]
+        return [made.get(one, Digest(one, 0, None, one not in unreadable)) for one in ids]
 
 
 @dataclass(frozen=True, slots=True)

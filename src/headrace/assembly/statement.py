@@ -112,19 +112,9 @@ def digests_statement(
     text for each column of `order`: only what comes behind them. Rows `(id, length, digest, text of the
     first column of `order`, …)`; the digest is the first 16 bytes of the document's SHA-256.
     """
-    conditions = [*_keyed(plan), *_live(plan)]
-    count = 2
-    if sampled:
-        conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
-        count = 4
-    if behind:
-        conditions.append(_behind(order, count))
-    texts = ", ".join(
-        f"{column_sql(str(_ROOT), column)}::text AS o{number}" for number, column in enumerate(order)
-    )
-    listed = ", ".join(f"d.o{number}" for number in range(len(order)))
-    ordered = f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
-    next_ones = f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{ordered} LIMIT $1::int"
+    texts, listed = _order_texts(order), ", ".join(f"d.o{number}" for number in range(len(order)))
+    next_ones = _next_ones(plan, order, _live(plan), behind=behind, sampled=sampled)
+    ordered = _ordered(order)
     roots = _roots(plan, form, next_ones, live=True)
     source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
     document = f"convert_to({roots.body}, 'UTF8')"
@@ -133,6 +123,36 @@ def digests_statement(
         f"SELECT d.id, octet_length(d.document), substr(sha256(d.document), 1, 16), {listed}\n"
         f"FROM (SELECT {_row_id(plan)} AS id, {document} AS document, {texts}\n"
         f"FROM {source}) AS d"
+    )
+
+
+def ids_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: bool, sampled: bool) -> str:
+    """As `digests_statement`, of all rows that have a key, whatever they hold: rows `(id, text, …)`."""
+    next_ones = _next_ones(plan, order, [], behind=behind, sampled=sampled)
+    return f"SELECT {_row_id(plan)}, {_order_texts(order)}\nFROM {next_ones}"
+
+
+def _next_ones(
+    plan: DocumentPlan, order: tuple[Column, ...], live: list[str], *, behind: bool, sampled: bool
+) -> str:
+    """What stands in FROM, and behind it, with the parameters of `digests_statement`."""
+    conditions = [*_keyed(plan), *live]
+    count = 2
+    if sampled:
+        conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
+        count = 4
+    if behind:
+        conditions.append(_behind(order, count))
+    return f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{_ordered(order)} LIMIT $1::int"
+
+
+def _ordered(order: tuple[Column, ...]) -> str:
+    return f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
+
+
+def _order_texts(order: tuple[Column, ...]) -> str:
+    return ", ".join(
+        f"{column_sql(str(_ROOT), column)}::text AS o{number}" for number, column in enumerate(order)
     )
 
 

@@ -41,7 +41,7 @@ _SCHEMA = """\
 version: 1
 table: stock
 primary_key: [code, shop]
-filters: [{ raw: "NOT hidden" }]
+filters: [{ raw: "NOT hidden AND 12 / length(label) >= 0" }]
 fields:
   - keyword: shop
   - decimal: code

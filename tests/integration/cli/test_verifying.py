@@ -107,6 +107,30 @@ def test_what_a_row_became_that_nobody_applied_is_undecided(
     assert "nobody reads the slot" in report["undecided"]["why"]
 
 
+def test_a_row_that_cannot_be_read_is_named_and_the_others_are_compared(
+    stock: Stock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The schema's filter divides by the length of a label."""
+    with connect(stock.url) as connection:
+        execute(connection, "UPDATE stock SET label = '' WHERE shop IN ('b', '%41') AND code = 3.50")
+    stock.ask("DELETE", "3.50:b")
+    stock.ask("DELETE", "4.50:b")
+    stock.ask("PUT", "03.50:b", {"shop": "x"})
+    with stock.followed():
+        code, report = verified(capsys, stock)
+        assert (code, drift(report)) == (1, NONE | {"missing": {"4.50:b"}, "extra": {"03.50:b"}})
+        reason = "a condition of the row of stock: the database says: division by zero (SQLSTATE 22012)"
+        unreadable = [{"id": one, "why": reason} for one in ("3.50:%2541", "3.50:b")]
+        assert report["unreadable"] == {"count": 2, "first": unreadable}
+        code, said = typed(capsys, stock, "verify", "stock", "--repair")
+        assert (code, "What cannot be read is nowhere right" in said) == (1, True)
+        with connect(stock.url) as connection:
+            execute(connection, "UPDATE stock SET label = 'right' WHERE label = ''")
+        code, report = verified(capsys, stock)
+        assert (code, report["unreadable"]["count"]) == (1, 0)
+        assert drift(report) == NONE | {"missing": {"3.50:b"}, "different": {"3.50:%2541"}}
+
+
 def test_what_was_not_built_from_these_files_is_not_compared(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -292,6 +292,44 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     assert "on_error" in caught.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("condition", "state"),
+    [
+        ("n = (SELECT s FROM generate_series(n, 1) AS s)", "21000"),
+        ("length(repeat('x', 1 + (1 - n) * 1500000000)) > 0", "54000"),
+        ("one_of(n) = 1", "P0003"),
+    ],
+    ids=["several rows", "too long", "a function's own"],
+)
+def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
+    make: Make, condition: str, state: str
+) -> None:
+    one_of = """CREATE FUNCTION one_of(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE found int; BEGIN
+        SELECT s INTO STRICT found FROM generate_series(n, 1) AS s; RETURN found; END $$"""
+    condition = condition.replace("one_of", "public.one_of")
+    schema = DIVIDED.replace('{raw: "12 / n > 0"}', f'{{raw: "{condition}", unsafe: true}}')
+    world = make(schema=schema, tables=(*DIVIDED_TABLES, one_of), quarantine={"thing": "keep"})
+    for write in (seeded, written):
+        assert write(world) == len(UNREADABLE)
+        assert world.ids() == READABLE
+    assert all(f"(SQLSTATE {state})" in one.reason for one in world.quarantine.entries())
+
+
+def test_digests_tell_what_cannot_be_read(make: Make) -> None:
+    """The ranges behind it begin where they would have begun."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    plan = world.worker._work.plan
+    with ReadSession(world.url) as session:
+        for most in (1, 7, 1000):
+            ranges = DigestRanges(session, plan.specs["thing"], plan.catalog)
+            found = [one for some in iter(lambda: ranges.next(most), []) for one in some]  # noqa: B023
+            assert [one.id for one in found] == [id_ for (id_,) in KEYS[:40]]
+            assert {one.id for one in found if not one.readable} == UNREADABLE
+        world.writer.execute("UPDATE thing SET n = 1; UPDATE part SET n = 1")
+        right = {one.id: one for one in DigestRanges(session, plan.specs["thing"], plan.catalog).next(40)}
+    assert [one for one in found if one.readable] == [right[one.id] for one in found if one.readable]
+
+
 def test_what_no_row_is_the_reason_of_is_no_documents_fault(make: Make) -> None:
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
     world.writer.execute("ALTER TABLE part DROP COLUMN n")
@@ -356,8 +394,9 @@ def test_what_still_cannot_be_read_is_refused_again_and_nothing_of_it_is_deleted
         database = DatabaseDocuments(session, plan.specs["thing"], plan.catalog)
         refused: dict[str, str] = {}
         made = database.operations("thing", [one, "1", "99"], 2, refused)
-        with pytest.raises(HeadraceError, match=f"the document '{one}' of index thing cannot be read"):
-            database.look([one])
+        look = database.look([one, "1", "99"])
+    assert look.unreadable == refused
+    assert {each: body is None for each, body in look.documents.items()} == {"1": False, "99": True}
     assert {each.id: each.body is None for each in made} == {"1": False, "99": True}
     assert set(refused) == {one}
     assert "division by zero" in refused[one]

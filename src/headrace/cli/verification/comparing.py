@@ -45,6 +45,7 @@ class Comparison:
         self._settling = settling
         self._repair = repair
         self._suspects: dict[str, int] = {}
+        self._told: set[Verdict] = set()
 
     def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
         """Compare every document of the database with the index's; the next range is read meanwhile.
@@ -60,12 +61,13 @@ class Comparison:
         self._settle()
 
     def extras(self, presence: Presence, found: Iterable[str], advance: Callable[[int], None]) -> None:
-        """Look for every id of the index in the database.
+        """Look for every id of the index in the database; `documents` has told of rows that cannot be read.
 
         Raises:
             HeadraceError: as `documents`.
         """
         seen, sample = 0, self._report.sample
+        self._told = {Verdict.UNREADABLE}
         for page in _pages(found, _RANGE):
             seen += len(page)
             chosen = page if sample is None else [one for one in page if sample.holds(one)]
@@ -81,7 +83,9 @@ class Comparison:
         there = self._index.read([one.id for one in portion])
         for one in portion:
             held = there.get(one.id)
-            if held is None or one.digest is None:
+            if not one.readable:
+                same = False
+            elif held is None or one.digest is None:
                 same = held is None and one.digest is None
             else:
                 same = not self._settling.contents or digest_of(held.source) == one.digest
@@ -99,7 +103,8 @@ class Comparison:
             return
         wrong = []
         for one in self._settling.settle(suspects):
-            self._report.found(one)
+            if one.verdict not in self._told:
+                self._report.found(one)
             if one.verdict.is_drift:
                 wrong.append(one.id)
         if wrong and self._repair is not None:

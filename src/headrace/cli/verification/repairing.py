@@ -60,4 +60,4 @@ def why_not(finding: Finding, refused: str | None) -> str:
         return f"it is refused: {refused}"
     if finding.ahead and finding.found is not None:
         return f"fenced: its version {finding.found.version} is ahead of the database's log"
-    return _WHY[finding.verdict]
+    return f"it cannot be read: {finding.why}" if finding.why is not None else _WHY[finding.verdict]

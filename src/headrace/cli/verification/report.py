@@ -18,7 +18,7 @@ SHOWN = 10
 
 @dataclass(slots=True)
 class Drift:
-    """The documents that are wrong in one way: how many, and the first of them.
+    """The documents that are not right in one way: how many, and the first of them.
 
     Attributes:
         ahead: how many of them have a version beyond the database's log.
@@ -53,6 +53,7 @@ class Report:
         changing: that were written again each time they were looked at.
         undecided: that differ and that a pipeline which stands still has not got to.
         why_undecided: why it stands still.
+        unreadable: of the database, that their rows make unreadable.
         repaired: that were built anew and are right now.
         left: that were built anew and are not right; id → why, the first of them.
         fenced: that no write of ours replaces.
@@ -71,6 +72,7 @@ class Report:
     changing: int = 0
     undecided: int = 0
     why_undecided: str | None = None
+    unreadable: Drift = field(default_factory=Drift)
     drift: dict[Verdict, Drift] = field(
         default_factory=lambda: {verdict: Drift() for verdict in Verdict if verdict.is_drift}
     )
@@ -89,7 +91,8 @@ class Report:
     @property
     def right(self) -> bool:
         """Whether the index is known to be what the database says, now."""
-        return self.wrong == self.repaired and not self.left_count and not self.undecided
+        unknown = self.undecided + self.unreadable.count
+        return self.wrong == self.repaired and not self.left_count and not unknown
 
     @property
     def rate(self) -> float:
@@ -104,6 +107,8 @@ class Report:
             self.in_flight += 1
         elif finding.verdict is Verdict.CHANGING:
             self.changing += 1
+        elif finding.verdict is Verdict.UNREADABLE:
+            self.unreadable.add(finding)
         else:
             self.undecided += 1
 
@@ -117,6 +122,8 @@ class Report:
 
 def _described(finding: Finding) -> dict[str, Any]:
     told: dict[str, Any] = {"id": finding.id}
+    if finding.why is not None:
+        told["why"] = finding.why
     if finding.found is not None:
         told |= {"version": finding.found.version, "ahead": finding.ahead}
     if finding.verdict is Verdict.DIFFERENT and finding.expected is not None and finding.found is not None:
@@ -150,6 +157,7 @@ def as_data(report: Report) -> dict[str, Any]:
             str(verdict): {"count": one.count, "ahead": one.ahead, "first": one.first}
             for verdict, one in report.drift.items()
         },
+        "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
         "in_flight": report.in_flight,
         "changing": report.changing,
         "undecided": {"count": report.undecided, "why": report.why_undecided},
@@ -170,7 +178,7 @@ def tell(report: Report) -> None:
     )
     if not report.contents:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
-    for verdict, drift in report.drift.items():
+    for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():
         if drift.count:
             _tell_drift(verdict, drift)
     if report.in_flight:
@@ -196,7 +204,8 @@ def _tell_drift(verdict: Verdict, drift: Drift) -> None:
     for one in drift.first:
         ahead = f"  (version {one['version']} is ahead of the log)" if one.get("ahead") else ""
         what = f"  {one['path']}: expected {one['expected']}, found {one['found']}" if "path" in one else ""
-        _line(f"    {_shown(one['id'])}{what}{ahead}")
+        why = f"  {one['why']}" if "why" in one else ""
+        _line(f"    {_shown(one['id'])}{what}{ahead}{why}")
     if drift.count > len(drift.first):
         _line(f"    … and {drift.count - len(drift.first):,} more")
 
@@ -229,6 +238,8 @@ def _conclude(report: Report) -> None:
             "What is fenced needs a new generation: stop `headrace run`, delete the search index "
             f"{report.generation}, and start it again: it seeds {report.index} anew"
         )
+    if report.unreadable.count:
+        terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
     if report.undecided:
         terminal.say("Start `headrace run`, and verify again")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headrace.cli.verification.values import first_difference
@@ -33,6 +33,8 @@ class Verdict(enum.StrEnum):
     """It was written again in every round: it is followed, and could not be compared."""
     UNAPPLIED = "unapplied"
     """It differs, and the pipeline does not get to where the database was read: nobody can tell."""
+    UNREADABLE = "unreadable"
+    """Its rows make reading it fail: the database does not say what it should be."""
 
     @property
     def is_drift(self) -> bool:
@@ -48,6 +50,7 @@ class Finding:
         expected: what the database makes of it; None where it has none.
         found: what the index holds; None where it holds none.
         ahead: whether the index's version lies beyond the database's log: no write of ours is accepted.
+        why: of an unreadable one.
     """
 
     id: str
@@ -55,6 +58,7 @@ class Finding:
     expected: bytes | None = None
     found: Stored | None = None
     ahead: bool = False
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +68,12 @@ class Look:
     Attributes:
         stamps: see `headrace.assembly.digests.Present`.
         documents: by id; one that is left out, or None, is none.
+        unreadable: why, by id of those that cannot be read.
     """
 
     stamps: Mapping[str, str]
     documents: Mapping[str, bytes | None]
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
 class DatabaseSide(Protocol):
@@ -139,6 +145,9 @@ class Settling:
         again = self.database.stamps(absent) if absent else {}
         judged = []
         for one in ids:
+            if one in look.unreadable:
+                judged.append(Finding(one, Verdict.UNREADABLE, why=look.unreadable[one]))
+                continue
             expected, found = look.documents.get(one), after.get(one)
             unmoved = found == before.get(one)
             if found is None:

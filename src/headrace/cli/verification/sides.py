@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from headrace.assembly import Assembler
-from headrace.assembly.digests import Presence
+from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
 from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Look
@@ -36,30 +36,33 @@ class DatabaseDocuments:
         """See `DatabaseSide`; an id that no row can have is no document.
 
         Raises:
-            HeadraceError: CONNECTION; DATABASE, with its id where a document cannot be read.
+            HeadraceError: CONNECTION, DATABASE, TRANSFORM.
         """
-        present = self._presence.read(ids)
-        made = self._assembler.assemble(list(dict.fromkeys(present.keys.values())), 0)
+        present, unreadable = self._presence.read(ids), dict[str, str]()
+        made = self._assembled(present, 0, unreadable)
         wanted = set(ids)
-        return Look(present.stamps, {one.id: one.body for one in made if one.id in wanted})
+        documents = {one.id: one.body for one in made if one.id in wanted}
+        return Look(present.stamps, documents, unreadable)
 
     def operations(
         self, index: str, ids: Sequence[str], version: Lsn, refused: dict[str, str]
     ) -> list[DocumentOperation]:
         """What makes the documents of `ids` what they should be; `refused` gets what cannot be, and why."""
-        present = self._presence.read(ids)
-
-        def refuse(_: str, id_: str, reason: str) -> None:
-            refused[id_] = reason
-
-        keys = list(dict.fromkeys(present.keys.values()))
         made = {
             one.id: dataclasses.replace(one, index=index)
-            for one in self._assembler.assemble(keys, version, refuse)
+            for one in self._assembled(self._presence.read(ids), version, refused)
         }
         return [
             made.get(one, DocumentOperation(index, one, version, None)) for one in ids if one not in refused
         ]
+
+    def _assembled(
+        self, present: Present, version: Lsn, unreadable: dict[str, str]
+    ) -> Iterator[DocumentOperation]:
+        def refuse(_: str, id_: str, reason: str) -> None:
+            unreadable[id_] = reason
+
+        return self._assembler.assemble(list(dict.fromkeys(present.keys.values())), version, refuse)
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
         """See `DatabaseSide`."""
