@@ -22,7 +22,7 @@ import urllib3
 from headrace.postgres.connection import connect, execute
 from headrace.testing.processes import GuardedProcess, free_port, tail
 from headrace.testing.shop import INDEXES, write_deployment
-from support.deployment import Deployment
+from support.deployment import PREFIX, Deployment
 
 VERSION = "0.15.1"
 MEASURED = {"seed": 783.0, "single": 767.0, "items": 790.0, "users": 2_150.0}
@@ -31,7 +31,7 @@ MEASURED = {"seed": 783.0, "single": 767.0, "items": 790.0, "users": 2_150.0}
 _NAME = "peer"
 _PREFIX = f"{_NAME}_"
 _OURS_ALONE = re.compile(r"^(replica_identity|number_of_replicas) = .*\n", re.MULTILINE)
-_JSON = re.compile(r"^ *- json: .*\n( *column: .*\n)? *required: .*\n", re.MULTILINE)
+_JSON = re.compile(r"^ *- json: (\w+).*\n(?: *column: .*\n)? *required: .*\n", re.MULTILINE)
 """Its own mapping refuses what is in such a field; without them its documents are smaller than ours."""
 
 _LOOK_SECONDS = 0.1
@@ -50,22 +50,47 @@ def program() -> Path | None:
 class Flusso:
     """A running flusso with the three indexes of a shop, which follows what is committed from now on.
 
-    Its indexes are empty at first: a document appears in them once a change touches it.
+    Attributes:
+        left_out: fields that its documents do not have.
     """
 
-    def __init__(self, deployment: Deployment, process: GuardedProcess, log: Path) -> None:
+    def __init__(
+        self, deployment: Deployment, process: GuardedProcess, log: Path, left_out: Iterable[str]
+    ) -> None:
         self._deployment = deployment
         self._process = process
         self._log = log
         self._pool = urllib3.PoolManager()
         self._seen = {index: set[int]() for index in INDEXES}
+        self._filled = dict.fromkeys(INDEXES, -1)
+        self.left_out = frozenset(left_out)
+
+    def fill(self) -> None:
+        """Copy the deployment's documents into its indexes: what it writes from now on has an older version.
+
+        As for the deployment itself, whose documents are replaced by a change, nested ones and all.
+        """
+        deadline = perf_counter() + _WITHIN
+        while not all(self._exists(index) for index in INDEXES):
+            self._wait(deadline)
+        excluded = sorted(pattern for name in self.left_out for pattern in (name, f"*.{name}"))
+        for index in INDEXES:
+            body = {
+                "source": {"index": f"{PREFIX}{index}", "_source": {"excludes": excluded}},
+                "dest": {"index": f"{_PREFIX}{index}"},
+            }
+            answer = self._pool.request(
+                "POST", f"{self._deployment.sink}/_reindex?refresh=true", json=body, timeout=_WITHIN
+            ).json()
+            assert answer.get("created") == answer.get("total"), answer
+            self._filled[index] = self._last_write(index)
 
     def until_ready(self) -> None:
         """Wait until a change that is made now becomes a document."""
         with connect(self._deployment.database) as connection:
             [(one,)] = execute(connection, "SELECT max(id) FROM public.products WHERE NOT hidden")
             deadline = perf_counter() + _WITHIN
-            while not self._count("products"):
+            while not self._count_since("products"):
                 execute(connection, "UPDATE public.products SET stock = stock WHERE id = $1", (one,))
                 self._wait(deadline)
 
@@ -74,12 +99,12 @@ class Flusso:
         for index, ids in touched.items():
             self._seen[index].update(ids)
         return self._until_still(
-            lambda: all(self._count(index) >= len(self._seen[index]) for index in touched), _WITHIN
+            lambda: all(self._count_since(index) >= len(self._seen[index]) for index in touched), _WITHIN
         )
 
     def until_filled(self, documents: int) -> float:
         """The time (s, `perf_counter`) when its indexes held so many documents."""
-        return self._until_still(lambda: sum(map(self._count, INDEXES)) >= documents, _FILLED_WITHIN)
+        return self._until_still(lambda: sum(map(self._count_since, INDEXES)) >= documents, _FILLED_WITHIN)
 
     def _until_still(self, complete: Callable[[], bool], within: float) -> float:
         """The time of the last write, once there was none for a while and all is there.
@@ -108,10 +133,21 @@ class Flusso:
         assert self._process.running, f"flusso ended: {tail(self._log)}"
         time.sleep(_LOOK_SECONDS)
 
-    def _count(self, index: str) -> int:
+    def _exists(self, index: str) -> bool:
+        return self._pool.request("HEAD", f"{self._deployment.sink}/{_PREFIX}{index}").status == 200
+
+    def _last_write(self, index: str) -> int:
+        target = f"{self._deployment.sink}/{_PREFIX}{index}/_stats?level=shards"
+        [(_, found)] = self._pool.request("GET", target).json()["indices"].items()
+        [shard] = (copies[0] for copies in found["shards"].values())
+        return int(shard["seq_no"]["max_seq_no"])
+
+    def _count_since(self, index: str) -> int:
+        """The documents that were written since the index was filled."""
         target = f"{self._deployment.sink}/{_PREFIX}{index}"
         self._pool.request("POST", f"{target}/_refresh")
-        return int(self._pool.request("GET", f"{target}/_count").json().get("count", 0))
+        query = {"query": {"range": {"_seq_no": {"gt": self._filled[index]}}}}
+        return int(self._pool.request("POST", f"{target}/_count", json=query).json().get("count", 0))
 
 
 def seeded(deployment: Deployment, documents: int) -> float | None:
@@ -126,6 +162,7 @@ def flusso(deployment: Deployment) -> Iterator[Flusso | None]:
     """Run it on the servers of this deployment; None where it is not here."""
     with _running(deployment, "--skip-backfill") as peer:
         if peer is not None:
+            peer.fill()
             peer.until_ready()
         yield peer
 
@@ -141,15 +178,18 @@ def _running(deployment: Deployment, *more: str) -> Iterator[Flusso | None]:
         ours = write_deployment(folder, deployment.database, deployment.sink, _PREFIX)
         config = folder / "flusso.toml"
         config.write_text(_OURS_ALONE.sub("", ours.read_text()))
+        left_out: set[str] = set()
         for schema in folder.glob("*.schema.yml"):
-            schema.write_text(_JSON.sub("", schema.read_text()))
+            text = schema.read_text()
+            left_out.update(_JSON.findall(text))
+            schema.write_text(_JSON.sub("", text))
         log = folder / "flusso.log"
         words = ["run", "--config", str(config), "--slot", _NAME, "--publication", _NAME, *more]
         addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
         words += ["--public-address", addresses[0], "--private-address", addresses[1]]
         process = GuardedProcess([str(file), *words], log=log)
         try:
-            yield Flusso(deployment, process, log)
+            yield Flusso(deployment, process, log, left_out)
         finally:
             process.signal(signal.SIGTERM)
             if not process.wait(_ENDED_WITHIN):
