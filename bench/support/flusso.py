@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import urllib3
 
@@ -79,10 +80,10 @@ class Flusso:
                 "source": {"index": f"{PREFIX}{index}", "_source": {"excludes": excluded}},
                 "dest": {"index": f"{_PREFIX}{index}"},
             }
-            answer = self._pool.request(
-                "POST", f"{self._deployment.sink}/_reindex?refresh=true", json=body, timeout=_WITHIN
-            ).json()
-            assert answer.get("created") == answer.get("total"), answer
+            target = f"{self._deployment.sink}/_reindex?refresh=true&wait_for_completion=false"
+            task = self._pool.request("POST", target, json=body).json()["task"]
+            done = self._done(task, deadline)
+            assert done.get("created") == done.get("total"), done
             self._filled[index] = self._last_write(index)
 
     def until_ready(self) -> None:
@@ -132,6 +133,15 @@ class Flusso:
         assert perf_counter() < deadline, f"flusso: {tail(self._log)}"
         assert self._process.running, f"flusso ended: {tail(self._log)}"
         time.sleep(_LOOK_SECONDS)
+
+    def _done(self, task: str, deadline: float) -> Mapping[str, Any]:
+        """What a task of the cluster says at its end; at its own request it says more than a client takes."""
+        while True:
+            found = self._pool.request("GET", f"{self._deployment.sink}/_tasks/{task}").json()
+            if found["completed"]:
+                said: Mapping[str, Any] = found.get("response") or found["error"]
+                return said
+            self._wait(deadline)
 
     def _exists(self, index: str) -> bool:
         return self._pool.request("HEAD", f"{self._deployment.sink}/{_PREFIX}{index}").status == 200
