@@ -38,6 +38,7 @@ from headrace.sinks.plain import PlainGenerations
 from headrace.spark.catching_up import CatchingUp
 from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark
+from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 
 _REQUEST_SECONDS = 10.0
@@ -181,7 +182,7 @@ class Branch:
         return self.lineage.seeding.work(written, mirrors if self.is_plain else {})
 
     @contextlib.contextmanager
-    def beside(self, spark: LocalSpark, work: Work, turn: threading.Lock, pace: Pace) -> Iterator[None]:
+    def beside(self, spark: LocalSpark, work: Work, turn: Turn, pace: Pace) -> Iterator[None]:
         """Fill what is to be filled, and work off what is parked, while this is entered."""
         assert self.lineage is not None
         building = [one for one in self.lineage.building if one in self.written] if self.ready else []
