@@ -16,6 +16,7 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
 from headrace.sinks.opensearch.orders import What
 
@@ -108,10 +109,19 @@ class Writing(threading.Thread):
         self.join()
 
 
+def reader_of_slot(pipeline: Headrace) -> int:
+    """The process that reads the log; another query has another one."""
+    with connect(pipeline.shop.url) as connection:
+        slot = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1"
+        [(pid,)] = execute(connection, slot, (pipeline.name,))
+    return int(pid)
+
+
 @pytest.mark.long
 def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> None:
     before = listed(pipeline, "users")
     count = len(pipeline.documents("users"))
+    reader = reader_of_slot(pipeline)
     searching, writing = Searching(pipeline, "users", count), Writing(pipeline)
     searching.start()
     writing.start()
@@ -129,6 +139,12 @@ def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> 
     assert after["kept"]["generation"] == before["served"]["generation"]
     assert after["served"]["documents"] >= count
     assert set(listed(pipeline, "orders")) == {"served"}
+    ask(pipeline, "users", "reindex")
+    dropped = f"{pipeline.sink_url}/{before['served']['generation']}"
+    pipeline.wait_until(lambda: urllib3.request("HEAD", dropped).status == 404, "did not drop it", 100)
+    assert reader_of_slot(pipeline) == reader, "the stream was never ended"
+    pipeline.shop.run("UPDATE users SET name = name || ';'")
+    pipeline.converges()
 
 
 @pytest.mark.long
@@ -150,7 +166,7 @@ def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("failpoint", ["range", "filled", "swapped"])
+@pytest.mark.parametrize("failpoint", ["made", "joined", "range", "filled", "swapped"])
 def test_killed_in_a_reindex(pipeline: Headrace, failpoint: str) -> None:
     """At each commit point of a generation, with a writer: the next start goes on, and nothing is wrong."""
     pipeline.terminate()
@@ -167,8 +183,8 @@ def test_killed_in_a_reindex(pipeline: Headrace, failpoint: str) -> None:
         count = len(pipeline.documents("orders"))
         assert count > 0, "readers see a whole generation"
         pipeline.start()
-        pipeline.wait_until(lambda: not building(pipeline, "orders"), "did not build it", 100)
         pipeline.wait_ready()
+        pipeline.wait_until(lambda: not building(pipeline, "orders"), "did not build it", 100)
     finally:
         writing.end()
     pipeline.converges()

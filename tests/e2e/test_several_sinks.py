@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace
@@ -226,9 +227,10 @@ def test_a_sink_that_is_away_at_the_start_waits_for_nobody_and_gets_all_of_it_af
 
 
 @pytest.mark.long
-def test_a_sink_that_lacks_too_much_is_filled_anew(deploy: Deploy, front: HttpProxy) -> None:
+@pytest.mark.parametrize("most", [50, 1_000_000], ids=["it was too much", "somebody deleted it"])
+def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: HttpProxy, most: int) -> None:
     with deploy(users=60) as pipeline:
-        pipeline.config.write_text("most_parked = 50\n" + pipeline.config.read_text())
+        pipeline.config.write_text(f"most_parked = {most}\n" + pipeline.config.read_text())
         add(pipeline, other(pipeline, front))
         pipeline.start()
         pipeline.wait_ready()
@@ -236,7 +238,12 @@ def test_a_sink_that_lacks_too_much_is_filled_anew(deploy: Deploy, front: HttpPr
         first = generations(pipeline, "/other")
         front.spoil = lambda _: Answer(503)
         pipeline.shop.run(_RENAMED)
-        pipeline.wait_until(lambda: "documents waited for" in pipeline.said(), "did not give it up", 60)
+        why = "documents waited for"
+        if most > 50:
+            pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 50, "did not park", 30)
+            urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
+            why = "somebody deleted the index of what waited"
+        pipeline.wait_until(lambda: why in pipeline.said(), "did not give it up", 60)
         pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
         pipeline.converges()
         front.heal()

@@ -33,11 +33,13 @@ from headrace.sinks.opensearch import (
     Orders,
     PipelineState,
 )
+from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.catching_up import CatchingUp
 from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark
+from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 
 _REQUEST_SECONDS = 10.0
@@ -86,7 +88,8 @@ class Branch:
         self._state: PipelineState | None = None
         self._filling: Building | None = None
         self._filled: list[tuple[GenerationState, int]] = []
-        self._overflowed = threading.Event()
+        self._backlog = Backlog(state, project.slot, project.state_prefix)
+        self._overflowed, self._robbed = threading.Event(), threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
         self._said = ""
         self._found = threading.Event()
@@ -181,14 +184,14 @@ class Branch:
         return self.lineage.seeding.work(written, mirrors if self.is_plain else {})
 
     @contextlib.contextmanager
-    def beside(self, spark: LocalSpark, work: Work, turn: threading.Lock, pace: Pace) -> Iterator[None]:
+    def beside(self, spark: LocalSpark, work: Work, turn: Turn, pace: Pace) -> Iterator[None]:
         """Fill what is to be filled, and work off what is parked, while this is entered."""
         assert self.lineage is not None
         building = [one for one in self.lineage.building if one in self.written] if self.ready else []
         board = _Board(self._board, self.name)
         filling = Building(spark, work, building, board, snapshot=None, pace=pace, turn=turn)
         self._filled = []
-        with CatchingUp(work, self._tell), filling:
+        with CatchingUp(work, self._tell, self._robbed.set), filling:
             self._filling = filling
             try:
                 yield
@@ -201,7 +204,7 @@ class Branch:
             return False
         if self.ready:
             self._publish()
-        if self._overflowed.is_set() or (self._lease is not None and self._lease.lost() is not None):
+        if self._why_given_up() is not None:
             return True
         if self.ready:
             failed = self._filling is not None and self._filling.failure() is not None
@@ -231,12 +234,13 @@ class Branch:
         lineage = self.lineage
         if lineage is None:
             return
-        lost = None if self._lease is None else self._lease.lost()
-        if self._overflowed.is_set() or lost is not None:
-            reason = f"more than {self._most:,} documents waited for the sink {self.name!r}"
+        if (reason := self._why_given_up()) is not None:
             self._leave()
-            lineage.give_up(lineage.written, reason if lost is None else lost.cause)
+            lineage.give_up(lineage.written, reason)
+            if self._robbed.is_set():
+                self._backlog.renounce()
             self._overflowed.clear()  # what is parked for them is taken away by and by
+            self._robbed.clear()
             self.ready = False
         elif failed is not None:
             lineage.give_up([failed.generation], failed.error.cause)
@@ -272,6 +276,17 @@ class Branch:
             self._failed(error)
         self.lineage.take_up_away({}, Alterations(emptied=frozenset(emptied)))
         self.ready = False
+
+    def _why_given_up(self) -> str | None:
+        """Why its generations cannot be brought up to date any more; None where they can."""
+        lost = None if self._lease is None else self._lease.lost()
+        if lost is not None:
+            return lost.cause
+        if self._robbed.is_set():
+            return f"somebody deleted the index of what waited for the sink {self.name!r}"
+        if self._overflowed.is_set():
+            return f"more than {self._most:,} documents waited for the sink {self.name!r}"
+        return None
 
     def _loaded(self) -> PipelineState:
         for attempt in patiently():

@@ -10,7 +10,6 @@ import dataclasses
 import hashlib
 import json
 import sys
-import threading
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
@@ -34,6 +33,7 @@ from headrace.sinks.opensearch.further import forget_sink, sinks_document
 from headrace.sinks.stdout import Relay, StdoutWriter
 from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark
+from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 
 
@@ -131,9 +131,7 @@ class Branches:
         ]
 
     @contextlib.contextmanager
-    def beside(
-        self, spark: LocalSpark, works: Mapping[str, Work], turn: threading.Lock, pace: Pace
-    ) -> Iterator[None]:
+    def beside(self, spark: LocalSpark, works: Mapping[str, Work], turn: Turn, pace: Pace) -> Iterator[None]:
         """What runs beside the stream for each, while this is entered."""
         with contextlib.ExitStack() as running:
             for one in self._branches:

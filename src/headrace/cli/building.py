@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -29,6 +29,7 @@ from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.plan import Work
 from headrace.spark.seeding import SeedRange, SeedRanges, run_pieces
 from headrace.spark.session import LocalSpark, places_beside
+from headrace.spark.turn import Turn
 from headrace.spark.workers import made
 from headrace.status.board import IndexBoard
 from headrace.status.rate import Rate
@@ -36,7 +37,8 @@ from headrace.status.rate import Rate
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
 """Of a range's table file."""
 _RANGES_OF_A_PLACE = 4
-"""In one job: a kill repeats no more than one job."""
+"""In one job: a kill repeats no more than one job. Beside readers half as many, and of the smaller ones: what
+follows can make room for the stream soon."""
 _MOST_RESTARTS = 5
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 1.0
@@ -104,7 +106,7 @@ class Building:
         *,
         snapshot: ExportedSlot | None,
         pace: Pace,
-        turn: threading.Lock,
+        turn: Turn,
     ) -> None:
         self._spark = spark.session
         self._work = work
@@ -132,6 +134,10 @@ class Building:
         while self._thread.is_alive():  # again and again: its job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(self._group)
             self._thread.join(_POLL_SECONDS)
+
+    def change(self, work: Work) -> None:
+        """Let later jobs have this plan, which holds what is to be filled as the former one does."""
+        self._work = work
 
     def completed(self) -> list[tuple[GenerationState, int]]:
         """Those that are complete since it was asked last, with the number of documents written."""
@@ -220,7 +226,8 @@ class Building:
         tables = [plan.catalog[plan.specs[one.name].table] for one in fillings]
         with ReadSession(self._work.connections.database) as session:
             found = [plan_ranges(session, table, _MOST_BYTES) for table in tables]
-            if sum(map(len, found)) < self._places():  # small tables, too, are read by all
+            few = sum(map(len, found)) < self._places()  # small tables, too, are read by all
+            if few or self._turn.is_read:
                 found = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
         for one, ranges in zip(fillings, found, strict=True):
             one.left = deque(one.done.left(ranges))
@@ -233,7 +240,8 @@ class Building:
         open_ = [one for one in fillings if one.left]
         if self._apart:
             open_ = open_[:1]
-        chosen = _in_turn(open_, places * _RANGES_OF_A_PLACE)
+        each = _RANGES_OF_A_PLACE // 2 if self._turn.is_read else _RANGES_OF_A_PLACE
+        chosen = _in_turn(open_, places * each)
         state = meta.load()
         if state is None:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted while it runs")
@@ -247,23 +255,12 @@ class Building:
             pieces.append(SeedRange(one.name, part, version, exported, pace))
         began = time.monotonic()
         tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
-        with self._alone():
+        with self._turn.taken(self._ending):
             written = run_pieces(self._spark, self._work, tasks, self._group)
         for one in open_:
             mine = [part for owner, part in chosen if owner is one]
             self._note(one, mine, written.get(one.name, 0), time.monotonic() - began)
         return open_
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """While no other job is beside the stream; whoever ends does not wait for it."""
-        while not self._turn.acquire(timeout=_POLL_SECONDS):
-            if self._ending.is_set():
-                raise HeadraceError(Kind.SPARK, "it is ending")
-        try:
-            yield
-        finally:
-            self._turn.release()
 
     def _exported(self, one: _Filling) -> str | None:
         """The slot's snapshot, for a generation that joined where it was taken; others came later."""
@@ -275,6 +272,8 @@ class Building:
     def _places(self) -> int:
         """How many ranges are read at once."""
         places = places_beside(self._spark)
+        if self._turn.crowded:
+            places = max(1, places // 2)
         return min(places, self._pace.connections or places)
 
     def _note(self, one: _Filling, parts: list[CtidRange], documents: int, seconds: float) -> None:
@@ -344,6 +343,42 @@ class Building:
                 f"{label}{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
                 f"{speed:,.0f} a second{rest}"
             )
+
+
+class Buildings:
+    """All that is filled beside one query; a context manager, used from one thread.
+
+    Args:
+        make: what fills some generations, with a plan that holds them.
+    """
+
+    def __init__(self, make: Callable[[Work, Sequence[GenerationState]], Building]) -> None:
+        self._make = make
+        self._held = contextlib.ExitStack()
+        self._all: list[Building] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._held.close()
+
+    def begin(self, work: Work, generations: Sequence[GenerationState]) -> None:
+        """Fill these, too."""
+        self._all.append(self._held.enter_context(self._make(work, generations)))
+
+    def change(self, work: Work) -> None:
+        """See `Building.change`."""
+        for one in self._all:
+            one.change(work)
+
+    def completed(self) -> list[tuple[GenerationState, int]]:
+        """See `Building.completed`."""
+        return [found for one in self._all for found in one.completed()]
+
+    def failure(self) -> BuildFailure | None:
+        """See `Building.failure`: the first."""
+        return next((found for one in self._all if (found := one.failure()) is not None), None)
 
 
 class _Failed(Exception):  # noqa: N818 - no error for a person

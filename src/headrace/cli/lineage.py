@@ -1,12 +1,14 @@
 """What is durable of a run's generations, and when does it change?
 
-One object in the run's main thread. What the stream writes changes only while no query runs; what readers see
-changes at any time. Whatever is killed in between is done again by the next start: each step can be repeated.
+One object in the run's main thread. What the stream writes changes while no query runs, or once the running
+one has taken it over between two batches; what readers see changes at any time. Whatever is killed in between
+is done again by the next start: each step can be repeated.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.cli import terminal
@@ -19,6 +21,8 @@ from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
 from headrace.status.board import IndexBoard, IndexPhase
+
+_DROP_SECONDS = 60.0
 
 
 class Lineage:
@@ -52,6 +56,7 @@ class Lineage:
         self._indexes = tuple(inspection.project.specs)
         self._keep = keep
         self._doomed: list[GenerationState] = []
+        self._doomed_since = 0.0
 
     @property
     def written(self) -> list[GenerationState]:
@@ -64,15 +69,29 @@ class Lineage:
         return [one for one in self.written if one.building]
 
     @property
+    def is_read(self) -> bool:
+        """Whether readers see anything of what the stream writes."""
+        return any(one.published for one in self.written)
+
+    @property
     def bystanders(self) -> list[GenerationState]:
         """Those that are written, and that nobody reads: the stream can go on without them."""
         served = {one.index for one in self.state.generations if one.published}
         return [one for one in self.written if not one.published and one.index in served]
 
     @property
+    def doomed(self) -> frozenset[str]:
+        """Those that wait to be deleted."""
+        return frozenset(one.generation for one in self._doomed)
+
+    @property
     def must_drop(self) -> bool:
-        """Whether something waits for the query's end, to be deleted."""
-        return bool(self._doomed)
+        """Whether something waits for the query's end, to be deleted.
+
+        What is built beside it is soon complete, as a rule: then the stream is held up once for all of them.
+        """
+        late = time.monotonic() - self._doomed_since > _DROP_SECONDS
+        return bool(self._doomed) and (late or not self.building)
 
     def adopt(self, state: PipelineState) -> None:
         """Go on from a state that was loaded."""
@@ -164,6 +183,35 @@ class Lineage:
             self._orders.done(order)
             self.tell(order.index)
 
+    def obey(self, orders: Sequence[Order]) -> None:
+        """The first part of `carry_out`, beside the running query, which does not know of it yet.
+
+        What is made is not to be filled, and what is doomed not to be dropped, before it does.
+
+        Raises:
+            HeadraceError: as `carry_out`, which may be called for the same orders then.
+        """
+        self._reload()
+        for order in orders:
+            self._obeyed(order)
+        for attempt in patiently():
+            with attempt:
+                self._meta.keep(self.state.generations)
+        reach("made")
+
+    def obeyed(self, orders: Sequence[Order]) -> None:
+        """The query knows of it: forget the orders."""
+        if orders:
+            reach("joined")
+        for order in orders:
+            self._orders.done(order)
+            self.tell(order.index)
+
+    def covers(self, position: Lsn) -> bool:
+        """Whether it is noted that everything before `position` is applied."""
+        self._reload()
+        return self.state.reached >= position
+
     def altered(self, emptied: Collection[TableName], catalog: str) -> None:
         """Partitions have come or gone: renew what lost rows, and note what is known of the catalog now.
 
@@ -215,11 +263,13 @@ class Lineage:
     def tell(self, index: str) -> None:
         """Tell the board how this index stands."""
         served, found = self.state.served(index), self.state.of(index)
+        building = next((one.generation for one in found if one.building and one.followed), None)
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
-            self._board.index(index, phase=phase, generation=served.generation)
+            self._board.index(index, phase=phase, generation=served.generation, building=building)
         elif found:
-            self._board.index(index, phase=IndexPhase.BACKFILLING, generation=found[-1].generation)
+            backfilling = IndexPhase.BACKFILLING
+            self._board.index(index, phase=backfilling, generation=found[-1].generation, building=building)
 
     def _left(self, published: Mapping[str, int]) -> frozenset[str]:
         """The tables that were not in the publication for a while."""
@@ -273,6 +323,8 @@ class Lineage:
         self._doom(superseded(self.state.of(one.index), name, self._keep))
 
     def _doom(self, given: Collection[GenerationState]) -> None:
+        if not self._doomed:
+            self._doomed_since = time.monotonic()
         self._doomed += given
         self.state = self.state.without(*(one.generation for one in given))
 

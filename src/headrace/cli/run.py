@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from headrace.catalog.needs import Needs
 from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.branches import Branches
-from headrace.cli.building import BuildFailure, Building, Pace
+from headrace.cli.building import BuildFailure, Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
 from headrace.cli.continuity import check_continuity, check_origin, new_state
 from headrace.cli.inspection import Inspection, inspect
@@ -57,8 +57,10 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
+from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark, local_spark
 from headrace.spark.settings import is_local
+from headrace.spark.turn import Turn
 from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 
@@ -66,6 +68,7 @@ _SINK_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
 _ORDER_SECONDS = 1.0
+_NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
 _BY_A_GENERATION = ALTERED | {
@@ -110,6 +113,21 @@ class _Ending:
     failed: BuildFailure | None = None
     orders: Sequence[Order] = ()
     further: Mapping[str, BuildFailure | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A query, and what is beside it.
+
+    Attributes:
+        needs: what the query was told that its plan needs of the log.
+    """
+
+    query: DocumentsQuery
+    beside: WorkingOff
+    filling: Buildings
+    turn: Turn
+    needs: Needs
 
 
 class Run:
@@ -362,37 +380,45 @@ class Run:
         work = lineage.seeding.work(written)
         if works:
             work = work.beside(works)
-        named = [(lineage.seeding.name_of(one), one.as_of) for one in written]
         following = Following(
             self._project.slot,
             self._project.publication,
-            catalog.needs([*named, *self._branches.needs()]),
+            self._needs(catalog, lineage),
             state.place(),
             state.applied,
             parked=state.ahead is not None,
         )
-        building, self._filled = lineage.building, []
-        if building:
+        to_fill, self._filled = lineage.building, []
+        if to_fill:
             self._board.happened(Event.SEEDING)
-        turn = threading.Lock()
+        turn = Turn(read=lineage.is_read)
+
+        def building(work: Work, generations: Sequence[GenerationState]) -> Building:
+            return Building(
+                spark, work, generations, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
+            )
+
         query = DocumentsQuery(spark.session, work, following, spark.scratch)
         watch = catalog.watch()
         try:
             with (
                 WorkingOff(spark.session, work, turn) as beside,
-                Building(
-                    spark, work, building, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
-                ) as filling,
+                Buildings(building) as filling,
                 self._branches.beside(spark, works, turn, self._pace()),
             ):
-                ending = self._watched(query, lock, watch, beside=beside, filling=filling, lineage=lineage)
-                return ending, watch
+                filling.begin(work, to_fill)
+                running = _Running(query, beside, filling, turn, following.needs)
+                return self._watched(running, lock, catalog, watch, lineage), watch
         except HeadraceError as error:
             if error.kind not in ALTERED or not self._has_bystanders(lineage):
                 raise
             return _Ending(error), watch  # it may concern only what nobody reads
         finally:
             query.stop()
+
+    def _needs(self, catalog: KnownCatalog, lineage: Lineage) -> Needs:
+        named = [(lineage.seeding.name_of(one), one.as_of) for one in lineage.written]
+        return catalog.needs([*named, *self._branches.needs()])
 
     def _pace(self) -> Pace:
         given = self._project.deployment.seeding
@@ -458,12 +484,10 @@ class Run:
 
     def _watched(
         self,
-        query: DocumentsQuery,
+        running: _Running,
         lock: SlotLock,
+        known: KnownCatalog,
         catalog: CatalogWatch,
-        *,
-        beside: WorkingOff,
-        filling: Building,
         lineage: Lineage,
     ) -> _Ending:
         """Keep the board up to date while the query runs; why it is to end.
@@ -473,6 +497,7 @@ class Run:
                 SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table; what keeps an index
                 without a served generation from being filled.
         """
+        query, filling = running.query, running.filling
         began, begun, live = time.monotonic(), False, False
         with Watch(
             self._here, self._project, self._board, lock, catalog=catalog, trouble=query.trouble
@@ -481,12 +506,14 @@ class Run:
                 if not query.active:
                     unknown = HeadraceError(Kind.SPARK, "the query ended without a reason")
                     return _Ending(query.failure() or unknown)
-                if (failure := beside.failure()) is not None:
+                if (failure := running.beside.failure()) is not None:
                     return _Ending(failure)
                 if self._lease is not None and (lost := self._lease.lost()) is not None:
                     raise lost
                 self._publish(filling, lineage)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
+                if begun:
+                    running.turn.begin(read=lineage.is_read, batch_seconds=query.batch_seconds())
                 if begun and not live:
                     live = not lineage.building
                     self._live(building=not live)
@@ -494,14 +521,67 @@ class Run:
                     return self._failed_to_fill(failed, lineage)
                 if begun:
                     watch.look()
-                    orders = self._ordered()
-                    asked = self._branches.look(lineage.state)
-                    if catalog.moved or lineage.must_drop or orders or asked:
-                        return _Ending(again=True, orders=orders, further=asked)
+                    if (asked := self._asked(running, known, catalog, lineage)) is not None:
+                        return asked
+                    live = live and not lineage.building
                 self._stopping.wait(_LOOK_SECONDS)
         return _Ending()
 
-    def _publish(self, filling: Building, lineage: Lineage) -> None:
+    def _asked(
+        self, running: _Running, known: KnownCatalog, catalog: CatalogWatch, lineage: Lineage
+    ) -> _Ending | None:
+        """Do what is asked for; an ending where that is only possible between two queries."""
+        orders = self._ordered()
+        further = self._branches.look(lineage.state)
+        if catalog.moved or further:
+            return _Ending(again=True, orders=orders, further=further)
+        if (orders or lineage.must_drop) and not self._switched(running, known, lineage, orders):
+            return _Ending(again=True, orders=orders)
+        return None
+
+    def _switched(
+        self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
+    ) -> bool:
+        """Let the running query write what is ordered, and nothing that is to be dropped.
+
+        False where it must begin anew for that; what was done for the orders then stays.
+        """
+        if self._branches or self._exported is not None:
+            return False
+        with self._stopping.interrupting():
+            return self._switch(running, catalog, lineage, orders)
+
+    def _switch(
+        self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
+    ) -> bool:
+        filled = {one.generation for one in lineage.building}
+        if orders:
+            lineage.obey(orders)
+        if lineage.doomed & filled or self._needs(catalog, lineage) != running.needs:
+            return False
+        work = lineage.seeding.work(lineage.written)
+        running.beside.change(work)
+        running.filling.change(work)
+        position = running.query.change(work)
+        if position is None or not self._is_noted(lineage, position):
+            return not running.query.active  # then somebody else asks why
+        if new := [one for one in lineage.building if one.generation not in filled]:
+            self._board.happened(Event.SEEDING)
+            running.filling.begin(work, new)
+        lineage.obeyed(orders)
+        if lineage.doomed and not running.turn.is_taken:  # by a job that has the former plan
+            lineage.drop_doomed()
+        return True
+
+    def _is_noted(self, lineage: Lineage, position: Lsn) -> bool:
+        """Wait a little until it is: what is filled then is read behind all that it was not told of."""
+        deadline = time.monotonic() + _NOTED_SECONDS
+        while not lineage.covers(position):
+            if time.monotonic() > deadline or self._stopping.wait(_NOTED_POLL):
+                return False
+        return True
+
+    def _publish(self, filling: Buildings, lineage: Lineage) -> None:
         """Let readers see what is complete; where the cluster is away, at the next look."""
         self._filled += filling.completed()
         while self._filled:

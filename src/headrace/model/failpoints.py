@@ -2,9 +2,11 @@
 
 The names are the rows of the table of commit points: `planned` (a batch is planned, nothing written),
 `bulk` (a bulk of a batch is durable), `applied` (the applied position is durable, not yet confirmed),
-`confirmed` (the confirmation was sent), `range` (a seeding range is written, not yet noted), `filled` (a
-generation is complete, the alias not yet swapped), `swapped` (the alias is, the state does not say so yet)
-and `parked` (the documents of a parked chunk are durable, and noted). A batch without changes reaches none.
+`confirmed` (the confirmation was sent), `made` (a generation that is ordered is in the state, the stream does
+not write to it yet), `joined` (the stream does, the order is not forgotten yet), `range` (a seeding range is
+written, not yet noted), `filled` (a generation is complete, the alias not yet swapped), `swapped` (the alias
+is, the state does not say so yet) and `parked` (the documents of a parked chunk are durable, and noted). A
+batch without changes reaches none.
 
 The environment arms one of them, and every process of the pipeline inherits it:
 
@@ -24,7 +26,9 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-Name = Literal["planned", "bulk", "applied", "confirmed", "range", "filled", "swapped", "parked"]
+Name = Literal[
+    "planned", "bulk", "applied", "confirmed", "made", "joined", "range", "filled", "swapped", "parked"
+]
 
 
 def reach(name: Name) -> None:

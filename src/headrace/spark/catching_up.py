@@ -34,11 +34,13 @@ class CatchingUp:
     Args:
         work: of the sink.
         tell: is told how things stand, about twice a second.
+        lost: is called where somebody has deleted what was parked.
     """
 
-    def __init__(self, work: Work, tell: Tell) -> None:
+    def __init__(self, work: Work, tell: Tell, lost: Callable[[], None]) -> None:
         self._work = work
         self._tell = tell
+        self._lost = lost
         self._ending = threading.Event()
         self._pause = _LOOK_SECONDS
         self._failed_at = 0.0
@@ -68,6 +70,8 @@ class CatchingUp:
     def _once(self, backlog: Backlog, worker: FurtherWorker) -> None:
         """All that is parked now."""
         generations = self._work.plan.specs.keys()
+        if backlog.is_lost:
+            self._lost()
         why = backlog.why_away()
         self._tell(backlog.count(generations), why)
         while not self._ending.is_set() and (owed := backlog.oldest(_AT_ONCE)):

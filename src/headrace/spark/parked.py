@@ -20,6 +20,7 @@ from headrace.sinks.opensearch import Chunk, Client, Parked
 from headrace.spark.plan import Work
 from headrace.spark.seeding import Piece, run_pieces
 from headrace.spark.session import places_beside
+from headrace.spark.turn import Turn
 from headrace.spark.worker import CHUNKS_AT_ONCE, Worker
 
 _ROUNDS = 5
@@ -47,15 +48,15 @@ class WorkingOff:
     """A thread that lets jobs write what is parked, for as long as this is entered.
 
     Args:
-        turn: held by whoever has a job beside the stream; two at once would take the stream's place.
+        turn: which a job waits for.
 
     Attributes:
         left: how many chunks were left when it looked last.
     """
 
-    def __init__(self, spark: SparkSession, work: Work, turn: threading.Lock | None = None) -> None:
+    def __init__(self, spark: SparkSession, work: Work, turn: Turn | None = None) -> None:
         self._spark = spark
-        self._turn = turn or threading.Lock()
+        self._turn = turn or Turn()
         self._work = work
         self.left = 0
         self._whole = 0
@@ -72,6 +73,10 @@ class WorkingOff:
         while self._thread.is_alive():  # again and again: its job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(_GROUP)
             self._thread.join(_POLL_SECONDS)
+
+    def change(self, work: Work) -> None:
+        """Let later jobs write what `work` says; the one that runs has still the former plan."""
+        self._work = work
 
     def failure(self) -> HeadraceError | None:
         """Why it has ended; None while it works."""
@@ -101,7 +106,7 @@ class WorkingOff:
         tasks = max(1, min(most, tenth))
         at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
         chunks = parked.chunks(tasks * at_once * _ROUNDS)
-        with self._turn:
+        with self._turn.taken(self._ending):
             run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)
         return True
 

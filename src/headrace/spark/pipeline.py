@@ -26,14 +26,16 @@ from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
 from headrace.sinks.opensearch import Counters
-from headrace.spark.documents import COUNTS, LiveDocuments
+from headrace.spark.documents import COUNTS, SWITCH_OPTION, LiveDocuments
 from headrace.spark.failures import headrace_error
 from headrace.spark.noting import Noting
-from headrace.spark.plan import Work
+from headrace.spark.plan import PLAN_OPTION, Work
 from headrace.spark.session import POOL, STREAM
+from headrace.spark.switch import Switch
 
 _POLL_SECONDS = 0.2
 _TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
+_TAKEN_POLL = 0.02
 _DONE = "done"
 
 
@@ -66,6 +68,8 @@ class DocumentsQuery:
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         spark.dataSource.register(LiveDocuments)
         self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
+        self._switch = Switch(scratch / f"plan-{uuid.uuid4().hex}")
+        self._plan, self._given = work.to_options()[PLAN_OPTION], 0
         held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
         held.set(following.applied)
         done = (
@@ -83,6 +87,7 @@ class DocumentsQuery:
             .option("continues", json.dumps(dict(following.continues)))
             .option("heldFile", str(held.path))
             .option("troubleFile", str(self.trouble))
+            .option(SWITCH_OPTION, str(self._switch.path))
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
@@ -97,6 +102,30 @@ class DocumentsQuery:
         )
         self._noting = Noting(work, checkpoint, held, self._counts)
         self._noting.open()
+
+    def change(self, work: Work, patience: float = 10.0) -> Lsn | None:
+        """Let the batches that are planned from now on write what `work` says.
+
+        Args:
+            work: of the same connections, whose plan needs of the log what the query's needs.
+            patience: how many seconds a batch may still be under way.
+
+        Returns:
+            The position (bytes) behind which `work` holds: the batches before it are done, and no task writes
+            what the former plan said any more. None where the query does not get there.
+        """
+        plan = work.to_options()[PLAN_OPTION]
+        if plan != self._plan:
+            self._given += 1
+            self._switch.give(self._given, plan)
+            self._plan = plan
+        deadline = time.monotonic() + patience
+        while self.active and time.monotonic() < deadline:
+            taken = self._switch.taken()
+            if taken is not None and taken[0] == self._given:
+                return taken[1]
+            time.sleep(_TAKEN_POLL)
+        return None
 
     def _counts(self, batch: int) -> Counters:
         """What the batches up to `batch` did that were not counted before; Spark tells a moment later."""
@@ -125,6 +154,11 @@ class DocumentsQuery:
     def begun(self) -> bool:
         """Whether the first batch is through, and with it every process and connection is up."""
         return self._batch() >= 0
+
+    def batch_seconds(self) -> float:
+        """How long the last batch took, from the look for changes to the last document."""
+        progress = self._query.lastProgress
+        return 0.0 if progress is None else float(progress["durationMs"].get("triggerExecution", 0)) / 1000
 
     @property
     def active(self) -> bool:

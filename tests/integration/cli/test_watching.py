@@ -18,7 +18,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.cli.altering import CatalogWatch, Dependence
 from headrace.cli.continuity import new_state
 from headrace.cli.project import Here, Project, open_project
-from headrace.cli.run import Run, RunOptions
+from headrace.cli.run import Run, RunOptions, _Running
 from headrace.cli.stopping import Stopping
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind
@@ -28,6 +28,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from headrace.testing.opensearch import EmbeddedOpenSearch
@@ -142,6 +143,9 @@ class RunningQuery:
     def begun(self) -> bool:
         return True
 
+    def batch_seconds(self) -> float:
+        return 0.0
+
 
 class NothingParked:
     """Stands for jobs beside the stream that have nothing to do."""
@@ -154,7 +158,7 @@ class NothingBuilt:
     """Stands for generations that are all complete, and for the thread that would fill them."""
 
     building = ()
-    must_drop = False
+    must_drop = is_read = False
     state = None  # for further sinks, of which there are none
 
     def completed(self) -> tuple[()]:
@@ -173,9 +177,11 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
     query: Any = RunningQuery(watched.trouble)
     with ThreadPoolExecutor(1) as pool:
-        beside: dict[str, Any] = {"beside": NothingParked(), "filling": NothingBuilt()}
         nothing: Any = NothingBuilt()
-        ended = pool.submit(run._watched, query, watched.lock, watched.catalog, **beside, lineage=nothing)
+        beside: Any = NothingParked()
+        running = _Running(query, beside, nothing, Turn(), {})
+        unknown: Any = None
+        ended = pool.submit(run._watched, running, watched.lock, unknown, watched.catalog, nothing)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE

@@ -147,6 +147,10 @@ def world(
         one.close()
 
 
+def never() -> None:
+    raise AssertionError("nothing was lost")
+
+
 def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World) -> None:
     world.run("UPDATE person SET name = 'both' WHERE id = 1", Op.UPDATE, 1)
     assert world.held(world.one) == world.held(world.other) == world.rows()
@@ -162,7 +166,7 @@ def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World
     assert "503" in (world.backlog.why_away() or "")
 
     told: list[tuple[int, str | None]] = []
-    with CatchingUp(world.work, lambda *one: told.append(one)):
+    with CatchingUp(world.work, lambda *one: told.append(one), never):
         assert until(lambda: any(why for _, why in told), 20), "it says why it waits"
         world.front.heal()
         assert until(lambda: told[-1] == (0, None), 30)
@@ -181,7 +185,7 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     assert len(world.held(world.other)) == 30
     assert EVERYTHING in {one.key for one in world.backlog.oldest(10)}
     world.front.heal()
-    with CatchingUp(world.work, lambda *_: None):
+    with CatchingUp(world.work, lambda *_: None, never):
         assert until(lambda: world.backlog.count() == 0, 30)
     assert world.held(world.other) == {"7": "new"}
 

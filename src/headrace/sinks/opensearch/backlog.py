@@ -2,7 +2,8 @@
 
 A set of (generation, key) in the hidden index `{prefix}headrace_backlog` of the cluster that keeps the state:
 one entry for each, however often it was due, with the highest version at which it was. Beside it stands a
-mark for as long as the sink counts as away: nobody then waits for it before parking.
+mark for as long as the sink counts as away: nobody then waits for it before parking. Another one names the
+index that the entries are in, so that its loss is noticed.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Backlog:
         self._slot = slot
         self._entries = HiddenIndex(client, f"{prefix}headrace_backlog", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
+        self._place = (meta_index(prefix), f"{slot}.backlog")
+        self._noted: str | None = None
 
     def add(self, generation: str, keys: Iterable[Key], version: Lsn) -> None:
         """Keep documents; durable when it returns. What is there with a newer version stays as it is.
@@ -65,7 +68,7 @@ class Backlog:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be kept; it may be called again.
         """
-        self._entries.make()
+        self._note(self._entries.make())
         owed = (Owed(generation, key, version) for key in keys)
         self._entries.write(("index", self._about(one), self._kept(one)) for one in owed)
 
@@ -85,6 +88,22 @@ class Backlog:
         """How many there are, of all or of these generations."""
         return self._entries.count(self._own(generations))
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether somebody has deleted entries: there is no index for them, or another one than there was."""
+        index, identity = self._place
+        answer = self._client.read(path(index, "_doc", identity), allow=(404,))
+        return answer.ok and answer.json()["_source"]["index"] != self._entries.identity
+
+    def renounce(self) -> None:
+        """Nobody wants what was lost any more."""
+        index, identity = self._place
+        kept = self._entries.identity
+        if kept is None:
+            self._client.call("DELETE", path(index, "_doc", identity), allow=(404,))
+        else:
+            self._client.call("PUT", path(index, "_doc", identity), {"index": kept})
+
     def away(self, reason: str) -> None:
         """The sink does not answer: nobody needs to find that out again."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
@@ -102,6 +121,7 @@ class Backlog:
     def forget(self) -> None:
         """Take all of it away."""
         self.back()
+        self._client.call("DELETE", path(self._place[0], "_doc", self._place[1]), allow=(404,))
         if not self._entries.refreshed():
             return
         target = path(
@@ -112,6 +132,13 @@ class Backlog:
         except HeadraceError as error:
             if error.kind is not Kind.SINK_UNREACHABLE:  # else the cluster goes on by itself
                 raise
+
+    def _note(self, identity: str) -> None:
+        """Remember, before the first entry, which index it is in; a note of a former one stays."""
+        if self._noted != identity:
+            index, note = self._place
+            self._client.call("PUT", path(index, "_create", note), {"index": identity}, allow=(409,))
+            self._noted = identity
 
     def _own(self, generations: Collection[str] | None) -> dict[str, Any]:
         mine: list[dict[str, Any]] = [{"term": {"slot": self._slot}}]

@@ -47,16 +47,21 @@ class HiddenIndex:
         self.name = name
 
     @property
-    def exists(self) -> bool:
-        """Whether anything was ever kept."""
-        return self._client.read(path(self.name), allow=(404,)).ok
+    def identity(self) -> str | None:
+        """Another one for each index that ever had the name; None where there is none."""
+        answer = self._client.read(path(self.name, "_settings"), allow=(404,))
+        if not answer.ok:
+            return None
+        [found] = answer.json().values()
+        return str(found["settings"]["index"]["uuid"])
 
-    def make(self) -> None:
-        """Make sure that it is there."""
-        if not self.exists:
+    def make(self) -> str:
+        """Make sure that it is there; its identity."""
+        while (identity := self.identity) is None:
             self._client.call(
                 "PUT", path(self.name), hidden(self._properties), allow=(400,)
             )  # somebody just has
+        return identity
 
     def refreshed(self) -> bool:
         """Let a search find what is kept; whether there is an index for it."""

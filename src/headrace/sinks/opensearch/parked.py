@@ -55,7 +55,7 @@ class Parked:
     @property
     def exists(self) -> bool:
         """Whether what was parked can be there still; it is not where somebody deleted the index."""
-        return self._chunks.exists
+        return self._chunks.identity is not None
 
     def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
         """Keep the keys of each chunk; durable when it returns. What is parked twice is written twice.
