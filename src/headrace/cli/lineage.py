@@ -16,7 +16,7 @@ from headrace.cli.altering import Alterations
 from headrace.cli.inspection import Inspection
 from headrace.cli.seeding import Seeding
 from headrace.cli.succession import Next, obey, succeed, superseded
-from headrace.errors import HeadraceError, patiently
+from headrace.errors import HeadraceError, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
@@ -141,8 +141,7 @@ class Lineage:
                 self.seeding.serve(served)  # somebody may have removed the alias
             self.seeding.drop_strangers(index, self.state.of(index))
             self.tell(index)
-        for order in done:
-            self._orders.done(order)
+        self._forget(done)
 
     def take_up_away(self, published: Mapping[str, int], found: Alterations) -> None:
         """The same where the sink is not to be asked now: nothing is made or served.
@@ -179,33 +178,30 @@ class Lineage:
         done = [order for order in orders if self._obeyed(order)]
         self._save(self.state)
         self.drop_doomed()
-        for order in done:
-            self._orders.done(order)
-            self.tell(order.index)
+        self._forget(done)
 
-    def obey(self, orders: Sequence[Order]) -> None:
+    def obey(self, orders: Sequence[Order]) -> list[Order]:
         """The first part of `carry_out`, beside the running query, which does not know of it yet.
 
-        What is made is not to be filled, and what is doomed not to be dropped, before it does.
+        What is made is not to be filled, and what is doomed not to be dropped, before it does. Returns the
+        orders that are done by then.
 
         Raises:
             HeadraceError: as `carry_out`, which may be called for the same orders then.
         """
         self._reload()
-        for order in orders:
-            self._obeyed(order)
+        done = [order for order in orders if self._obeyed(order)]
         for attempt in patiently():
             with attempt:
                 self._meta.keep(self.state.generations)
         reach("made")
+        return done
 
-    def obeyed(self, orders: Sequence[Order]) -> None:
+    def obeyed(self, done: Sequence[Order]) -> None:
         """The query knows of it: forget the orders."""
-        if orders:
+        if done:
             reach("joined")
-        for order in orders:
-            self._orders.done(order)
-            self.tell(order.index)
+        self._forget(done)
 
     def covers(self, position: Lsn) -> bool:
         """Whether it is noted that everything before `position` is applied."""
@@ -255,10 +251,14 @@ class Lineage:
             self._board.index(one.index, building=None, error=reason)
 
     def drop_doomed(self) -> None:
-        """Delete what nobody needs any more; no query runs that was planned with it."""
-        doomed, self._doomed = self._doomed, []
-        for one in doomed:
-            self.seeding.drop(one)
+        """Delete what nobody needs any more; no query runs that was planned with it.
+
+        Raises:
+            HeadraceError: what the cluster does not bear; what is left is tried again with the next call.
+        """
+        while self._doomed:
+            self.seeding.drop(self._doomed[0])
+            del self._doomed[0]
 
     def tell(self, index: str) -> None:
         """Tell the board how this index stands."""
@@ -291,14 +291,22 @@ class Lineage:
             terminal.warn(f"{self._inspection.project.label}{one.index}: {why}; seeding anew")
         return dataclasses.replace(one, frozen=why)
 
+    def _forget(self, done: Sequence[Order]) -> None:
+        for order in done:
+            for attempt in patiently():
+                with attempt:
+                    self._orders.done(order)
+            self.tell(order.index)
+
     def _obeyed(self, order: Order) -> bool:
-        """Whether the order is to be taken away: it is done, or can never be."""
+        """Whether the order is to be taken away: it is done, or can never be; else it is tried again."""
         try:
             found = obey(self.state.of(order.index), self.seeding.hashes[order.index], order)
             self._carry_out(order.index, found)
         except HeadraceError as error:
             terminal.warn(f"{order.what} {order.index}: {error}")
             self._board.index(order.index, error=error.cause)
+            return error.retry is not Retry.BACK_OFF
         return True
 
     def _carry_out(self, index: str, found: Next) -> None:

@@ -431,7 +431,9 @@ class Run:
                 self._renew(catalog, watch, lineage)
             if ending.failed is not None:
                 lineage.give_up([ending.failed.generation], ending.failed.error.cause)
-            lineage.carry_out(ending.orders)
+            for attempt in patiently():
+                with attempt:
+                    lineage.carry_out(ending.orders)
             self._branches.between(lineage.state, ending.further)
 
     def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage) -> None:
@@ -555,8 +557,7 @@ class Run:
         self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
     ) -> bool:
         filled = {one.generation for one in lineage.building}
-        if orders:
-            lineage.obey(orders)
+        done = lineage.obey(orders) if orders else []
         if lineage.doomed & filled or self._needs(catalog, lineage) != running.needs:
             return False
         work = lineage.seeding.work(lineage.written)
@@ -568,9 +569,10 @@ class Run:
         if new := [one for one in lineage.building if one.generation not in filled]:
             self._board.happened(Event.SEEDING)
             running.filling.begin(work, new)
-        lineage.obeyed(orders)
+        lineage.obeyed(done)
         if lineage.doomed and not running.turn.is_taken:  # by a job that has the former plan
-            lineage.drop_doomed()
+            with contextlib.suppress(HeadraceError):  # then at the next look
+                lineage.drop_doomed()
         return True
 
     def _is_noted(self, lineage: Lineage, position: Lsn) -> bool:
