@@ -70,7 +70,7 @@ class CatchingUp:
     def _once(self, backlog: Backlog, worker: FurtherWorker) -> None:
         """All that is parked now."""
         generations = self._work.plan.specs.keys()
-        if backlog.is_lost:
+        if backlog.is_lost():
             self._lost()
         why = backlog.why_away()
         self._tell(backlog.count(generations), why)

@@ -50,25 +50,25 @@ def test_what_is_due_again_meanwhile_stays(backlog: Backlog) -> None:
 def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client: Client) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
     one, other = Backlog(client, "s/b", prefix), Backlog(client, "s/c", prefix)
-    assert not one.is_lost
+    assert not one.is_lost()
     one.add("g", [("1",)], 10)
-    assert not one.is_lost
+    assert not one.is_lost()
     client.call("DELETE", f"/{prefix}headrace_backlog")
-    assert one.is_lost
+    assert one.is_lost()
     other.add("g", [("1",)], 10)
     one.add("g", [("2",)], 11)
-    assert (one.is_lost, Backlog(client, "s/b", prefix).is_lost, other.is_lost) == (True, True, False)
+    assert (one.is_lost(), Backlog(client, "s/b", prefix).is_lost(), other.is_lost()) == (True, True, False)
     one.renounce()
-    assert not one.is_lost
+    assert not one.is_lost()
     client.call("DELETE", f"/{prefix}headrace_backlog")
     one.renounce()
-    assert (one.is_lost, other.is_lost) == (False, True)
+    assert (one.is_lost(), other.is_lost()) == (False, True)
     one.add("g", [("1",)], 12)
     client.call("DELETE", f"/{prefix}headrace_backlog")
-    assert one.is_lost
+    assert one.is_lost()
     for each in (one, other):
         each.forget()
-        assert not each.is_lost
+        assert not each.is_lost()
     client.call("DELETE", f"/{prefix}headrace_meta")
 
 

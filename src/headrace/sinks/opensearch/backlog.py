@@ -88,7 +88,6 @@ class Backlog:
         """How many there are, of all or of these generations."""
         return self._entries.count(self._own(generations))
 
-    @property
     def is_lost(self) -> bool:
         """Whether somebody has deleted entries: there is no index for them, or another one than there was."""
         index, identity = self._place
