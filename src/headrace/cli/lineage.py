@@ -94,8 +94,8 @@ class Lineage:
         return bool(self._doomed) and (late or not self.building)
 
     def adopt(self, state: PipelineState) -> None:
-        """Go on from a state that was loaded."""
-        self.state = state
+        """Go on from a state that was loaded; what is doomed may be in it still."""
+        self.state = state.without(*self.doomed)
 
     def born(self, state: PipelineState, joined: Lsn) -> None:
         """Make the first generation of every index, at the slot's beginning.
@@ -204,9 +204,14 @@ class Lineage:
         self._forget(done)
 
     def covers(self, position: Lsn) -> bool:
-        """Whether it is noted that everything before `position` is applied."""
-        self._reload()
-        return self.state.reached >= position
+        """Whether it is noted that all before `position` is applied; not, where the cluster is away."""
+        try:
+            found = self._meta.load()
+        except HeadraceError as error:
+            if error.retry is not Retry.BACK_OFF:
+                raise
+            return False
+        return found is not None and found.reached >= position
 
     def altered(self, emptied: Collection[TableName], catalog: str) -> None:
         """Partitions have come or gone: renew what lost rows, and note what is known of the catalog now.

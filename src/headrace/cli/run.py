@@ -26,7 +26,7 @@ from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project
 from headrace.cli.seeding import Seeding
-from headrace.cli.stopping import Stopping
+from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.watching import Watch, impatient_client
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, format_lsn
@@ -458,6 +458,8 @@ class Run:
         Raises:
             HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
         """
+        with contextlib.suppress(HeadraceError):  # else the next start does
+            lineage.drop_doomed()
         for other, given in [(lineage, lineage.bystanders), *self._branches.bystanders()]:
             if given:
                 other.give_up(given, failure.cause)
@@ -550,26 +552,30 @@ class Run:
         """
         if self._branches or self._exported is not None:
             return False
-        with self._stopping.interrupting():
+        try:
             return self._switch(running, catalog, lineage, orders)
+        except Stopped:  # while it waited for the cluster: the query ends as it always does
+            return True
 
     def _switch(
         self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
     ) -> bool:
         filled = {one.generation for one in lineage.building}
-        done = lineage.obey(orders) if orders else []
+        with self._stopping.interrupting():  # never while the JVM is asked: half an answer would stay behind
+            done = lineage.obey(orders)  # also without any: what leaves the plan must not be in the state
         if lineage.doomed & filled or self._needs(catalog, lineage) != running.needs:
             return False
         work = lineage.seeding.work(lineage.written)
         running.beside.change(work)
         running.filling.change(work)
-        position = running.query.change(work)
+        position = running.query.change(work, self._stopping)
         if position is None or not self._is_noted(lineage, position):
             return not running.query.active  # then somebody else asks why
         if new := [one for one in lineage.building if one.generation not in filled]:
             self._board.happened(Event.SEEDING)
             running.filling.begin(work, new)
-        lineage.obeyed(done)
+        with self._stopping.interrupting():
+            lineage.obeyed(done)
         if lineage.doomed and not running.turn.is_taken:  # by a job that has the former plan
             with contextlib.suppress(HeadraceError):  # then at the next look
                 lineage.drop_doomed()

@@ -103,11 +103,12 @@ class DocumentsQuery:
         self._noting = Noting(work, checkpoint, held, self._counts)
         self._noting.open()
 
-    def change(self, work: Work, patience: float = 10.0) -> Lsn | None:
+    def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
         """Let the batches that are planned from now on write what `work` says.
 
         Args:
             work: of the same connections, whose plan needs of the log what the query's needs.
+            ending: once it is set, nobody waits any more.
             patience: how many seconds a batch may still be under way.
 
         Returns:
@@ -115,6 +116,8 @@ class DocumentsQuery:
             what the former plan said any more. None where the query does not get there.
         """
         plan = work.to_options()[PLAN_OPTION]
+        if plan == self._plan and not self._given:
+            return 0  # it never wrote anything else
         if plan != self._plan:
             self._given += 1
             self._switch.give(self._given, plan)
@@ -124,7 +127,8 @@ class DocumentsQuery:
             taken = self._switch.taken()
             if taken is not None and taken[0] == self._given:
                 return taken[1]
-            time.sleep(_TAKEN_POLL)
+            if ending.wait(_TAKEN_POLL):
+                break
         return None
 
     def _counts(self, batch: int) -> Counters:
