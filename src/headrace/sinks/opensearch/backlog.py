@@ -59,7 +59,7 @@ class Backlog:
         self._slot = slot
         self._entries = HiddenIndex(client, f"{prefix}headrace_backlog", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
-        self._place = (meta_index(prefix), f"{slot}.backlog")
+        self._place = (meta_index(prefix), "_doc", f"{slot}.backlog")
         self._noted: str | None = None
 
     def add(self, generation: str, keys: Iterable[Key], version: Lsn) -> None:
@@ -90,18 +90,16 @@ class Backlog:
 
     def is_lost(self) -> bool:
         """Whether somebody has deleted entries: there is no index for them, or another one than there was."""
-        index, identity = self._place
-        answer = self._client.read(path(index, "_doc", identity), allow=(404,))
+        answer = self._client.read(path(*self._place), allow=(404,))
         return answer.ok and answer.json()["_source"]["index"] != self._entries.identity
 
     def renounce(self) -> None:
         """Nobody wants what was lost any more."""
-        index, identity = self._place
         kept = self._entries.identity
         if kept is None:
-            self._client.call("DELETE", path(index, "_doc", identity), allow=(404,))
+            self._forget_place()
         else:
-            self._client.call("PUT", path(index, "_doc", identity), {"index": kept})
+            self._client.call("PUT", path(*self._place), {"index": kept})
 
     def away(self, reason: str) -> None:
         """The sink does not answer: nobody needs to find that out again."""
@@ -120,7 +118,7 @@ class Backlog:
     def forget(self) -> None:
         """Take all of it away."""
         self.back()
-        self._client.call("DELETE", path(self._place[0], "_doc", self._place[1]), allow=(404,))
+        self._forget_place()
         if not self._entries.refreshed():
             return
         target = path(
@@ -135,9 +133,12 @@ class Backlog:
     def _note(self, identity: str) -> None:
         """Remember, before the first entry, which index it is in; a note of a former one stays."""
         if self._noted != identity:
-            index, note = self._place
-            self._client.call("PUT", path(index, "_create", note), {"index": identity}, allow=(409,))
+            target = path(*self._place, query={"op_type": "create"})
+            self._client.call("PUT", target, {"index": identity}, allow=(409,))
             self._noted = identity
+
+    def _forget_place(self) -> None:
+        self._client.call("DELETE", path(*self._place), allow=(404,))
 
     def _own(self, generations: Collection[str] | None) -> dict[str, Any]:
         mine: list[dict[str, Any]] = [{"term": {"slot": self._slot}}]

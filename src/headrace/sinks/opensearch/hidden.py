@@ -56,11 +56,22 @@ class HiddenIndex:
         return str(found["settings"]["index"]["uuid"])
 
     def make(self) -> str:
-        """Make sure that it is there; its identity."""
-        while (identity := self.identity) is None:
-            self._client.call(
-                "PUT", path(self.name), hidden(self._properties), allow=(400,)
-            )  # somebody just has
+        """Make sure that it is there; its identity.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE; SINK_BUSY, where it does not come to be: it may be called again.
+        """
+        if (identity := self.identity) is not None:
+            return identity
+        body = hidden(self._properties)
+        answer = self._client.call("PUT", path(self.name), body, allow=(400,))  # 400: somebody just has
+        if (identity := self.identity) is None:
+            why = failures.reason(answer.data)
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"the index {self.name} at {answer.place} does not come to be: {why}",
+                "Look at the cluster's limit of shards and at its health.",
+            )
         return identity
 
     def refreshed(self) -> bool:
