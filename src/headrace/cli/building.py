@@ -227,7 +227,7 @@ class Building:
         with ReadSession(self._work.connections.database) as session:
             found = [plan_ranges(session, table, _MOST_BYTES) for table in tables]
             few = sum(map(len, found)) < self._places()  # small tables, too, are read by all
-            if few or self._turn.is_read:
+            if few or self._turn.is_read():
                 found = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
         for one, ranges in zip(fillings, found, strict=True):
             one.left = deque(one.done.left(ranges))
@@ -240,7 +240,7 @@ class Building:
         open_ = [one for one in fillings if one.left]
         if self._apart:
             open_ = open_[:1]
-        each = _RANGES_OF_A_PLACE // 2 if self._turn.is_read else _RANGES_OF_A_PLACE
+        each = _RANGES_OF_A_PLACE // 2 if self._turn.is_read() else _RANGES_OF_A_PLACE
         chosen = _in_turn(open_, places * each)
         state = meta.load()
         if state is None:
@@ -272,7 +272,7 @@ class Building:
     def _places(self) -> int:
         """How many ranges are read at once."""
         places = places_beside(self._spark)
-        if self._turn.crowded:
+        if self._turn.crowded():
             places = max(1, places // 2)
         return min(places, self._pace.connections or places)
 

@@ -391,7 +391,6 @@ class Run:
         to_fill, self._filled = lineage.building, []
         if to_fill:
             self._board.happened(Event.SEEDING)
-        turn = Turn(read=lineage.is_read)
 
         def building(work: Work, generations: Sequence[GenerationState]) -> Building:
             return Building(
@@ -399,6 +398,7 @@ class Run:
             )
 
         query = DocumentsQuery(spark.session, work, following, spark.scratch)
+        turn = Turn(lambda: lineage.is_read, query.batch_seconds)
         watch = catalog.watch()
         try:
             with (
@@ -517,7 +517,7 @@ class Run:
                 self._publish(filling, lineage)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
                 if begun:
-                    running.turn.begin(read=lineage.is_read, batch_seconds=query.batch_seconds())
+                    running.turn.begin()
                 if begun and not live:
                     live = not lineage.building
                     self._live(building=not live)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from headrace.errors import HeadraceError, Kind
@@ -17,31 +17,30 @@ class Turn:
     """Taken by whoever has a job beside the stream.
 
     Args:
-        read: whether the stream has readers by now: it gets on first, then.
-
-    Attributes:
-        is_read: whether it has, as `begin` said it last.
+        is_read: whether the stream has readers by now; one that has them at first gets on first.
+        batch_seconds: how long the stream's last batch took.
     """
 
-    def __init__(self, *, read: bool = False) -> None:
-        self.is_read = read
+    def __init__(
+        self, is_read: Callable[[], bool] = lambda: False, batch_seconds: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self.is_read = is_read
+        self._batch_seconds = batch_seconds
         self._lock = threading.Lock()
         self._begun = threading.Event()
-        self._long, self._was_long = False, True
-        if not read:
+        self._was_taken = False
+        if not is_read():
             self._begun.set()
 
-    @property
     def crowded(self) -> bool:
         """Whether a job is to take no more than half of the places, for the readers' sake.
 
         The first one, and each one behind a job beside which the stream's batches took long.
         """
-        return self.is_read and self._was_long
+        return self.is_read() and not (self._was_taken and self._batch_seconds() <= _LONG_SECONDS)
 
-    def begin(self, *, read: bool, batch_seconds: float) -> None:
-        """The stream gets on; said again and again: has it readers, and how long took its last batch?"""
-        self.is_read, self._long = read, batch_seconds > _LONG_SECONDS
+    def begin(self) -> None:
+        """The stream gets on; may be said again."""
         self._begun.set()
 
     @property
@@ -62,5 +61,5 @@ class Turn:
         try:
             yield
         finally:
-            self._was_long = self._long
+            self._was_taken = True
             self._lock.release()

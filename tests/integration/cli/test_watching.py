@@ -143,9 +143,6 @@ class RunningQuery:
     def begun(self) -> bool:
         return True
 
-    def batch_seconds(self) -> float:
-        return 0.0
-
 
 class NothingParked:
     """Stands for jobs beside the stream that have nothing to do."""
@@ -158,7 +155,7 @@ class NothingBuilt:
     """Stands for generations that are all complete, and for the thread that would fill them."""
 
     building = ()
-    must_drop = is_read = False
+    must_drop = False
     state = None  # for further sinks, of which there are none
 
     def completed(self) -> tuple[()]:

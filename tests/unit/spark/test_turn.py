@@ -30,18 +30,18 @@ def test_one_job_waits_for_the_other() -> None:
 
 
 def test_none_is_before_the_stream_gets_on() -> None:
-    turn, running = Turn(read=True), threading.Event()
+    turn, running = Turn(lambda: True), threading.Event()
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(took, turn, running)
         with pytest.raises(TimeoutError):
             first.result(SHORT)
-        turn.begin(read=True, batch_seconds=0.0)
+        turn.begin()
         assert first.result(20)
 
 
 @pytest.mark.parametrize("read", [True, False], ids=["for the stream", "for another job"])
 def test_whoever_ends_waits_for_nobody(read: bool) -> None:
-    turn, running, ending = Turn(read=read), threading.Event(), threading.Event()
+    turn, running, ending = Turn(lambda: read), threading.Event(), threading.Event()
     ending.set()
     with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as held:
         if not read:
@@ -52,12 +52,13 @@ def test_whoever_ends_waits_for_nobody(read: bool) -> None:
 
 
 def test_what_is_beside_makes_room_for_a_stream_with_readers() -> None:
-    turn, running = Turn(read=True), threading.Event()
-    found = []
+    now = {"read": True, "seconds": 0.2}
+    turn, running = Turn(lambda: bool(now["read"]), lambda: now["seconds"]), threading.Event()
+    turn.begin()
+    found = [turn.crowded()]
     for read, seconds in ((True, 0.2), (True, 1.0), (True, 1.0), (True, 0.2), (False, 1.0), (True, 1.0)):
-        found.append(turn.crowded)
-        turn.begin(read=read, batch_seconds=seconds)
+        now |= {"read": read, "seconds": seconds}
         took(turn, running)
-    assert found == [True, False, True, True, False, False]
-    assert turn.crowded
-    assert not Turn().crowded
+        found.append(turn.crowded())
+    assert found == [True, False, True, True, False, False, True]
+    assert not Turn().crowded()
