@@ -51,7 +51,7 @@ def program() -> Path | None:
 class Flusso:
     """A running flusso with the three indexes of a shop, which follows what is committed from now on.
 
-    Attributes:
+    Args:
         left_out: fields that its documents do not have.
     """
 
@@ -64,17 +64,17 @@ class Flusso:
         self._pool = urllib3.PoolManager()
         self._seen = {index: set[int]() for index in INDEXES}
         self._filled = dict.fromkeys(INDEXES, -1)
-        self.left_out = frozenset(left_out)
+        self._left_out = frozenset(left_out)
 
     def fill(self) -> None:
-        """Copy the deployment's documents into its indexes: what it writes from now on has an older version.
+        """Copy the deployment's documents into its indexes.
 
-        As for the deployment itself, whose documents are replaced by a change, nested ones and all.
+        So that a change replaces a document there too, nested ones and all, as in the deployment's own.
         """
         deadline = perf_counter() + _WITHIN
         while not all(self._exists(index) for index in INDEXES):
             self._wait(deadline)
-        excluded = sorted(pattern for name in self.left_out for pattern in (name, f"*.{name}"))
+        excluded = sorted(pattern for name in self._left_out for pattern in (name, f"*.{name}"))
         for index in INDEXES:
             body = {
                 "source": {"index": f"{PREFIX}{index}", "_source": {"excludes": excluded}},

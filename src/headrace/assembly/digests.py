@@ -73,6 +73,9 @@ class DigestRanges:
 
     Used from one thread. PostgreSQL makes the digests; where a transform changes the documents they are sent,
     because only what it makes of them can be compared, and where one cannot be read, so that it is found.
+
+    Attributes:
+        transformed: whether a function of the user's is called.
     """
 
     def __init__(
@@ -84,13 +87,8 @@ class DigestRanges:
         self._plan, self._order = plan, _key_order(plan)
         self._last: tuple[str, ...] | None = None
         self._width = len(plan.key)
-        self._transforms = spec.transform is not None
+        self.transformed = spec.transform is not None
         self._assembler = Assembler(session, spec, catalog)
-
-    @property
-    def transformed(self) -> bool:
-        """Whether a function of the user's is called."""
-        return self._transforms
 
     def next(self, most: int) -> list[Digest]:
         """The next `most` documents behind the last range; none at the end.
@@ -110,7 +108,7 @@ class DigestRanges:
             return self._apart(most)
         if rows:
             self._last = rows[-1][3:]
-        if self._transforms:
+        if self.transformed:
             return self._made([id_ for id_, *_ in rows])
         return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
 

@@ -86,9 +86,10 @@ class Lineage:
 
     @property
     def must_drop(self) -> bool:
-        """Whether something waits for the query's end, to be deleted.
+        """Whether it is time to delete what is doomed.
 
-        What is built beside it is soon complete, as a rule: then the stream is held up once for all of them.
+        What is built beside it is soon complete, as a rule: where the query has to begin anew for it, then
+        once for all of them.
         """
         late = time.monotonic() - self._doomed_since > _DROP_SECONDS
         return bool(self._doomed) and (late or not self.building)
@@ -194,7 +195,8 @@ class Lineage:
         for attempt in patiently():
             with attempt:
                 self._meta.keep(self.state.generations)
-        reach("made")
+        if done:
+            reach("made")
         return done
 
     def obeyed(self, done: Sequence[Order]) -> None:

@@ -27,7 +27,7 @@ from headrace.spark.source import CdcReader
 from headrace.spark.switch import Switch, Taking
 from headrace.spark.workers import applier_of
 
-SWITCH_OPTION = "planFile"
+SWITCH_OPTION = "plan_file"
 """Where a plan may be left that is to be written from now on, see `Switch`."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
@@ -51,11 +51,7 @@ class LiveDocuments(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """The reader; nothing is opened yet."""
         own = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION, SWITCH_OPTION)}
-        following = {
-            name: text
-            for name, text in self.options.items()
-            if name.lower() not in {one.lower() for one in own}
-        }
+        following = {name: text for name, text in self.options.items() if name not in own}
         switch = Switch(Path(own.pop(SWITCH_OPTION)))
         return LiveReader(read_options(CdcOptions, following, self.name()), own, switch)
 

@@ -69,12 +69,13 @@ class DocumentsQuery:
         spark.dataSource.register(LiveDocuments)
         self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
         self._switch = Switch(scratch / f"plan-{uuid.uuid4().hex}")
-        self._plan, self._given = work.to_options()[PLAN_OPTION], 0
+        options = work.to_options()
+        self._plan, self._given = options[PLAN_OPTION], 0
         held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
         held.set(following.applied)
         done = (
             spark.readStream.format(LiveDocuments.name())
-            .options(**work.to_options())
+            .options(**options)
             .option("url", work.connections.database)
             .option("slotName", following.slot)
             .option("publicationName", following.publication)
