@@ -240,7 +240,8 @@ class Building:
         open_ = [one for one in fillings if one.left]
         if self._apart:
             open_ = open_[:1]
-        each = _RANGES_OF_A_PLACE // 2 if self._turn.is_read() else _RANGES_OF_A_PLACE
+        is_read = self._turn.is_read()
+        each = _RANGES_OF_A_PLACE // 2 if is_read else _RANGES_OF_A_PLACE
         chosen = _in_turn(open_, places * each)
         state = meta.load()
         if state is None:
@@ -252,7 +253,7 @@ class Building:
             one.changes = state.counters.changes if one.changes < 0 else one.changes
             exported = self._exported(one)
             version = state.reached if exported is None else one.state.joined
-            pieces.append(SeedRange(one.name, part, version, exported, pace))
+            pieces.append(SeedRange(one.name, part, version, exported, pace, gently=is_read))
         began = time.monotonic()
         tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
         with self._turn.taken(self._ending):

@@ -27,6 +27,7 @@ from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog
 from headrace.sinks.opensearch.contents import ids, refresh
+from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.sinks.stdout import RelayWriter
 from headrace.spark.delivery import Delivery
@@ -59,7 +60,7 @@ class FurtherWorker(Worker):
         super().__init__(_hasty(work, _PATIENT * LIMIT_SECONDS))
         self._ending = ending or threading.Event()
         self._state = Client(work.connections.keeps_state, first=os.getpid())
-        self._delivery = Delivery(self._client, self._writer, work.plan, state=self._state)
+        self._delivery = self._delivering(self._writer)
 
     def close(self) -> None:
         """Close every connection."""
@@ -80,11 +81,14 @@ class FurtherWorker(Worker):
         if not self.is_plain:
             self._client.wait_until_ready(LIMIT_SECONDS)
 
-    def _opened(self) -> DocumentWriter:
+    def _opened(self, options: WriterOptions) -> DocumentWriter:
         plan = self._work.plan
         if not plan.is_plain:
-            return ApartWriter(super()._opened())
+            return ApartWriter(super()._opened(options))
         return ApartWriter(PlainWriter(self._opened_plain, plan.indexes))
+
+    def _gently(self) -> Delivery:
+        return self._delivery if self.is_plain else super()._gently()
 
     def _opened_plain(self) -> DocumentWriter:
         kind, options = self._work.plan.kind, self._work.connections.options

@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from headrace.spark.noting import Noting
 from headrace.spark.plan import PLAN_OPTION, Work
 from headrace.spark.session import POOL, STREAM
 from headrace.spark.switch import Switch
+from headrace.spark.turn import RECENT_SECONDS
 
 _POLL_SECONDS = 0.2
 _TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
@@ -161,9 +163,18 @@ class DocumentsQuery:
         return self._batch() >= 0
 
     def batch_seconds(self) -> float:
-        """How long the last batch took, from the look for changes to the last document."""
-        progress = self._query.lastProgress
-        return 0.0 if progress is None else float(progress["durationMs"].get("triggerExecution", 0)) / 1000
+        """How long the longest recent batch took, from the look for changes to the last document."""
+        now = datetime.now(UTC).timestamp()
+        took = (
+            (
+                datetime.fromisoformat(one["timestamp"]).timestamp(),
+                one["durationMs"].get("triggerExecution", 0),
+            )
+            for one in self._told()
+        )
+        return max(
+            (ms / 1000 for began, ms in took if began + ms / 1000 >= now - RECENT_SECONDS), default=0.0
+        )
 
     @property
     def active(self) -> bool:

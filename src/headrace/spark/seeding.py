@@ -55,6 +55,7 @@ class SeedRange(Piece):
         version: of every document, a position that the snapshot includes (decision 11).
         snapshot: an exported snapshot; None reads what is there.
         rows_per_second: of this task.
+        gently: beside a stream that has readers.
     """
 
     index: str
@@ -62,10 +63,13 @@ class SeedRange(Piece):
     version: Lsn
     snapshot: str | None
     rows_per_second: float | None = None
+    gently: bool = False
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of the range."""
-        return worker.seed(self.index, self.rows, self.version, self.snapshot, self.rows_per_second)
+        return worker.seed(
+            self.index, self.rows, self.version, self.snapshot, self.rows_per_second, gently=self.gently
+        )
 
 
 @dataclass

@@ -24,6 +24,7 @@ from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
+from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.snapshot import check_filenode, files_of, read_filenodes
 from headrace.spark.delivery import Delivery
 from headrace.spark.pace import paced
@@ -61,14 +62,18 @@ class Worker:
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
         self._client = Client(work.connections.sink, first=os.getpid())
-        self._writer = self._opened()
-        self._delivery = Delivery(self._client, self._writer, work.plan)
+        self._state = self._client
+        self._writer = self._opened(work.plan.writer)
+        self._delivery = self._delivering(self._writer)
+        self._gentle: tuple[DocumentWriter, Delivery] | None = None
         self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
         """Close every connection."""
         self._drop_session()
         self._writer.close()
+        if self._gentle is not None:
+            self._gentle[0].close()
         self._client.close()
 
     @property
@@ -113,6 +118,8 @@ class Worker:
         version: Lsn,
         snapshot: str | None,
         rows_per_second: float | None = None,
+        *,
+        gently: bool = False,
     ) -> WriteResult:
         """Write the documents of a range of root rows.
 
@@ -121,22 +128,31 @@ class Worker:
             version: a position that was applied before (decision 11).
             snapshot: an exported one whose documents they are; None reads what is there.
             rows_per_second: no faster than that.
+            gently: leave the stream room in the sink.
 
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
+        delivery = self._gently() if gently else self._delivery
         for attempt in self._attempts():
             with (
                 attempt,
                 ReadSession(self._work.connections.database, snapshot=snapshot) as session,
             ):
                 session.await_replay(version)
-                result = self._seed(session, index, part, version, rows_per_second)
+                result = self._seed(session, delivery, index, part, version, pace=rows_per_second)
         reach("range")
         return result
 
     def _seed(
-        self, session: ReadSession, index: str, part: CtidRange, version: Lsn, pace: float | None
+        self,
+        session: ReadSession,
+        delivery: Delivery,
+        index: str,
+        part: CtidRange,
+        version: Lsn,
+        *,
+        pace: float | None,
     ) -> WriteResult:
         """Again where a table was emptied meanwhile: the stream has renewed only what it found written."""
         plan = self._work.plan
@@ -147,13 +163,13 @@ class Worker:
             before = read_filenodes(session, tables)
             try:
                 operations = assembler.assemble_range(part, version)
-                result = self._delivery.write(paced(operations, pace), version)
+                result = delivery.write(paced(operations, pace), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
                 unreadable: list[Rejection] = []
                 operations = assembler.assemble_apart(part, version, self._refusing(index, unreadable))
-                result = self._delivery.write(paced(operations, pace), version, unreadable)
+                result = delivery.write(paced(operations, pace), version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
@@ -241,10 +257,20 @@ class Worker:
         """Keep keys for later, durably."""
         self._parked.park(index, self._work.plan.targets[index], version, chunks)
 
-    def _opened(self) -> DocumentWriter:
-        """The sink's writer."""
+    def _opened(self, options: WriterOptions) -> DocumentWriter:
+        """A writer to the sink."""
         plan = self._work.plan
-        return open_writer(self._client, plan.targets, plan.writer, plan.routed)
+        return open_writer(self._client, plan.targets, options, plan.routed)
+
+    def _delivering(self, writer: DocumentWriter) -> Delivery:
+        return Delivery(self._client, writer, self._work.plan, state=self._state)
+
+    def _gently(self) -> Delivery:
+        """What leaves others room in the sink; opened when it is first used."""
+        if self._gentle is None:
+            writer = self._opened(self._work.plan.writer.gentle())
+            self._gentle = writer, self._delivering(writer)
+        return self._gentle[1]
 
     def _attempts(self) -> Retrying:
         """How often what may pass is tried."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.turn import Turn
+from headrace.spark.turn import RECENT_SECONDS, Turn
 
 SHORT = 0.5
 
@@ -52,8 +52,9 @@ def test_whoever_ends_waits_for_nobody(read: bool) -> None:
 
 
 def test_what_is_beside_makes_room_for_a_stream_with_readers() -> None:
-    now = {"read": True, "seconds": 0.2}
-    turn, running = Turn(lambda: bool(now["read"]), lambda: now["seconds"]), threading.Event()
+    now = {"read": True, "seconds": 0.2, "clock": 0.0}
+    turn = Turn(lambda: bool(now["read"]), lambda: now["seconds"], clock=lambda: now["clock"])
+    running = threading.Event()
     turn.begin()
     found = [turn.crowded()]
     for read, seconds in ((True, 0.2), (True, 1.0), (True, 1.0), (True, 0.2), (False, 1.0), (True, 1.0)):
@@ -61,4 +62,8 @@ def test_what_is_beside_makes_room_for_a_stream_with_readers() -> None:
         took(turn, running)
         found.append(turn.crowded())
     assert found == [True, False, True, True, False, False, True]
+    now |= {"seconds": 0.2}
+    assert not turn.crowded()
+    now["clock"] += RECENT_SECONDS + 1
+    assert turn.crowded(), "the first one in a while"
     assert not Turn().crowded()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
@@ -24,6 +25,7 @@ _UNANSWERED = (502, 504)
 _TOO_LARGE = 413
 _REFUSED_WHOLE = (400, _TOO_LARGE)
 """Statuses that one item can bring upon all of a request; nothing of it was applied."""
+_GENTLE_BYTES = 2_000_000
 _OVERLOADED = (429, 503)
 """Statuses of a whole request that was refused for want of room; a smaller one may find it."""
 
@@ -53,6 +55,14 @@ class WriterOptions:
     pipeline: str | None = None
     require_alias: bool = True
     report: ReportTo | None = None
+
+    def gentle(self) -> Self:
+        """The same, for who writes beside others that are waited for.
+
+        A small node has a thread for each processor: one request at a time, which is not a large one, leaves
+        them room.
+        """
+        return replace(self, senders=1, max_bytes=min(self.max_bytes, _GENTLE_BYTES))
 
 
 @dataclass(slots=True)
