@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
-from headrace.sinks.opensearch import Client
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.hidden import HiddenIndex
+from headrace.testing.http_proxy import Answer, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
 
 PREFIX = "backlog_test_"
 
@@ -78,3 +83,21 @@ def test_the_mark_says_why_nobody_waits(backlog: Backlog) -> None:
     assert backlog.why_away() == "it is full"
     backlog.back()
     assert backlog.why_away() is None
+
+
+def test_an_index_that_the_cluster_refuses_to_make_is_told_of(opensearch: EmbeddedOpenSearch) -> None:
+    """Its limit of shards, say: a 400, as where somebody else has just made it."""
+    said = b'{"error": {"type": "validation_exception", "reason": "maximum shards open"}}'
+
+    def refuse(request: Request) -> Answer | None:
+        return Answer(400, said) if request.method == "PUT" else None
+
+    with HttpProxy(opensearch.url, spoil=refuse) as front, closing(Client(Endpoint((front.url,)))) as client:
+        one = HiddenIndex(client, f"{PREFIX}refused_{uuid.uuid4().hex[:8]}", {})
+        with pytest.raises(HeadraceError, match="maximum shards open") as caught:
+            one.make()
+        assert caught.value.kind is Kind.SINK_BUSY
+        assert sum(request.method == "PUT" for request in front.requests) == 1
+        front.heal()
+        assert one.make() == one.make()
+        client.call("DELETE", f"/{one.name}")

@@ -1,0 +1,204 @@
+"""What is durable of a run's generations, where the cluster fails at one of the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.altering import KnownCatalog
+from headrace.cli.inspection import inspect
+from headrace.cli.lineage import Lineage
+from headrace.cli.project import Here, Project, open_project
+from headrace.cli.run import Run, RunOptions, _Running
+from headrace.cli.seeding import Seeding
+from headrace.cli.stopping import Stopping
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, Orders, PipelineState
+from headrace.spark.plan import Work
+from headrace.spark.turn import Turn
+from headrace.status.board import StatusBoard
+from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
+from integration.cli.stock import TABLES, Stock
+
+_BUSY = Answer(429, b'{"error": {"type": "rejected_execution_exception", "reason": "queue full"}}')
+
+
+class Ground:
+    """A published generation, and what a run has of it, with all requests through `front`."""
+
+    def __init__(self, stock: Stock, front: HttpProxy) -> None:
+        self.front = front
+        self.project: Project = open_project(stock.config, {})
+        self.here: Here = self.project.resolve()
+        self.client = Client(self.here.sink)
+        self.orders = Orders(self.client, self.project.slot, self.project.prefix)
+        self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
+        self.board = StatusBoard()
+        with connect(self.here.database) as connection:
+            self.inspection = inspect(self.project, self.here, connection, reading=False)
+        state = self.meta.load()
+        assert state is not None
+        self.lineage = Lineage(
+            state,
+            Seeding(self.inspection, self.here, self.client, self.board),
+            self.meta,
+            self.orders,
+            self.board,
+            inspection=self.inspection,
+            as_of=0,
+            keep=0,
+        )
+
+    def ordered(self) -> list[Any]:
+        return self.orders.read(self.project.specs)
+
+    def known(self) -> PipelineState:
+        """What the next start would find."""
+        found = MetaIndex(self.client, self.project.slot, self.project.prefix).load()
+        assert found is not None
+        return found
+
+    def reindexed(self) -> GenerationState:
+        """An ordered generation, to be completed."""
+        self.orders.give("stock", "reindex")
+        self.lineage.obeyed(self.lineage.obey(self.ordered()))
+        [one] = self.lineage.building
+        return one
+
+    def exists(self, one: GenerationState) -> bool:
+        return self.client.call("HEAD", f"/{one.generation}", allow=(404,)).ok
+
+
+@pytest.fixture
+def ground(database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Ground]:
+    with connect(database) as connection:
+        for statement in TABLES:
+            execute(connection, statement)
+    with HttpProxy(opensearch.url) as front:
+        stock = Stock(tmp_path, database, front.url)
+        stock.seed()
+        found = Ground(stock, front)
+        with contextlib.closing(found.client):
+            yield found
+        stock.drop()
+
+
+def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> None:
+    """The swap is done, and its note is not: who changes the plan of the stream notes it first.
+
+    Else a kill behind that has a next start follow what no live change went to.
+    """
+    before = ground.lineage.state.served("stock")
+    new = ground.reindexed()
+
+    def lose_notes(request: Request) -> Cut | None:
+        swapped = ground.lineage.doomed
+        return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
+
+    ground.front.spoil = lose_notes
+    with pytest.raises(HeadraceError) as caught:
+        ground.lineage.complete(new, 240)
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+    ground.front.heal()
+    assert [one.generation for one in ground.known().generations if one.published] == [before.generation]  # type: ignore[union-attr]
+    assert ground.lineage.obey([]) == []
+    assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
+    assert ground.lineage.doomed == {before.generation}  # type: ignore[union-attr]
+
+
+def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground: Ground) -> None:
+    """The query failed and begins again from what is noted, in which it may be still."""
+    before, noted = ground.lineage.state.served("stock"), ground.known()
+    assert before is not None
+    new = ground.reindexed()
+    ground.lineage.complete(new, 240)
+    ground.lineage.adopt(dataclasses.replace(noted, generations=(*noted.generations, new)))
+    assert [one.generation for one in ground.lineage.written] == [new.generation]
+    ground.lineage.drop_doomed()
+    assert not ground.exists(before)
+    assert ground.exists(new)
+
+
+def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
+    number = ground.orders.give("stock", "reindex")
+    target = f"/{ground.project.prefix}stock"
+
+    def no_room(request: Request) -> Answer | None:
+        return _BUSY if request.method == "PUT" and request.target.startswith(target) else None
+
+    ground.front.spoil = no_room
+    asked = ground.ordered()
+    assert ground.lineage.obey(asked) == []
+    ground.lineage.obeyed([])
+    assert ground.lineage.building == []
+    assert "queue full" in (ground.board.view().indexes[0].error or "")
+    ground.front.heal()
+    assert [one.number for one in ground.ordered()] == [number], "it is still asked for"
+    done = ground.lineage.obey(ground.ordered())
+    assert [one.number for one in done] == [number]
+    assert [one.order for one in ground.lineage.building] == [number]
+    assert [one.order for one in ground.known().generations if one.building] == [number]
+    ground.lineage.obeyed(done)
+    assert ground.ordered() == []
+
+
+def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
+    before = ground.lineage.state.served("stock")
+    assert before is not None
+    ground.lineage.complete(ground.reindexed(), 240)
+    ground.front.spoil = lambda request: _BUSY if request.method == "DELETE" else None
+    with pytest.raises(HeadraceError) as caught:
+        ground.lineage.drop_doomed()
+    assert caught.value.kind is Kind.SINK_BUSY
+    ground.front.heal()
+    assert ground.lineage.doomed == {before.generation}
+    ground.lineage.drop_doomed()
+    assert not ground.exists(before)
+    assert ground.lineage.doomed == frozenset()
+
+
+class Interrupted:
+    """Stands for a query whose JVM is just asked when the signal to stop comes."""
+
+    active = True
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self.answered = False
+
+    def change(self, _work: Work, _ending: object) -> Lsn | None:
+        self._stopping._signalled(15, None)
+        self.answered = True
+        return None
+
+
+class Changed:
+    """Stands for what is beside the query, and takes a plan."""
+
+    def change(self, _work: Work) -> None:
+        pass
+
+
+def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an answer would stay in the connection, and be taken for the next question's."""
+    monkeypatch.setattr("headrace.cli.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
+    stopping = Stopping()
+    run = Run(ground.project, ground.here, ground.board, stopping, options=RunOptions())
+    catalog = KnownCatalog(ground.inspection, ground.here)
+    ground.orders.give("stock", "reindex")
+    query, beside = Interrupted(stopping), Changed()
+    running: Any = _Running(query, beside, beside, Turn(), run._needs(catalog, ground.lineage))  # type: ignore[arg-type]
+    assert not run._switched(running, catalog, ground.lineage, ground.ordered()), "the query is ended"
+    assert query.answered
+    assert stopping.is_set()
+    assert len(ground.ordered()) == 1, "the next start carries it out"
