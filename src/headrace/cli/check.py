@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.settings import check_pipeline, try_out
 
 _SINK_SECONDS = 1.0
+_INDEXES_AT_ONCE = 4
 
 
 def check_deployment(
@@ -115,24 +117,30 @@ def _look_at_further(project: Project, here: Here, report: Report) -> None:
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _index_problems(project: Project, client: Client) -> tuple[HeadraceError, ...]:
+def _index_problems(project: Project, client: Client) -> list[HeadraceError]:
     """What the cluster refuses of the indexes; each is made empty under a name of its own, and deleted."""
     found: list[HeadraceError] = []
     if project.sink.pipeline is not None:
         found += _tried(lambda: check_pipeline(client, project.sink.pipeline or ""))
-    for name, spec in project.specs.items():
-        found += _tried(partial(Generations(client, project.prefix).published, name))
-        body = mapping(spec, project.index_options(name))
-        scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
-        found += [
-            HeadraceError(
-                error.kind,
-                f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
-                error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
-            )
-            for error in _tried(partial(try_out, client, scratch, body))
-        ]
-    return tuple(found)
+    with ThreadPoolExecutor(_INDEXES_AT_ONCE) as threads:
+        for problems in threads.map(partial(_problems_of, project, client), project.specs):
+            found += problems
+    return found
+
+
+def _problems_of(project: Project, client: Client, name: str) -> list[HeadraceError]:
+    spec = project.specs[name]
+    taken = _tried(lambda: Generations(client, project.prefix).published(name))
+    body = mapping(spec, project.index_options(name))
+    scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
+    return taken + [
+        HeadraceError(
+            error.kind,
+            f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
+            error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
+        )
+        for error in _tried(lambda: try_out(client, scratch, body))
+    ]
 
 
 def _tried(action: Callable[[], object]) -> list[HeadraceError]:

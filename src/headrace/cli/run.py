@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from headrace.catalog.needs import Needs
 from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.branches import Branches
-from headrace.cli.building import BuildFailure, Building, Buildings, Pace
+from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
 from headrace.cli.continuity import check_continuity, check_origin, new_state
 from headrace.cli.inspection import Inspection, inspect
@@ -26,8 +25,9 @@ from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project
 from headrace.cli.seeding import Seeding
-from headrace.cli.stopping import Stopped, Stopping
-from headrace.cli.watching import Watch, impatient_client
+from headrace.cli.stopping import Stopping
+from headrace.cli.tending import Ending, Exported, Running, Surroundings, Tending, needs_of
+from headrace.cli.watching import impatient_client
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
@@ -49,7 +49,6 @@ from headrace.sinks.opensearch import (
     Generations,
     GenerationState,
     MetaIndex,
-    Order,
     Orders,
     Parked,
     PipelineState,
@@ -65,10 +64,6 @@ from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 
 _SINK_SECONDS = 30.0
-_LOOK_SECONDS = 0.25
-_QUIET_SECONDS = 15.0
-_ORDER_SECONDS = 1.0
-_NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
 _BY_A_GENERATION = ALTERED | {
@@ -94,40 +89,6 @@ class RunOptions:
     master: str = "local[*]"
     log_level: str = "info"
     conf: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ending:
-    """Why a query is to end.
-
-    Attributes:
-        failure: what it failed of; None where it did not.
-        again: it is to run again, perhaps with other generations; else the run ends.
-        failed: what cannot be filled.
-        orders: what somebody asks for.
-        further: what the further sinks ask for, as `Branches.look` says it.
-    """
-
-    failure: HeadraceError | None = None
-    again: bool = False
-    failed: BuildFailure | None = None
-    orders: Sequence[Order] = ()
-    further: Mapping[str, BuildFailure | None] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Running:
-    """A query, and what is beside it.
-
-    Attributes:
-        needs: what the query was told that its plan needs of the log.
-    """
-
-    query: DocumentsQuery
-    beside: WorkingOff
-    filling: Buildings
-    turn: Turn
-    needs: Needs
 
 
 class Run:
@@ -158,10 +119,8 @@ class Run:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._branches = Branches(project, here, self._client, board)
-        self._exported: ExportedSlot | None = None
-        self._filled: list[tuple[GenerationState, int]] = []
+        self._exported = Exported()
         self._lease: Lease | None = None
-        self._next_orders = 0.0
         self._announced = False
 
     def execute(self) -> None:
@@ -295,7 +254,7 @@ class Run:
             terminal.done(f"slot {slot.name} at {format_lsn(point)}")
             state = dataclasses.replace(state, phase="following", consistent_point=point, applied=point)
             lineage.born(state, point)
-        self._exported = slot
+        self._exported.slot = slot
         return lineage
 
     def _slot(self) -> ExportedSlot:
@@ -346,10 +305,11 @@ class Run:
 
         Again after failures that may pass, and where it is to write other generations.
         """
+        around = self._surroundings(lock)
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            ending, watch = self._one_query(spark, catalog, lineage, lock)
+            ending, watch = self._one_query(spark, catalog, lineage, around)
             if ending.failure is None and not ending.again:
                 break
             if ending.failure is None:
@@ -371,9 +331,23 @@ class Run:
             lineage.adopt(self._still_continuous(lock))
         self._settle()
 
+    def _surroundings(self, lock: SlotLock) -> Surroundings:
+        return Surroundings(
+            self._project,
+            self._here,
+            self._board,
+            self._stopping,
+            self._orders,
+            self._branches,
+            self._exported,
+            lock,
+            self._lease,
+            self._live,
+        )
+
     def _one_query(
-        self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock
-    ) -> tuple[_Ending, CatalogWatch]:
+        self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, around: Surroundings
+    ) -> tuple[Ending, CatalogWatch]:
         """The stream with what is beside it, until something is to be done without it."""
         written, state = lineage.written, lineage.state
         works = self._branches.works(state)
@@ -383,18 +357,24 @@ class Run:
         following = Following(
             self._project.slot,
             self._project.publication,
-            self._needs(catalog, lineage),
+            needs_of(catalog, lineage, self._branches),
             state.place(),
             state.applied,
             parked=state.ahead is not None,
         )
-        to_fill, self._filled = lineage.building, []
+        to_fill = lineage.building
         if to_fill:
             self._board.happened(Event.SEEDING)
 
         def building(work: Work, generations: Sequence[GenerationState]) -> Building:
             return Building(
-                spark, work, generations, self._board, snapshot=self._exported, pace=self._pace(), turn=turn
+                spark,
+                work,
+                generations,
+                self._board,
+                snapshot=self._exported.slot,
+                pace=self._pace(),
+                turn=turn,
             )
 
         query = DocumentsQuery(spark.session, work, following, spark.scratch)
@@ -407,24 +387,22 @@ class Run:
                 self._branches.beside(spark, works, turn, self._pace()),
             ):
                 filling.begin(work, to_fill)
-                running = _Running(query, beside, filling, turn, following.needs)
-                return self._watched(running, lock, catalog, watch, lineage), watch
+                running = Running(
+                    query, lineage, catalog, watch, following.needs, beside=beside, filling=filling, turn=turn
+                )
+                return Tending(around, running).until_ended(), watch
         except HeadraceError as error:
             if error.kind not in ALTERED or not self._has_bystanders(lineage):
                 raise
-            return _Ending(error), watch  # it may concern only what nobody reads
+            return Ending(error), watch  # it may concern only what nobody reads
         finally:
             query.stop()
-
-    def _needs(self, catalog: KnownCatalog, lineage: Lineage) -> Needs:
-        named = [(lineage.seeding.name_of(one), one.as_of) for one in lineage.written]
-        return catalog.needs([*named, *self._branches.needs()])
 
     def _pace(self) -> Pace:
         given = self._project.deployment.seeding
         return Pace(given.rows_per_second, given.connections)
 
-    def _between(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage, ending: _Ending) -> None:
+    def _between(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage, ending: Ending) -> None:
         """No query runs, every batch is applied: do what could not be done beside one."""
         with self._stopping.interrupting():
             if watch.moved:
@@ -476,7 +454,7 @@ class Run:
             self._branches.take_up(inspection, catalog, state, state.published, found)
         return catalog, self._lineage(inspection, state, catalog)
 
-    def _live(self, *, building: bool) -> None:
+    def _live(self, building: bool) -> None:
         self._board.followed()
         if building:
             return
@@ -485,140 +463,6 @@ class Run:
             self._announced = True
             terminal.done("live: following the log")
             self._on_live()
-
-    def _watched(
-        self,
-        running: _Running,
-        lock: SlotLock,
-        known: KnownCatalog,
-        catalog: CatalogWatch,
-        lineage: Lineage,
-    ) -> _Ending:
-        """Keep the board up to date while the query runs; why it is to end.
-
-        Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
-                SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table; what keeps an index
-                without a served generation from being filled.
-        """
-        query, filling = running.query, running.filling
-        began, begun, live = time.monotonic(), False, False
-        with Watch(
-            self._here, self._project, self._board, lock, catalog=catalog, trouble=query.trouble
-        ) as watch:
-            while not self._stopping.is_set():
-                if not query.active:
-                    unknown = HeadraceError(Kind.SPARK, "the query ended without a reason")
-                    return _Ending(query.failure() or unknown)
-                if (failure := running.beside.failure()) is not None:
-                    return _Ending(failure)
-                if self._lease is not None and (lost := self._lease.lost()) is not None:
-                    raise lost
-                self._publish(filling, lineage)
-                begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
-                if begun:
-                    running.turn.begin()
-                if begun and not live:
-                    live = not lineage.building
-                    self._live(building=not live)
-                if (failed := filling.failure()) is not None:
-                    return self._failed_to_fill(failed, lineage)
-                if begun:
-                    watch.look()
-                    if (asked := self._asked(running, known, catalog, lineage)) is not None:
-                        return asked
-                    live = live and not lineage.building
-                self._stopping.wait(_LOOK_SECONDS)
-        return _Ending()
-
-    def _asked(
-        self, running: _Running, known: KnownCatalog, catalog: CatalogWatch, lineage: Lineage
-    ) -> _Ending | None:
-        """Do what is asked for; an ending where that is only possible between two queries."""
-        orders = self._ordered()
-        further = self._branches.look(lineage.state)
-        if catalog.moved or further:
-            return _Ending(again=True, orders=orders, further=further)
-        if (orders or lineage.must_drop) and not self._switched(running, known, lineage, orders):
-            return _Ending(again=True, orders=orders)
-        return None
-
-    def _switched(
-        self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
-    ) -> bool:
-        """Let the running query write what is ordered, and nothing that is to be dropped.
-
-        False where it must begin anew for that; what was done for the orders then stays.
-        """
-        if self._branches or self._exported is not None:
-            return False
-        try:
-            return self._switch(running, catalog, lineage, orders)
-        except Stopped:  # while it waited for the cluster: the query ends as it always does
-            return True
-
-    def _switch(
-        self, running: _Running, catalog: KnownCatalog, lineage: Lineage, orders: Sequence[Order]
-    ) -> bool:
-        filled = {one.generation for one in lineage.building}
-        with self._stopping.interrupting():  # never while the JVM is asked: half an answer would stay behind
-            done = lineage.obey(orders)  # also without any: what leaves the plan must not be in the state
-        if lineage.doomed & filled or self._needs(catalog, lineage) != running.needs:
-            return False
-        work = lineage.seeding.work(lineage.written)
-        running.beside.change(work)
-        running.filling.change(work)
-        position = running.query.change(work, self._stopping)
-        if position is None or not self._is_noted(lineage, position):
-            return not running.query.active  # then somebody else asks why
-        if new := [one for one in lineage.building if one.generation not in filled]:
-            self._board.happened(Event.SEEDING)
-            running.filling.begin(work, new)
-        with self._stopping.interrupting():
-            lineage.obeyed(done)
-        if lineage.doomed and not running.turn.is_taken:  # by a job that has the former plan
-            with contextlib.suppress(HeadraceError):  # then at the next look
-                lineage.drop_doomed()
-        return True
-
-    def _is_noted(self, lineage: Lineage, position: Lsn) -> bool:
-        """Wait a little until it is: what is filled then is read behind all that it was not told of."""
-        deadline = time.monotonic() + _NOTED_SECONDS
-        while not lineage.covers(position):
-            if time.monotonic() > deadline or self._stopping.wait(_NOTED_POLL):
-                return False
-        return True
-
-    def _publish(self, filling: Buildings, lineage: Lineage) -> None:
-        """Let readers see what is complete; where the cluster is away, at the next look."""
-        self._filled += filling.completed()
-        while self._filled:
-            try:
-                lineage.complete(*self._filled[0])
-            except HeadraceError as error:
-                if error.retry is Retry.NEVER:
-                    raise
-                return
-            del self._filled[0]
-        if self._exported is not None and not lineage.building:
-            self._exported.close()
-            self._exported = None
-
-    def _failed_to_fill(self, failed: BuildFailure, lineage: Lineage) -> _Ending:
-        """What is served goes on; an index that nobody can read yet ends the run."""
-        if lineage.state.served(failed.generation.index) is None:
-            return _Ending(failed.error)
-        self._board.failed(failed.error)
-        return _Ending(again=True, failed=failed)
-
-    def _ordered(self) -> list[Order]:
-        """What somebody asks for, looked up now and then; of a silent cluster is told elsewhere."""
-        if time.monotonic() < self._next_orders:
-            return []
-        self._next_orders = time.monotonic() + _ORDER_SECONDS
-        with contextlib.suppress(HeadraceError):
-            return self._orders.read(self._project.specs)
-        return []
 
     def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""

@@ -14,9 +14,10 @@ from headrace.cli.altering import KnownCatalog
 from headrace.cli.inspection import inspect
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project, open_project
-from headrace.cli.run import Run, RunOptions, _Running
+from headrace.cli.run import Run, RunOptions
 from headrace.cli.seeding import Seeding
 from headrace.cli.stopping import Stopping
+from headrace.cli.tending import Running, Tending, needs_of
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
@@ -194,11 +195,23 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
     monkeypatch.setattr("headrace.cli.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
     stopping = Stopping()
     run = Run(ground.project, ground.here, ground.board, stopping, options=RunOptions())
-    catalog = KnownCatalog(ground.inspection, ground.here)
+    known = KnownCatalog(ground.inspection, ground.here)
     ground.orders.give("stock", "reindex")
-    query, beside = Interrupted(stopping), Changed()
-    running: Any = _Running(query, beside, beside, Turn(), run._needs(catalog, ground.lineage))  # type: ignore[arg-type]
-    assert not run._switched(running, catalog, ground.lineage, ground.ordered()), "the query is ended"
+    query: Any = Interrupted(stopping)
+    beside: Any = Changed()
+    running = Running(
+        query,
+        ground.lineage,
+        known,
+        known.watch(),
+        needs_of(known, ground.lineage, run._branches),
+        beside=beside,
+        filling=beside,
+        turn=Turn(),
+    )
+    unlocked: Any = None
+    tending = Tending(run._surroundings(unlocked), running)
+    assert not tending.switched(ground.ordered()), "the query is ended"
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"

@@ -18,8 +18,9 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.cli.altering import CatalogWatch, Dependence
 from headrace.cli.continuity import new_state
 from headrace.cli.project import Here, Project, open_project
-from headrace.cli.run import Run, RunOptions, _Running
+from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopping
+from headrace.cli.tending import Running, Tending
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -176,9 +177,11 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
-        running = _Running(query, beside, nothing, Turn(), {})
         unknown: Any = None
-        ended = pool.submit(run._watched, running, watched.lock, unknown, watched.catalog, nothing)
+        running = Running(
+            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, turn=Turn()
+        )
+        ended = pool.submit(Tending(run._surroundings(watched.lock), running).until_ended)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE

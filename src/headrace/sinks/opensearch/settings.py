@@ -102,14 +102,15 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
 
 
 def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
-    """Make an index of that body and delete it again.
+    """Make an index of that body and delete it again, without waiting for its shards.
 
     Raises:
         HeadraceError: SINK_REJECTED, what the cluster says of it; AUTHENTICATION.
     """
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
+    target = path(name, query={"wait_for_active_shards": 0})
     try:
-        client.call("PUT", path(name), client.flavour().fitted({**body, "settings": {"index": settings}}))
+        client.call("PUT", target, client.flavour().fitted({**body, "settings": {"index": settings}}))
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
 
