@@ -118,6 +118,8 @@ def _watch(
                 break
             continue
         _count(counts, outcome)
+        if outcome.cut_off:
+            print(f"  took too long: --seed {seed}", flush=True)  # noqa: T201
         if outcome.wrong:
             _note(asked.failures, seed, outcome, text)
         if time.monotonic() - said > _SAID_EVERY:
@@ -131,13 +133,15 @@ def _watch(
 def _count(counts: Counter[str], outcome: Outcome) -> None:
     counts["workloads"] += 1
     counts["failures"] += bool(outcome.wrong)
+    counts["cut off"] += outcome.cut_off
     for name in ("compared", "statements", "refused", "batches", "restarts", "parked"):
         counts[name] += getattr(outcome, name)
 
 
 def _line(counts: Counter[str], seconds: float) -> str:
     return (
-        f"{seconds / 60:6.1f} min  {counts['workloads']} workloads, {counts['failures']} failures; "
+        f"{seconds / 60:6.1f} min  {counts['workloads']} workloads, {counts['failures']} failures, "
+        f"{counts['cut off']} cut off; "
         f"{counts['statements']} statements ({counts['refused']} refused), {counts['batches']} batches, "
         f"{counts['restarts']} restarts, {counts['parked']} parked chunks, "
         f"{counts['compared']} documents compared"
