@@ -106,6 +106,7 @@ class Seeding:
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
             indexes={one.generation: one.index for one in written},
+            served=frozenset(one.generation for one in written if one.published),
             kind=project.kind,
             mirrors={one.generation: mirrors[one.index] for one in written if one.index in mirrors},
         )

@@ -40,6 +40,7 @@ class DocumentsPlan:
         large_change: documents of one index that a change may touch before they are worked off beside
             later changes.
         indexes: generation → the index that people know; one that is not here has the same name.
+        served: generations that readers saw when this was planned; a batch writes them before the others.
         kind: of the sink.
         mirrors: of a sink that cannot list what it holds: index → what is read in the cluster that keeps the
             state instead, which holds the same documents.
@@ -57,6 +58,7 @@ class DocumentsPlan:
     large_change: int
     quarantine: Mapping[str, str] = field(default_factory=dict)
     indexes: Mapping[str, str] = field(default_factory=dict)
+    served: frozenset[str] = frozenset()
     kind: str = "opensearch"
     mirrors: Mapping[str, str] = field(default_factory=dict)
     further: Mapping[str, DocumentsPlan] = field(default_factory=dict)

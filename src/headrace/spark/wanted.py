@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from headrace.model import Key
@@ -57,12 +57,21 @@ class Wanted:
         if index in self._overflowed:
             self._park_of(index, least=self._chunk)
 
-    def portions(self) -> list[Portion]:
-        """What is to be written now; the rest is parked when this returns."""
+    def portions(self, first: Collection[str] = frozenset()) -> list[Portion]:
+        """What is to be written now; the rest is parked when this returns.
+
+        Args:
+            first: the indexes that are written before the others.
+        """
         for index in self._overflowed:
             self._park_of(index, least=1)
         wanted = [(index, key) for index, keys in self._keys.items() for key in keys]
-        return [portion(wanted[at : at + KEYS_AT_ONCE]) for at in range(0, len(wanted), KEYS_AT_ONCE)]
+        parted = ([one for one in wanted if (one[0] in first) is awaited] for awaited in (True, False))
+        return [
+            portion(part[at : at + KEYS_AT_ONCE])
+            for part in parted
+            for at in range(0, len(part), KEYS_AT_ONCE)
+        ]
 
     def _park_of(self, index: str, least: int) -> None:
         """Park whole chunks, until fewer than `least` keys are left."""

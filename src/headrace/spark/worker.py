@@ -98,7 +98,7 @@ class Worker:
             self._warm_up()
             return Applied(task.position, 0)
         result, wanted = WriteResult(), self._wanted(task)
-        for one in wanted.portions():
+        for one in wanted.portions(self._work.plan.served):
             result += self._write(one, task.version)
         counted = task.rows.num_rows if task.share.number == 0 else 0
         return Applied(task.position, counted, result, wanted.parked)

@@ -35,6 +35,19 @@ def rows(count: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(changes, schema=CHANGES_SCHEMA)
 
 
+def test_what_readers_wait_for_is_written_before_the_rest() -> None:
+    """Of a large batch, too: whoever builds or keeps a generation does not hold them up."""
+    wanted = Wanted(Share(), 100_000, 1, Lot().park)
+    for index in ("kept", "served", "building"):
+        wanted.add(index, keys(7_000))
+    portions = wanted.portions({"served", "gone"})
+    assert [{index: len(found) for index, found in one.items()} for one in portions] == [
+        {"served": 7_000},
+        {"kept": 7_000, "building": 3_000},
+        {"building": 4_000},
+    ]
+
+
 def test_few_documents_are_written_with_the_batch_each_once() -> None:
     lot = Lot()
     wanted = Wanted(Share(), 5_000, 1, lot.park)
