@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.plan import Member
+from headrace.assembly.plan import Member, linked_first
 from headrace.assembly.statement import (
     casts_statement,
     keys_statement,
@@ -44,6 +44,7 @@ class Assembler:
         self._session = session
         self._plan = plan_document(spec, catalog)
         self._by_keys: dict[Form, str] = {}
+        self._careful = replace(self._plan, members=linked_first(self._plan.members))
         self._bare = keys_statement(replace(self._plan, members=(), conditions=(), deletion=None))
         self._transform = spec.transform
         self._chunk = _FIRST_KEYS
@@ -117,13 +118,23 @@ class Assembler:
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-            refusal = error
         usable = self._usable(keys)
         if len(usable) < len(keys):
             return self._found(usable, refuse) if usable else []
         if len(keys) > 1:
             middle = len(keys) // 2
             return [*self._found(keys[:middle], refuse), *self._found(keys[middle:], refuse)]
+        return self._alone(keys, refuse)
+
+    def _alone(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
+        """The rows of the statement for one key, which only rows of its own make fail."""
+        try:
+            with self._session.apart():
+                return self._session.query(keys_statement(self._careful), self._columns(keys), kept=False)
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+            refusal = error
         with self._session.apart():
             rows = self._session.query(self._bare, self._columns(keys))
         for id_, body, *_ in rows:
@@ -132,6 +143,7 @@ class Assembler:
         return [row for row in rows if row[1] is None]
 
     def _refuse(self, id_: str, keys: Sequence[Key], error: HeadraceError, refuse: Refuse | None) -> None:
+        self._check_statement()
         where = f"{self._place_of(keys)} of the row of {self._plan.table.name}"
         if refuse is None:
             raise HeadraceError(
@@ -141,11 +153,20 @@ class Assembler:
             ) from error
         refuse(self._plan.index, id_, f"{where}: {error.cause}")
 
+    def _check_statement(self) -> None:
+        """What fails for no key fails for no row: a filter's value that is a label no longer.
+
+        Raises:
+            HeadraceError: DATABASE.
+        """
+        with self._session.apart():
+            self._session.query(keys_statement(self._plan), [[] for _ in self._plan.key], kept=False)
+
     def _place_of(self, keys: Sequence[Key]) -> str:
         """What of the document the server fails at; of several the first one."""
         if not self._reads((), keys):
             return "a condition"
-        failing = (one.key for one in self._plan.members if not self._reads((one,), keys))
+        failing = (one.key for one in self._careful.members if not self._reads((one,), keys))
         return f"the field {next(failing, '')!r}"
 
     def _reads(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:

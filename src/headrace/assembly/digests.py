@@ -51,10 +51,10 @@ class Sample:
 class Digest:
     """A document in short: `size` in bytes, `digest` as `digest_of` has it.
 
-    None for a row that is no document, or whose document the index's transform does not keep.
+    None for a document that the index's transform does not keep, or that was deleted meanwhile.
 
     Attributes:
-        readable: False for a document that its rows make unreadable.
+        readable: False for a document that its rows make unreadable; its `digest` is None too.
     """
 
     id: str
@@ -89,6 +89,7 @@ class DigestRanges:
         self._width = len(plan.key)
         self.transformed = spec.transform is not None
         self._assembler = Assembler(session, spec, catalog)
+        self._presence = Presence(session, spec, catalog)
 
     def next(self, most: int) -> list[Digest]:
         """The next `most` documents behind the last range; none at the end.
@@ -113,12 +114,18 @@ class DigestRanges:
         return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
 
     def _apart(self, most: int) -> list[Digest]:
-        """As `next`, where that fails for what some row holds."""
-        statement = ids_statement(self._plan, self._order, behind=self._behind, sampled=self._sampled)
-        rows = self._rows(statement, most)
-        if rows:
+        """As `next`, where that fails for what some row holds; a range without a document is passed over."""
+        found: list[Digest] = []
+        while not found:
+            statement = ids_statement(self._plan, self._order, behind=self._behind, sampled=self._sampled)
+            rows = self._rows(statement, most)
+            if not rows:
+                break
             self._last = rows[-1][1:]
-        return self._made([id_ for id_, *_ in rows])
+            ids = [id_ for id_, *_ in rows]
+            live = self._presence.read(ids).stamps
+            found = [one for one in self._made(ids) if one.id in live or one.digest or not one.readable]
+        return found
 
     @property
     def _behind(self) -> bool:
@@ -187,15 +194,17 @@ class Presence:
             return [], set()
         columns = [list(part) for part in zip(*keys, strict=True)]
         try:
-            return [(id_, stamp) for id_, stamp in self._session.query(self._statement, columns)], set(keys)
+            rows = self._session.query(self._statement, columns)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
+        else:
+            return [(id_, stamp) for id_, stamp in rows if stamp is not None], set(keys)
         if len(keys) == 1:
             return [], set(keys) if self._is_usable(columns) else set()
         middle = len(keys) // 2
-        (rows, usable), (more, others) = self._asked(keys[:middle]), self._asked(keys[middle:])
-        return rows + more, usable | others
+        (some, usable), (more, others) = self._asked(keys[:middle]), self._asked(keys[middle:])
+        return some + more, usable | others
 
     def _is_usable(self, columns: list[list[str]]) -> bool:
         try:

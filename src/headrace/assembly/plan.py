@@ -7,7 +7,7 @@ into text. Pure values; a node knows columns and tables as the catalog describes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.catalog.table import Column, Table
@@ -77,6 +77,7 @@ class Relation:
 
     Exactly one of `links` (pairs: the related row's column, the parent's) and `junction` is set. Each
     related row counts once, however often a junction names it. `key` tells the related rows apart.
+    `linked_first`: see the function of this name.
     """
 
     table: Table
@@ -84,6 +85,7 @@ class Relation:
     links: tuple[tuple[Column, Column], ...]
     junction: Junction | None
     conditions: tuple[Condition, ...]
+    linked_first: bool = False
 
     @property
     def above(self) -> tuple[Column, ...]:
@@ -171,3 +173,25 @@ def columns_read(members: tuple[Member, ...]) -> Iterator[Column]:
                 yield from columns_read(inner)
             case RelatedValue(relation=relation) | AggregateValue(relation=relation):
                 yield from relation.above
+
+
+def linked_first(members: tuple[Member, ...]) -> tuple[Member, ...]:
+    """The same members, whose raw conditions are tested on rows that belong to the parent, and on no others.
+
+    Else PostgreSQL may test them on all rows of a table first, and fail for one that leads nowhere.
+    """
+    return tuple(replace(one, value=_linked_first(one.value)) for one in members)
+
+
+def _linked_first(value: Value) -> Value:
+    match value:
+        case ObjectValue(members):
+            return ObjectValue(linked_first(members))
+        case RelatedValue(relation=relation, members=members):
+            return replace(
+                value, relation=replace(relation, linked_first=True), members=linked_first(members)
+            )
+        case AggregateValue(relation=relation):
+            return replace(value, relation=replace(relation, linked_first=True))
+        case _:
+            return value

@@ -185,7 +185,6 @@ def _one(value: RelatedValue, parent: Alias) -> str:
 def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
     """The FROM item of the related rows, and the conditions that belong into WHERE."""
     alias = parent.below
-    source, conditions = filtered(relation, alias)
     links = [
         equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
         for ours, theirs in relation.links
@@ -207,6 +206,13 @@ def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
         )
         rows = f"SELECT FROM {table_sql(between.table.name)} AS {name} WHERE {linked} AND {meets}"
         links = [f"EXISTS ({rows})"]
+    raw = raw_conditions(relation.conditions)
+    if raw and relation.linked_first:
+        linked = where(links + plain_conditions(relation.conditions, str(alias)))
+        fenced = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
+        scope = f"({fenced}) AS {identifier(relation.table.name.name)}"
+        return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []
+    source, conditions = filtered(relation, alias)
     return source, links + conditions
 
 

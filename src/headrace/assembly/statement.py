@@ -91,15 +91,19 @@ def presence_statement(plan: DocumentPlan) -> str:
     """Which of requested keys have a document; parameters as of `keys_statement`, rows `(id, stamp)`.
 
     The stamp is another one when the root row was written again, and only on it depends whether there is a
-    document.
+    document; of a row that is none it is NULL. The conditions stand behind the join: before it, a row that
+    makes one fail would be in the way of all others of a small table.
     """
     requested = _Requested.of(plan.key)
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
+    passes, stamp = " AND ".join(_live(plan)), f"{_ROOT}.xmin::text"
+    if passes:
+        stamp = f"CASE WHEN {passes} THEN {stamp} END"
     return (
         f"WITH {requested.rows}\n"
-        f"SELECT {_row_id(plan)}, {_ROOT}.xmin::text\n"
+        f"SELECT {_row_id(plan)}, {stamp}\n"
         f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} "
-        f"ON {requested.matches}{where(_live(plan))}"
+        f"ON {requested.matches}"
     )
 
 

@@ -56,7 +56,7 @@ _PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
 """A standby's replay that was in the way, a full disk or memory, a statement that somebody cancelled."""
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
-_REFUSED_ROW = re.compile(r"\(SQLSTATE (22...|21000|23514|38...|54000|P000[1-4])\)$")
+_REFUSED_ROW = re.compile(r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """The process that answers, and the server's mark."""
@@ -219,8 +219,9 @@ def is_refused_value(error: HeadraceError) -> bool:
 def is_refused_row(error: HeadraceError) -> bool:
     """Whether a statement was refused for what some row holds.
 
-    None of its type or out of its range, several rows where one is asked for, more text than the server puts
-    into one value; and what a user's function says (RAISE).
+    None of its type or domain or out of its range, several rows where one is asked for, more text than the
+    server puts into one value or deeper than it goes; and what a user's function says (RAISE), or does not
+    provide for (no CASE, no RETURN).
     """
     return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
 

@@ -131,6 +131,37 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_compared(
         assert drift(report) == NONE | {"missing": {"3.50:b"}, "different": {"3.50:%2541"}}
 
 
+def test_beside_a_row_that_cannot_be_read_each_document_counts_once(
+    stock: Stock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows that are no documents, a range of nothing else too: what the index holds of them is one extra."""
+    with connect(stock.url) as connection:
+        execute(connection, "UPDATE stock SET label = '' WHERE shop = 'b' AND code = 3.50")
+        execute(
+            connection,
+            "INSERT INTO stock SELECT 'a:%', 1000 + i * 0.01, 'x', true FROM generate_series(1, 2500) AS i",
+        )
+        execute(connection, "VACUUM ANALYZE stock")
+    stock.ask("DELETE", "4.50:ü/?#")
+    for extra in ("7.50:b", "14.50:%2541", "1001.00:a%3A%25", "no:row"):
+        stock.ask("PUT", extra, {"shop": "x"})
+    with stock.followed():
+        code, report = verified(capsys, stock)
+        assert code == 1
+        assert {kind: report[kind]["count"] for kind in drift(report)} == {
+            "missing": 1,
+            "extra": 4,
+            "different": 0,
+        }
+        assert (report["documents"], report["ids"]) == (6 * 35 - 1, 6 * 35 - 1 + 4)
+        assert (report["in_flight"], report["changing"], report["unreadable"]["count"]) == (0, 0, 1)
+        code, report = verified(capsys, stock, "--repair")
+        assert (code, report["repair"]["repaired"], report["repair"]["left"]["count"]) == (1, 5, 0)
+        assert "3.50:b" in stock.ids()
+        code, report = verified(capsys, stock)
+        assert (code, drift(report), report["unreadable"]["count"]) == (1, NONE, 1)
+
+
 def test_what_was_not_built_from_these_files_is_not_compared(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 import uuid
@@ -13,7 +14,7 @@ import psycopg
 import pytest
 
 from headrace.assembly import Assembler
-from headrace.assembly.digests import DigestRanges
+from headrace.assembly.digests import DigestRanges, Presence
 from headrace.assembly.identities import Identities
 from headrace.catalog import read_catalog
 from headrace.cli.sweeping import sweep
@@ -298,17 +299,28 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
         ("n = (SELECT s FROM generate_series(n, 1) AS s)", "21000"),
         ("length(repeat('x', 1 + (1 - n) * 1500000000)) > 0", "54000"),
         ("one_of(n) = 1", "P0003"),
+        ("known(n) = 1", "20000"),
+        ("named(n) = 1", "2F005"),
+        ("nullif(n, 0)::given = 1", "23502"),
+        ("(repeat('[', (1 - n) * 500000) || '1')::jsonb IS NOT NULL", "54001"),
     ],
-    ids=["several rows", "too long", "a function's own"],
+    ids=["several rows", "too long", "a function's own", "no case", "no return", "no value", "too deep"],
 )
 def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
     make: Make, condition: str, state: str
 ) -> None:
-    one_of = """CREATE FUNCTION one_of(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE found int; BEGIN
-        SELECT s INTO STRICT found FROM generate_series(n, 1) AS s; RETURN found; END $$"""
-    condition = condition.replace("one_of", "public.one_of")
+    made = (
+        """CREATE FUNCTION one_of(n int) RETURNS int LANGUAGE plpgsql AS $$ DECLARE found int; BEGIN
+           SELECT s INTO STRICT found FROM generate_series(n, 1) AS s; RETURN found; END $$""",
+        """CREATE FUNCTION known(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+           CASE n WHEN 1 THEN RETURN 1; END CASE; END $$""",
+        """CREATE FUNCTION named(n int) RETURNS int LANGUAGE plpgsql AS $$ BEGIN
+           IF n = 1 THEN RETURN 1; END IF; END $$""",
+        "CREATE DOMAIN given AS int NOT NULL",
+    )
+    condition = re.sub("one_of|known|named|given", r"public.\g<0>", condition)
     schema = DIVIDED.replace('{raw: "12 / n > 0"}', f'{{raw: "{condition}", unsafe: true}}')
-    world = make(schema=schema, tables=(*DIVIDED_TABLES, one_of), quarantine={"thing": "keep"})
+    world = make(schema=schema, tables=(*DIVIDED_TABLES, *made), quarantine={"thing": "keep"})
     for write in (seeded, written):
         assert write(world) == len(UNREADABLE)
         assert world.ids() == READABLE
@@ -336,6 +348,82 @@ def test_what_no_row_is_the_reason_of_is_no_documents_fault(make: Make) -> None:
     with pytest.raises(HeadraceError, match="SQLSTATE 42703"):
         written(world)
     assert world.quarantine.entries() == []
+
+
+TAGGED = """\
+version: 1
+table: thing
+primary_key: id
+fields:
+  - long: n
+  - many_to_many: tags
+    table: tag
+    primary_key: id
+    through: {table: thing_tag, left_key: thing, right_key: tag}
+    filters: [{column: id, op: neq, value: 3}, {raw: "12 / tag.n > 0"}]
+    order_by: [{column: n, direction: desc}]
+    limit: 2
+    fields: [{long: id}]
+  - count: kinds
+    table: tag
+    through: {table: thing_tag, left_key: thing, right_key: tag}
+    filters: [{raw: "12 / n > 0"}]
+"""
+TAGGED_TABLES = (
+    "CREATE TABLE thing (id int PRIMARY KEY, n int)",
+    "CREATE TABLE tag (id int PRIMARY KEY, n int)",
+    "CREATE TABLE thing_tag (thing int, tag int, PRIMARY KEY (thing, tag))",
+    "INSERT INTO thing SELECT i, i FROM generate_series(1, 40) AS i",
+    "INSERT INTO tag SELECT i, 1 + i % 3 FROM generate_series(1, 20) AS i",
+    """INSERT INTO thing_tag SELECT i, 1 + (i * j) % 19
+       FROM generate_series(1, 40) AS i, generate_series(1, 5) AS j ON CONFLICT DO NOTHING""",
+    "INSERT INTO thing_tag VALUES (7, 20)",
+    "VACUUM ANALYZE thing, tag, thing_tag",
+)
+
+
+@pytest.mark.parametrize("write", [seeded, written])
+def test_a_row_costs_the_documents_that_it_belongs_to_only(make: Make, write: Callable[[World], int]) -> None:
+    """PostgreSQL tests a condition on all rows of a small table before it looks who they belong to."""
+    world = make(schema=TAGGED, tables=TAGGED_TABLES, quarantine={"thing": "keep"})
+    assert write(world) == 0
+    before = {id_: world.held(id_) for (id_,) in KEYS[:40]}
+    world.writer.execute("UPDATE tag SET n = 0 WHERE id = 20")
+    assert write(world) == 1
+    [entry] = world.quarantine.entries()
+    assert (entry.id, "the field 'tags' of the row of thing" in entry.reason) == ("7", True)
+    assert {id_: world.held(id_) for (id_,) in KEYS[:40]} == before
+
+
+def test_a_label_that_was_renamed_is_no_documents_fault(make: Make) -> None:
+    """The filter's value is none of its type any more: so says each statement, whatever the rows hold."""
+    tables = (
+        "CREATE TYPE mood AS ENUM ('sad', 'ok')",
+        "CREATE TABLE thing (id int PRIMARY KEY, mood mood)",
+        "INSERT INTO thing SELECT i, 'ok' FROM generate_series(1, 9) AS i",
+    )
+    schema = DIVIDED.partition("filters")[0] + "filters: [{column: mood, op: eq, value: ok}]\nfields: []\n"
+    world = make(schema=schema, tables=tables, quarantine={"thing": "delete"})
+    assert (world.seed(1), len(world.ids())) == (0, 9)
+    world.writer.execute("ALTER TYPE mood RENAME VALUE 'ok' TO 'fine'")
+    with pytest.raises(HeadraceError, match="SQLSTATE 22P02"):
+        world.worker._write({"thing": [("1",), ("2",)]}, 2)
+    with pytest.raises(HeadraceError, match="SQLSTATE 22P02"):
+        world.seed(2)
+    plan = world.worker._work.plan
+    with ReadSession(world.url) as session, pytest.raises(HeadraceError, match="SQLSTATE 22P02"):
+        DigestRanges(session, plan.specs["thing"], plan.catalog).next(10)
+    assert (len(world.ids()), world.quarantine.entries()) == (9, [])
+
+
+def test_a_row_that_a_condition_fails_for_hides_no_other_row(make: Make) -> None:
+    """Of a small table PostgreSQL reads all rows, whichever are asked for."""
+    world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
+    world.writer.execute("VACUUM ANALYZE thing")
+    plan = world.worker._work.plan
+    with ReadSession(world.url) as session:
+        stamps = Presence(session, plan.specs["thing"], plan.catalog).read([id_ for (id_,) in KEYS]).stamps
+    assert set(stamps) == {id_ for (id_,) in KEYS[:40]} - {"7"}
 
 
 @pytest.mark.parametrize("policy", ["keep", "delete"])
