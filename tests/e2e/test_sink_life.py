@@ -59,7 +59,9 @@ def test_refused_documents_and_changed_settings(deploy: Deploy, opensearch: Embe
         assert held.pop(str(second)), "its older version stays"
         assert differences(expected, held) == []
         pipeline.wait_until(lambda: _of_users(pipeline)["quarantined"] == 1, "was not counted", 30)
-        assert pipeline.status()["counters"]["rejected"] >= 1
+        pipeline.wait_until(
+            lambda: pipeline.status()["counters"]["rejected"] >= 1, "its refusal was not counted", 30
+        )
         pipeline.terminate()
 
         own.write_text(json.dumps({"max_result_window": 30_000}))

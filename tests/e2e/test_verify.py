@@ -162,9 +162,7 @@ def test_an_index_that_is_right(live: Headrace, typed: Type, index: str) -> None
 
 def test_each_kind_of_drift_is_found_and_repaired(live: Headrace, typed: Type) -> None:
     live.converges()
-    live.shop.run(
-        "CREATE TABLE elsewhere (id int)"
-    )  # an edit by hand counts a version up: the log goes beyond
+    live.shop.run("CREATE TABLE log_goes_on (id int)")  # beyond the version that an edit by hand counts up
     hand = Hand(live, "orders")
     lost, lost_too, altered = hand.ids()[:3]
     total = live.documents("orders")[altered]["total"]
