@@ -16,6 +16,7 @@ import pytest
 
 from headrace.assembly.identities import Identities, buckets_of
 from headrace.catalog import read_catalog
+from headrace.catalog.table import Table
 from headrace.cli.sweeping import sweep
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
@@ -38,6 +39,7 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Worker
 from headrace.spec import IndexSpec, load_schema
+from headrace.testing.http_proxy import HttpProxy, Request
 from headrace.testing.opensearch import EmbeddedOpenSearch
 
 PEOPLE = 40
@@ -105,9 +107,13 @@ class World:
         [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
         return parse_lsn(text)
 
+    def root(self) -> Table:
+        """The table that both are made of."""
+        return self.plan.catalog[self.plan.specs[self.first.index].table]
+
     def fill(self, one: Generation, pace: float | None = None) -> None:
         with ReadSession(self.url) as session:
-            ranges = plan_ranges(session, self.plan.catalog[self.plan.specs[one.index].table], 8 << 20)
+            ranges = plan_ranges(session, self.root(), 8 << 20)
         for part in ranges:
             self.worker.seed(one.index, part, self.position(), None, pace)
 
@@ -152,6 +158,41 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
     assert world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
+
+
+class Counting:
+    """Holds each bulk for a moment, and counts how many there are at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._now = self.most = self.bulks = 0
+
+    def __call__(self, request: Request) -> None:
+        if "_bulk" not in request.target:
+            return
+        with self._lock:
+            self._now += 1
+            self.bulks += 1
+            self.most = max(self.most, self._now)
+        time.sleep(0.1)
+        with self._lock:
+            self._now -= 1
+
+
+@pytest.mark.parametrize(("gently", "at_once"), [(True, 1), (False, 2)])
+def test_beside_a_stream_with_readers_one_bulk_is_under_way(
+    world: World, opensearch: EmbeddedOpenSearch, gently: bool, at_once: int
+) -> None:
+    with ReadSession(world.url) as session:
+        [part] = plan_ranges(session, world.root(), 8 << 20)
+    counting = Counting()
+    with HttpProxy(opensearch.url, spoil=counting) as front:
+        plan = replace(world.plan, writer=WriterOptions(max_count=PEOPLE // 8))
+        work = Work(plan, Connections(world.url, Endpoint((front.url,))))
+        with closing(Worker(work)) as worker:
+            result = worker.seed(world.first.index, part, world.position(), None, gently=gently)
+    assert (result.upserted, counting.bulks, counting.most) == (PEOPLE, 8, at_once)
+    assert world.held(world.first) == world.expected()
 
 
 def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
