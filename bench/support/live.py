@@ -62,7 +62,10 @@ def _until(deployment: Deployment, condition: Callable[[], bool]) -> float:
 
 def _applied(deployment: Deployment) -> Lsn:
     target = f"{deployment.sink}/{PREFIX}headrace_meta/_doc/{NAME}?_source=applied"
-    return parse_lsn(_pool.request("GET", target).json()["_source"]["applied"])
+    answer = _pool.request("GET", target)
+    if answer.status == _BUSY:  # no room for an answer just now; headrace, too, asks again
+        return 0
+    return parse_lsn(answer.json()["_source"]["applied"])
 
 
 def _count(index: str) -> int:
@@ -70,6 +73,7 @@ def _count(index: str) -> int:
     return int(_pool.request("GET", f"{index}/_count").json().get("count", 0))
 
 
+_BUSY = 429
 _pool = urllib3.PoolManager()
 
 
