@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from queue import Queue
 from time import perf_counter
 from typing import Any, Protocol
@@ -92,46 +94,56 @@ class BarePath:
 
     def fill(self, most_ranges: int | None = None) -> Pass:
         """Copy and bulk side by side, then delete; with `most_ranges` of each index only its first ranges."""
-        return self._pass(self._project.specs, lambda made: self._ranges(made, most_ranges), overlapped=True)
+        with self._making(self._project.specs, self._create) as made:
+            return self._pass(made, lambda one: self._ranges(one, most_ranges), overlapped=True)
 
-    def write(self, keys: Mapping[str, Sequence[int]]) -> Pass:
-        """The same for the documents of some keys of some indexes."""
-        return self._pass(keys, lambda made: self._chunks(made, keys[made.name]))
+    def write(self, portions: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
+        """The same for the documents of some keys of some indexes, one portion after the other."""
+        return self._written(portions, self._create)
 
-    def rewrite(self, keys: Mapping[str, Sequence[int]]) -> Pass:
+    def rewrite(self, portions: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
         """The same into copies of the deployment's own indexes, which have these documents already.
 
-        That is what a change costs a server: an older copy, nested documents and all, has to go. Nothing may
+        That is what changes cost a server: older copies, nested documents and all, have to go. Nothing may
         write to the deployment's indexes meanwhile.
         """
-        return self._pass(keys, lambda made: self._chunks(made, keys[made.name]), self._copy)
+        return self._written(portions, self._copy)
+
+    def _written(
+        self, portions: Sequence[Mapping[str, Sequence[int]]], make: Callable[[str], Generation]
+    ) -> list[Pass]:
+        with self._making(portions[0], make) as made:
+            return [self._pass(made, partial(self._chunks, keys=keys)) for keys in portions]
+
+    @contextlib.contextmanager
+    def _making(self, names: Iterable[str], make: Callable[[str], Generation]) -> Iterator[list[Generation]]:
+        made = [make(name) for name in names]
+        try:
+            yield made
+        finally:
+            for generation in made:
+                self._generations.drop(generation)
 
     def _pass(
         self,
-        names: Iterable[str],
+        made: Sequence[Generation],
         rows: Callable[[Generation], Iterator[str]],
-        make: Callable[[str], Generation] | None = None,
         *,
         overlapped: bool = False,
     ) -> Pass:
-        made = {name: (make or self._create)(name) for name in names}
-        try:
-            statements = [_lines(generation, one) for generation in made.values() for one in rows(generation)]
-            bodies: Queue[bytes | None] = Queue(_WAITING if overlapped else 0)
-            begin = perf_counter()
-            with ThreadPoolExecutor(1) as side:
-                sending = side.submit(self._send, bodies) if overlapped else None
-                try:
-                    documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
-                    copied = perf_counter()
-                finally:
-                    for _ in range(CONNECTIONS):
-                        bodies.put(None)
-                sent = self._send(bodies) if sending is None else sending.result()
-            return Pass(documents, sent, copied - begin, perf_counter() - copied)
-        finally:
-            for generation in made.values():
-                self._generations.drop(generation)
+        statements = [_lines(generation, one) for generation in made for one in rows(generation)]
+        bodies: Queue[bytes | None] = Queue(_WAITING if overlapped else 0)
+        begin = perf_counter()
+        with ThreadPoolExecutor(1) as side:
+            sending = side.submit(self._send, bodies) if overlapped else None
+            try:
+                documents = sum(_with_each(statements, lambda: Copying(self._database, bodies)))
+                copied = perf_counter()
+            finally:
+                for _ in range(CONNECTIONS):
+                    bodies.put(None)
+            sent = self._send(bodies) if sending is None else sending.result()
+        return Pass(documents, sent, copied - begin, perf_counter() - copied)
 
     def _send(self, bodies: Queue[bytes | None]) -> int:
         """Send bodies until the end of them was told to each connection; how many bytes they had."""
@@ -161,11 +173,11 @@ class BarePath:
         for part in ranges[:most]:
             yield _with_literals(range_statement(plan, part), part)
 
-    def _chunks(self, generation: Generation, keys: Sequence[int]) -> Iterator[str]:
-        """For each thousand of keys, what reads their documents."""
-        plan = plan_document(self._project.specs[generation.name], self._catalog)
-        for first in range(0, len(keys), KEYS):
-            some = ",".join(str(key) for key in keys[first : first + KEYS])
+    def _chunks(self, generation: Generation, keys: Mapping[str, Sequence[int]]) -> Iterator[str]:
+        """For each thousand of its keys, what reads their documents."""
+        plan, own = plan_document(self._project.specs[generation.name], self._catalog), keys[generation.name]
+        for first in range(0, len(own), KEYS):
+            some = ",".join(str(key) for key in own[first : first + KEYS])
             yield keys_statement(plan).replace("$1::text[]", f"{literal('{' + some + '}')}::text[]")
 
 
