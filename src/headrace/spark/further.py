@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,6 @@ from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Key, Lsn, Op, key_of_id
 from headrace.sinks.contract import DocumentWriter, WriteResult
 from headrace.sinks.kinds import open_sink
-from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.writer import WriterOptions
@@ -59,13 +57,6 @@ class FurtherWorker(Worker):
     def __init__(self, work: Work, ending: threading.Event | None = None) -> None:
         super().__init__(_hasty(work, _PATIENT * LIMIT_SECONDS))
         self._ending = ending or threading.Event()
-        self._state = Client(work.connections.keeps_state, first=os.getpid())
-        self._delivery = self._delivering(self._writer)
-
-    def close(self) -> None:
-        """Close every connection."""
-        super().close()
-        self._state.close()
 
     @property
     def is_plain(self) -> bool:

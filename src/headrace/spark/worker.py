@@ -62,7 +62,8 @@ class Worker:
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
         self._client = Client(work.connections.sink, first=os.getpid())
-        self._state = self._client
+        state = work.connections.state
+        self._state = self._client if state is None else Client(state, first=os.getpid())
         self._writer = self._opened(work.plan.writer)
         self._delivery = self._delivering(self._writer)
         self._gentle: tuple[DocumentWriter, Delivery] | None = None
@@ -75,6 +76,8 @@ class Worker:
         if self._gentle is not None:
             self._gentle[0].close()
         self._client.close()
+        if self._state is not self._client:
+            self._state.close()
 
     @property
     def further(self) -> dict[str, Work]:
