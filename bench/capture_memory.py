@@ -134,24 +134,27 @@ class Reader:
 
 
 def read(url: str, slot: str, start: Offset, rows: int | None, pipe: Pipe) -> None:
-    """The reader's process."""
+    """The reader's process, which stays to be measured until it is ended."""
     pipe.send("ready")
     pipe.recv()
     stream = ChangeStream(StreamSettings(url, slot, PUBLICATION), start)
     stream.open()
-    seen, position, limit = 0, start, Limit(32 << 20)
-    while rows is None or seen < rows:
-        if rows is None:
-            time.sleep(1)
-            continue
+    if rows is not None:
+        take(stream, start, rows)
+        pipe.send("done")
+    pipe.poll(None)
+    os._exit(0)
+
+
+def take(stream: ChangeStream, position: Offset, rows: int) -> None:
+    """Read and confirm so many rows."""
+    seen, limit = 0, Limit(32 << 20)
+    while seen < rows:
         stream.confirm(position)
         behind = stream.next_offset(position, limit, 1.0)
         if behind != position:
             seen += sum(batch.num_rows for batch in stream.changes(position, behind))
             position = behind
-    pipe.send("done")
-    time.sleep(60)
-    os._exit(0)
 
 
 if __name__ == "__main__":
