@@ -225,9 +225,10 @@ class Building:
         plan = self._work.plan
         tables = [plan.catalog[plan.specs[one.name].table] for one in fillings]
         with ReadSession(self._work.connections.database) as session:
-            found = [plan_ranges(session, table, _MOST_BYTES) for table in tables]
-            few = sum(map(len, found)) < self._places()  # small tables, too, are read by all
-            if few or self._turn.is_read():
+            size = _LEAST_BYTES if self._turn.is_read() else _MOST_BYTES
+            found = [plan_ranges(session, table, size) for table in tables]
+            few = sum(map(len, found)) < self._places()
+            if few and size > _LEAST_BYTES:  # small tables, too, are read by all
                 found = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
         for one, ranges in zip(fillings, found, strict=True):
             one.left = deque(one.done.left(ranges))
