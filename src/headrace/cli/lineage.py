@@ -129,6 +129,9 @@ class Lineage:
         left = self._left(published)
         marked = tuple(self._marked(one, left, found) for one in there)
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
+        for one in marked:
+            if one.followed:
+                self.seeding.keep_deletes(one)
         self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
         self.state = state
         for index in self._indexes:

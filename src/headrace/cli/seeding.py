@@ -162,6 +162,11 @@ class Seeding:
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
 
+    def keep_deletes(self, one: GenerationState) -> None:
+        """Let an index that is written remember deletes as long as it should."""
+        options = self._project.index_options(one.index)
+        self._generations.keep_deletes(self._generation(one), options, seeded=not one.building)
+
     def drop(self, one: GenerationState) -> None:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
         self.forget_progress(one)

@@ -39,6 +39,9 @@ class PlainGenerations:
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Nothing is to be done."""
 
+    def keep_deletes(self, generation: Generation, options: IndexOptions, *, seeded: bool) -> None:
+        """Nothing is to be done."""
+
     def publish(self, generation: Generation) -> None:
         """Nothing is to be done."""
 

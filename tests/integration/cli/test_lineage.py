@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.altering import KnownCatalog
+from headrace.cli.altering import Alterations, KnownCatalog
 from headrace.cli.inspection import inspect
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project, open_project
@@ -164,6 +164,21 @@ def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
     ground.lineage.drop_doomed()
     assert not ground.exists(before)
     assert ground.lineage.doomed == frozenset()
+
+
+def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -> None:
+    """An earlier version left them OpenSearch's minute."""
+    served, new = ground.lineage.state.served("stock"), ground.reindexed()
+    assert served is not None
+    for one in (served, new):
+        ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
+    ground.lineage.take_up({}, Alterations(), ground.lineage.state.catalog, [])
+    assert [gc_deletes(ground, one) for one in (served, new)] == ["2h", "24h"]
+
+
+def gc_deletes(ground: Ground, one: GenerationState) -> object:
+    found = ground.client.read(f"/{one.generation}/_settings").json()
+    return found[one.generation]["settings"]["index"].get("gc_deletes")
 
 
 class Interrupted:

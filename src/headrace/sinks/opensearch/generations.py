@@ -95,10 +95,22 @@ class Generations:
         lasting = {
             "refresh_interval": given.get("refresh_interval", options.refresh_interval),
             "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
-            "gc_deletes": given.get("gc_deletes"),
+            "gc_deletes": given.get("gc_deletes", options.gc_deletes),
         }
         self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
         self._client.call("POST", path(generation.index, "_refresh"))
+
+    def keep_deletes(self, generation: Generation, options: IndexOptions, *, seeded: bool) -> None:
+        """Let an index remember deletes as long as it should, where it does not: it is set in place.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        wanted = options.settings.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES
+        target = path(generation.index, "_settings")
+        [found] = self._client.read(target).json().values()
+        if found["settings"]["index"].get("gc_deletes") != wanted:
+            self._client.call("PUT", target, {"index": {"gc_deletes": wanted}})
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names come along.

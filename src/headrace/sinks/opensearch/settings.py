@@ -28,6 +28,11 @@ _DYNAMIC = re.compile(
 )
 """What a living index takes. Anything else, and what determines documents (pipelines), needs a new index."""
 
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
+SHORTEST_GC_DELETES = 3600.0
+"""For so long (s) at least a delete is remembered: everything that writes is behind its reading by far less."""
+
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
 
 
@@ -44,6 +49,10 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     for name in flat:
         if name.partition(".")[0] in _NOT_FOR_FILES:
             raise ValueError(f"{name} cannot be set: documents could not be found again")
+    if "gc_deletes" in flat and _seconds(flat["gc_deletes"]) < SHORTEST_GC_DELETES:
+        raise ValueError(
+            "gc_deletes must be 1h at least: a write that hung would bring back what was deleted"
+        )
     return _nested(flat)
 
 
@@ -89,7 +98,11 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     Raises:
         HeadraceError: SINK_REJECTED, for a value that the cluster refuses.
     """
-    wanted = {"refresh_interval": options.refresh_interval, "number_of_replicas": options.number_of_replicas}
+    wanted: dict[str, Any] = {
+        "refresh_interval": options.refresh_interval,
+        "number_of_replicas": options.number_of_replicas,
+        "gc_deletes": options.gc_deletes,
+    }
     wanted |= {name: value for name, value in flattened(options.settings) if _DYNAMIC.fullmatch(name)}
     if "auto_expand_replicas" in wanted:
         del wanted["number_of_replicas"]
@@ -136,6 +149,12 @@ def flattened(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
             yield from flattened(value, f"{above}{name}.")
         else:
             yield above + name, value
+
+
+def _seconds(value: object) -> float:
+    """Of a time as OpenSearch writes it; 0 of what is none."""
+    found = _TIME_VALUE.fullmatch(str(value).strip())
+    return int(found[1]) * _SECONDS[found[2].lower()] if found else 0.0
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
