@@ -411,6 +411,8 @@ class Run:
                 lineage.give_up([ending.failed.generation], ending.failed.error.cause)
             for attempt in patiently():
                 with attempt:
+                    if ending.replaced:
+                        lineage.build_anew(ending.replaced)
                     lineage.carry_out(ending.orders)
             self._branches.between(lineage.state, ending.further)
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from headrace.sinks.opensearch.generations import Generation
+from headrace.sinks.opensearch.histories import Identity
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.state import GenerationState
 
@@ -27,6 +28,14 @@ class PlainGenerations:
     def existing(self, name: str) -> list[Generation]:
         """Those that the state knows, oldest first."""
         return [one for one in self._known if one.name == name]
+
+    def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:  # noqa: ARG002
+        """The sink does not know."""
+        return {}
+
+    def is_gone(self, index: str) -> bool:  # noqa: ARG002
+        """The sink does not know."""
+        return False
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:  # noqa: ARG002
         """The next one."""

@@ -176,6 +176,79 @@ def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -
     assert [gc_deletes(ground, one) for one in (served, new)] == ["2h", "24h"]
 
 
+def is_open(ground: Ground, index: str) -> None:
+    """Wait until its shards are there."""
+    ground.client.read(f"/_cluster/health/{index}?wait_for_status=yellow&timeout=60s")
+
+
+def restore(ground: Ground, node: EmbeddedOpenSearch, index: str) -> None:
+    """Snapshot and restore in place: the index stays the same, with the documents of another time."""
+    where, name = f"/_snapshot/{index}", {"indices": index, "include_global_state": False}
+    body = {"type": "fs", "settings": {"location": str(node.snapshots / index)}}
+    ground.client.call("PUT", where, body)
+    ground.client.call("PUT", f"{where}/one?wait_for_completion=true", name)
+    ground.client.call("POST", f"/{index}/_close")
+    ground.client.call("POST", f"{where}/one/_restore?wait_for_completion=true", name)
+    is_open(ground, index)
+    ground.client.call("DELETE", where)
+
+
+def delete(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+
+
+def make_again(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+    ground.client.call("PUT", f"/{index}")
+
+
+@pytest.mark.parametrize("lose", [restore, delete, make_again])
+def test_an_index_whose_documents_are_others_is_built_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch, monkeypatch: pytest.MonkeyPatch, lose: Any
+) -> None:
+    """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    lineage._next_look = 0.0
+    assert served is not None
+    assert all(served.history)
+    assert lineage.replaced() == []
+    ground.client.call("POST", f"/{served.generation}/_close")
+    assert lineage.replaced() == []
+    ground.client.call("POST", f"/{served.generation}/_open")
+    is_open(ground, served.generation)
+    assert lineage.replaced() == []
+    lose(ground, opensearch, served.generation)
+    [found] = lineage.replaced()
+    lineage.build_anew([found])
+    assert lineage.replaced() == []
+    new = ground.known().generations[-1]
+    assert (new.uuid == served.uuid, new.building) == (False, True)
+    assert [one.uuid for one in lineage.written] == [new.uuid]
+    lineage.complete(new, 240)
+    lineage.drop_doomed()
+    assert ground.exists(served) is (lose is not restore), "another's index is left alone"
+    assert [one.generation for one in ground.known().generations] == [new.generation]
+
+
+def test_a_start_builds_what_was_restored_in_place_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch
+) -> None:
+    state = ground.lineage.state
+    served = state.served("stock")
+    assert served is not None
+    unknown = dataclasses.replace(served, history=())  # an earlier version noted none
+    ground.lineage.adopt(state.changed(unknown))
+    for history in (served.history, served.history):
+        ground.lineage.take_up({}, Alterations(), state.catalog, [])
+        assert [one.history for one in ground.known().generations] == [history]
+    restore(ground, opensearch, served.generation)
+    ground.lineage.take_up({}, Alterations(), state.catalog, [])
+    [old, new] = ground.known().generations
+    assert (old.followed, new.building) == (False, True)
+    assert "restored" in old.frozen
+
+
 def gc_deletes(ground: Ground, one: GenerationState) -> object:
     found = ground.client.read(f"/{one.generation}/_settings").json()
     return found[one.generation]["settings"]["index"].get("gc_deletes")

@@ -8,11 +8,13 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.histories import Identity, identities
 from headrace.sinks.opensearch.options import IndexOptions
 
 _OURS = "headrace"
@@ -54,11 +56,24 @@ class Generations:
 
     def existing(self, name: str) -> list[Generation]:
         """Every generation of `name`, oldest first; an index that only looks like one is left out."""
-        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
-        answer = self._client.read(target, allow=(404,))
-        found = answer.json() if answer.ok else {}
-        known = [self._read(name, index, about) for index, about in found.items()]
+        known = [self._read(name, index, about) for index, about in self._found(name).items()]
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
+
+    def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:
+        """What cannot stay the same where documents of these generations become others, as far as it is known.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        return identities(self._client, indexes)
+
+    def is_gone(self, index: str) -> bool:
+        """Whether there is no index of this name.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
         """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
@@ -72,7 +87,8 @@ class Generations:
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
         """
-        number = max((one.number for one in self.existing(name)), default=0) + 1
+        taken = [self._name(name, index) for index in self._found(name)]  # also by what only looks like one
+        number = max((int(one[2]) for one in taken if one is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
         settings = {
@@ -139,8 +155,10 @@ class Generations:
         return next((one for one in self.existing(name) if one.index in held), None)
 
     def drop(self, generation: Generation) -> None:
-        """Delete the generation and its documents; nothing happens where it is gone."""
-        self._client.call("DELETE", path(generation.index), allow=(404,))
+        """Delete the generation and its documents; nothing happens where it is gone, or another has its name."""
+        answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
+        if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
+            self._client.call("DELETE", path(generation.index), allow=(404,))
 
     def _holders(self, name: str) -> list[str]:
         """The indexes behind the alias; all are generations of ours."""
@@ -159,13 +177,21 @@ class Generations:
         return list(found)
 
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
-        pattern = re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)"
-        match = re.fullmatch(pattern, index)
+        match = self._name(name, index)
         ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
         if match is None or not ours or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
+
+    def _found(self, name: str) -> dict[str, dict[str, Any]]:
+        """What the cluster says of all that may be generations of `name`."""
+        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
+        answer = self._client.read(target, allow=(404,))
+        return answer.json() if answer.ok else {}
+
+    def _name(self, name: str, index: str) -> re.Match[str] | None:
+        return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
 
     def _uuid(self, index: str) -> str:
         found = self._client.read(path(index, "_settings")).json()

@@ -31,7 +31,7 @@ _DYNAMIC = re.compile(
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
-"""For so long (s) at least a delete is remembered: everything that writes is behind its reading by far less."""
+"""For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
 
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
 
