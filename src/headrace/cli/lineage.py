@@ -133,9 +133,7 @@ class Lineage:
         marked = tuple(self._marked(one, left, found) for one in there)
         self._warn_of([one for one in marked if one.frozen and state.follows(one.generation)])
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
-        for one in marked:
-            if one.followed:
-                self.seeding.keep_deletes(one)
+        self._keep_settings(marked)
         self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
         self.state = state
         for index in self._indexes:
@@ -274,8 +272,13 @@ class Lineage:
             return []
         self._next_look = time.monotonic() + _LOOK_SECONDS
         with contextlib.suppress(HeadraceError):
+            self._keep_settings(self.state.generations)
             return self.seeding.those_replaced(self.state.generations)
         return []
+
+    def _keep_settings(self, generations: Collection[GenerationState]) -> None:
+        for altered in self.seeding.keep_settings(generations):
+            terminal.warn(f"{self._inspection.project.label}{altered}; set right")
 
     def build_anew(self, frozen: Collection[GenerationState]) -> None:
         """Follow these no longer, and build their indexes anew; no query runs.

@@ -23,7 +23,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.histories import Identity, completed, is_another
-from headrace.sinks.opensearch.settings import adjust
+from headrace.sinks.opensearch.settings import adjust, lasting
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made
@@ -187,10 +187,23 @@ class Seeding:
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
 
-    def keep_deletes(self, one: GenerationState) -> None:
-        """Let an index that is written remember deletes as long as it should."""
-        options = self._project.index_options(one.index)
-        self._generations.keep_deletes(self._generation(one), options, seeded=not one.building)
+    def keep_settings(self, generations: Iterable[GenerationState]) -> list[str]:
+        """Set right what somebody has altered of settings that documents rest on; what that was, in words.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        return self._generations.keep_settings(
+            {
+                one.generation: lasting(
+                    self._project.index_options(one.index),
+                    seeded=not one.building,
+                    other=one.hash != self.hashes.get(one.index),
+                )
+                for one in generations
+                if one.followed
+            }
+        )
 
     def drop(self, one: GenerationState) -> None:
         """Delete a generation and what is noted of it; nothing may write to it any more."""

@@ -6,7 +6,7 @@ It holds one copy of an index, whichever generation that is of; so none is kept 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.sinks.opensearch.generations import Generation
@@ -48,8 +48,9 @@ class PlainGenerations:
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Nothing is to be done."""
 
-    def keep_deletes(self, generation: Generation, options: IndexOptions, *, seeded: bool) -> None:
-        """Nothing is to be done."""
+    def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:  # noqa: ARG002
+        """It has none."""
+        return []
 
     def publish(self, generation: Generation) -> None:
         """Nothing is to be done."""

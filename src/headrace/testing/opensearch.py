@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
         short_lived: start with half of the processor time (9 s for 20 s), and index more slowly ever after.
         release: which one; a node of another is for tests of the sink.
         nodes: how many there are, all in one process; what is asked goes to the first.
+        settings: more of the nodes' settings.
         progress: called while the jars are fetched for the first time.
 
     Raises:
@@ -48,10 +50,12 @@ class EmbeddedOpenSearch(EmbeddedServer):
         short_lived: bool = False,
         release: Release = OPENSEARCH_3,
         nodes: int = 1,
+        settings: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._release = release
         self._nodes = nodes
+        self._settings = dict(settings or {})
         self._memory = [f"-Xms{heap}", f"-Xmx{heap}", *(_SHORT_LIVED if short_lived else ())]
         self._java = find_java(JAVA_MINIMUM)
         self._jars = opensearch_jars(self._java, os.environ, progress, release)
@@ -130,6 +134,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
                 (self._folder / name).mkdir(exist_ok=True)
             if self._nodes == 1:
                 settings["transport.port"] = free_port()
+            settings |= self._settings
             lines = (f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
             (self._folder / "conf" / self._release.settings).write_text("".join(lines))
             self._log.write_bytes(b"")

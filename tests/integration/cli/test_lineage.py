@@ -173,7 +173,40 @@ def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -
     for one in (served, new):
         ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
     ground.lineage.take_up({}, Alterations(), ground.lineage.state.catalog, [])
-    assert [gc_deletes(ground, one) for one in (served, new)] == ["2h", "24h"]
+    assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
+
+
+def test_settings_that_documents_rest_on_are_kept(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledged document that a crash takes away, or one that a pipeline drops or alters."""
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
+    assert {name: setting(ground, served, name) for name in own} == own
+    dropping = {"processors": [{"drop": {}}]}
+    ground.client.call("PUT", f"/_ingest/pipeline/{served.generation}", dropping)
+    altered = {"translog.durability": "async", "final_pipeline": served.generation, "gc_deletes": "1s"}
+    ground.client.call("PUT", f"/{served.generation}/_settings", {"index": altered})
+    ground.lineage._next_look = 0.0
+    assert ground.lineage.replaced() == []
+    assert {name: setting(ground, served, name) for name in own} == own
+    assert setting(ground, served, "gc_deletes") == "2h"
+    ground.client.call("DELETE", f"/_ingest/pipeline/{served.generation}")
+
+
+def test_an_index_template_alters_no_document(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
+    prefix = ground.project.prefix
+    ground.client.call("PUT", f"/_ingest/pipeline/{prefix}", {"processors": [{"drop": {}}]})
+    given = {"index": {"default_pipeline": prefix, "final_pipeline": prefix, "translog.durability": "async"}}
+    template = {"index_patterns": [f"{prefix}*"], "template": {"settings": given}}
+    ground.client.call("PUT", f"/_index_template/{prefix}", template)
+    made = ground.reindexed()
+    write = f"/{made.generation}.write/_doc/1?refresh=true"
+    ground.client.call("PUT", write, {"label": "x"})
+    assert ground.client.read(f"/{made.generation}/_count").json()["count"] == 1
+    assert setting(ground, made, "translog.durability") == "request"
+    ground.client.call("DELETE", f"/_index_template/{prefix}")
+    ground.client.call("DELETE", f"/_ingest/pipeline/{prefix}")
 
 
 def is_open(ground: Ground, index: str) -> None:
@@ -249,9 +282,9 @@ def test_a_start_builds_what_was_restored_in_place_anew(
     assert "restored" in old.frozen
 
 
-def gc_deletes(ground: Ground, one: GenerationState) -> object:
-    found = ground.client.read(f"/{one.generation}/_settings").json()
-    return found[one.generation]["settings"]["index"].get("gc_deletes")
+def setting(ground: Ground, one: GenerationState, name: str) -> object:
+    found = ground.client.read(f"/{one.generation}/_settings?flat_settings=true").json()
+    return found[one.generation]["settings"].get(f"index.{name}")
 
 
 class Interrupted:

@@ -8,7 +8,7 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.histories import Identity, identities
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.settings import building, keep
 
 _OURS = "headrace"
 _WRITE = ".write"
-_TOMBSTONES = "24h"
-"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class Generations:
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
 
     def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:
-        """What cannot stay the same where documents of these generations become others, as far as it is known.
+        """What cannot stay the same where their documents become others, as far as it is known.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
@@ -95,7 +94,7 @@ class Generations:
             **body["settings"]["index"],
             "refresh_interval": "-1",
             "number_of_replicas": 0,
-            "gc_deletes": _TOMBSTONES,
+            **building(body["settings"]["index"]),
         }
         request = {
             "settings": {"index": settings},
@@ -116,17 +115,13 @@ class Generations:
         self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
         self._client.call("POST", path(generation.index, "_refresh"))
 
-    def keep_deletes(self, generation: Generation, options: IndexOptions, *, seeded: bool) -> None:
-        """Let an index remember deletes as long as it should, where it does not: it is set in place.
+    def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """Set right what somebody has altered of these settings of generations; what that was, in words.
 
         Raises:
             HeadraceError: what the cluster does not bear.
         """
-        wanted = options.settings.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES
-        target = path(generation.index, "_settings")
-        [found] = self._client.read(target).json().values()
-        if found["settings"]["index"].get("gc_deletes") != wanted:
-            self._client.call("PUT", target, {"index": {"gc_deletes": wanted}})
+        return keep(self._client, wanted)
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names come along.
@@ -155,7 +150,7 @@ class Generations:
         return next((one for one in self.existing(name) if one.index in held), None)
 
     def drop(self, generation: Generation) -> None:
-        """Delete the generation and its documents; nothing happens where it is gone, or another has its name."""
+        """Delete the generation and its documents; not where it is gone, or another index has its name."""
         answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))

@@ -1,7 +1,7 @@
 """Are the documents of an index those that were written to it?
 
-Each shard has a history, whose name is another one once documents came from elsewhere or were lost: after a
-restore in place, which keeps the index's UUID, and after an empty or a stale copy was made the primary by force.
+Each shard has a history, whose name is another one once documents came from elsewhere or were lost: after
+a restore in place, which keeps the index's UUID, and after an empty or a stale copy was made the primary.
 It stays over closing and opening, new starts, moves and failovers (measured on OpenSearch 3.8).
 """
 

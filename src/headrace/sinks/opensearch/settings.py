@@ -12,6 +12,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.hidden import UNALTERED
 from headrace.sinks.opensearch.options import IndexOptions
 
 _DYNAMIC = re.compile(
@@ -33,6 +34,16 @@ _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
 """For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
 
+_AT_ONCE = 20
+"""Their names stand in a request's first line, which has 4 kB."""
+_TOMBSTONES = "24h"
+"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
+_FLAT: dict[str, str | int] = {
+    "flat_settings": "true",
+    "ignore_unavailable": "true",
+    "expand_wildcards": "all",
+}
+
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
 
 
@@ -53,6 +64,8 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(
             "gc_deletes must be 1h at least: a write that hung would bring back what was deleted"
         )
+    if str(flat.get("translog.durability", "request")).lower() != "request":
+        raise ValueError("translog.durability must be request: a node that crashes would lose documents")
     return _nested(flat)
 
 
@@ -112,6 +125,47 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     if changed:
         client.call("PUT", path(index, "_settings"), changed)
     return changed
+
+
+def building(given: Mapping[str, Any]) -> dict[str, str]:
+    """What an index has beside the settings that are given, while it is filled."""
+    known = dict(flattened(given))
+    return {name: value for name, value in UNALTERED.items() if name not in known} | {
+        "gc_deletes": _TOMBSTONES
+    }
+
+
+def lasting(options: IndexOptions, *, seeded: bool, other: bool) -> dict[str, str]:
+    """The settings that an index must keep, so that its documents stay what was written.
+
+    Args:
+        seeded: whether it is filled.
+        other: it was made from other options, which pipelines are a part of.
+    """
+    given = {name: str(value) for name, value in flattened(options.settings)}
+    durability = {"translog.durability": UNALTERED["translog.durability"]}
+    own = durability if other else {name: given.get(name, value) for name, value in UNALTERED.items()}
+    return own | {"gc_deletes": given.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
+
+
+def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Set right what somebody has altered of `lasting`, by index; what that was, in words.
+
+    Raises:
+        HeadraceError: what the cluster does not bear.
+    """
+    altered = []
+    names = sorted(wanted)
+    for first in range(0, len(names), _AT_ONCE):
+        target = path(",".join(names[first : first + _AT_ONCE]), "_settings", query=_FLAT)
+        for index, about in client.read(target).json().items():
+            found, own = about["settings"], wanted.get(index, {})
+            wrong = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
+            if wrong:
+                client.call("PUT", path(index, "_settings"), {"index": wrong})
+                before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in wrong)
+                altered.append(f"{index}: {', '.join(before)}")
+    return altered
 
 
 def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:

@@ -35,6 +35,7 @@ def test_every_way_to_write_settings_means_the_same(written: dict[str, Any]) -> 
         ({"index": {"uuid": "x"}}, "uuid"),
         ({"a": 1, "a.b": 2}, "beside a value"),
         ({"gc_deletes": "60s"}, "1h at least"),
+        ({"index": {"translog": {"durability": "ASYNC"}}}, "must be request"),
         ({"index": {"gc_deletes": -1}}, "1h at least"),
     ],
 )
