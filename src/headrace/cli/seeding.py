@@ -77,7 +77,7 @@ class Seeding:
         return dataclasses.replace(self._project.followed[self.name_of(one)], name=one.generation)
 
     def those_there(self, found: Iterable[GenerationState]) -> list[GenerationState]:
-        """Those of `found` that the cluster still has; frozen, whose documents are others than were written."""
+        """Those of `found` that the cluster still has; frozen, whose documents are not what was written."""
         known = list(found)
         there = {
             (one.index, one.uuid)

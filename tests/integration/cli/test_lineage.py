@@ -183,7 +183,7 @@ def test_settings_that_documents_rest_on_are_kept(ground: Ground, monkeypatch: p
     assert served is not None
     own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
     assert {name: setting(ground, served, name) for name in own} == own
-    dropping = {"processors": [{"drop": {}}]}
+    dropping: dict[str, Any] = {"processors": [{"drop": {}}]}
     ground.client.call("PUT", f"/_ingest/pipeline/{served.generation}", dropping)
     altered = {"translog.durability": "async", "final_pipeline": served.generation, "gc_deletes": "1s"}
     ground.client.call("PUT", f"/{served.generation}/_settings", {"index": altered})

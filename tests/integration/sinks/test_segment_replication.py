@@ -14,6 +14,7 @@ from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations,
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
 from headrace.sinks.opensearch.kept import KeptDocument
+from headrace.sinks.opensearch.risks import of_index
 from headrace.sinks.opensearch.stored import stored
 from headrace.testing.opensearch import EmbeddedOpenSearch
 
@@ -61,6 +62,11 @@ def test_what_is_refreshed_is_found(client: Client, generation: Generation) -> N
             refresh(client, generation.index)
             assert count(client, generation.index) == number * DOCUMENTS
             assert known <= set(ids(client, generation.index))
+
+
+def test_check_names_an_index_that_copies_segments(client: Client, generation: Generation) -> None:
+    [said] = of_index(client, generation.index, "the index users")
+    assert "segment replication" in said
 
 
 def test_a_reader_of_replicas_finds_what_was_waited_for(client: Client, generation: Generation) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
@@ -168,8 +168,13 @@ def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     return altered
 
 
-def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
+def try_out(
+    client: Client, name: str, body: Mapping[str, Any], look: Callable[[], object] = lambda: None
+) -> None:
     """Make an index of that body and delete it again, without waiting for its shards.
+
+    Args:
+        look: is called while it is there.
 
     Raises:
         HeadraceError: SINK_REJECTED, what the cluster says of it; AUTHENTICATION.
@@ -178,6 +183,7 @@ def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
     target = path(name, query={"wait_for_active_shards": 0})
     try:
         client.call("PUT", target, client.flavour().fitted({**body, "settings": {"index": settings}}))
+        look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
 
