@@ -59,6 +59,7 @@ class Lineage:
         self._keep = keep
         self._doomed: list[GenerationState] = []
         self._doomed_since = 0.0
+        self._faults: dict[str, str] = {}
         self._next_look = time.monotonic() + _LOOK_SECONDS
 
     @property
@@ -273,12 +274,24 @@ class Lineage:
         self._next_look = time.monotonic() + _LOOK_SECONDS
         with contextlib.suppress(HeadraceError):
             self._keep_settings(self.state.generations)
+            self._look_at_aliases()
             return self.seeding.those_replaced(self.state.generations)
         return []
 
     def _keep_settings(self, generations: Collection[GenerationState]) -> None:
         for altered in self.seeding.keep_settings(generations):
             terminal.warn(f"{self._inspection.project.label}{altered}; set right")
+
+    def _look_at_aliases(self) -> None:
+        """Tell of those that somebody has altered; a start leads them where they belong."""
+        found = self.seeding.faults_of_aliases(self.state.generations)
+        for index in self._faults.keys() - found.keys():
+            self._board.index(index, error=None)
+        for index, fault in found.items():
+            if self._faults.get(index) != fault:
+                terminal.warn(f"{self._inspection.project.label}{index}: {fault}")
+                self._board.index(index, error=fault)
+        self._faults = found
 
     def build_anew(self, frozen: Collection[GenerationState]) -> None:
         """Follow these no longer, and build their indexes anew; no query runs.

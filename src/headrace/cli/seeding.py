@@ -182,7 +182,8 @@ class Seeding:
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)
-        if served is None or served.index != one.generation:
+        altered = self._generations.faults_of_aliases({one.index: one.generation})
+        if served is None or served.index != one.generation or altered:
             self._generations.publish(self._generation(one))
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
@@ -203,6 +204,16 @@ class Seeding:
                 for one in generations
                 if one.followed
             }
+        )
+
+    def faults_of_aliases(self, generations: Iterable[GenerationState]) -> dict[str, str]:
+        """Why readers do not see the whole generation that they should, by index.
+
+        Raises:
+            HeadraceError: as `those_replaced`; AUTHENTICATION.
+        """
+        return self._generations.faults_of_aliases(
+            {one.index: one.generation for one in generations if one.published}
         )
 
     def drop(self, one: GenerationState) -> None:

@@ -59,6 +59,10 @@ class PlainGenerations:
         """The sink does not know."""
         return None
 
+    def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        """It has no aliases."""
+        return {}
+
     def drop(self, generation: Generation) -> None:
         """It is forgotten; what the sink holds of it stays."""
         self._known = [one for one in self._known if one.index != generation.index]

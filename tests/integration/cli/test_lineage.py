@@ -282,6 +282,32 @@ def test_a_start_builds_what_was_restored_in_place_anew(
     assert "restored" in old.frozen
 
 
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"add": {"filter": {"term": {"label": "x"}}}}, "has a filter"),
+        ({"add": {"search_routing": "1"}}, "has a search_routing"),
+        ({"remove": {}}, "leads to nothing"),
+    ],
+)
+def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, action: dict[str, dict[str, Any]], said: str
+) -> None:
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    assert served is not None
+    [(what, how)] = action.items()
+    altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
+    ground.client.call("POST", "/_aliases", {"actions": [altered]})
+    lineage._next_look = 0.0
+    assert lineage.replaced() == []
+    assert said in (ground.board.view().indexes[0].error or "")
+    lineage.take_up({}, Alterations(), lineage.state.catalog, [])
+    lineage._next_look = 0.0
+    assert lineage.replaced() == []
+    assert ground.board.view().indexes[0].error is None
+
+
 def setting(ground: Ground, one: GenerationState, name: str) -> object:
     found = ground.client.read(f"/{one.generation}/_settings?flat_settings=true").json()
     return found[one.generation]["settings"].get(f"index.{name}")

@@ -20,6 +20,7 @@ from headrace.sinks.opensearch.settings import building, keep
 
 _OURS = "headrace"
 _WRITE = ".write"
+_NARROWING = frozenset({"filter", "search_routing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,30 @@ class Generations:
                 actions.append({"remove": {"index": one, "alias": name}})
                 actions.append({"add": {"index": generation.index, "alias": name, **how}})
         self._client.call("POST", path("_aliases"), {"actions": actions})
+
+    def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
+        """Why readers of an index do not see the whole generation that it should serve, by index.
+
+        Args:
+            served: the concrete generation, by index.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        found = {}
+        for name, index in served.items():
+            alias = self.alias(name)
+            answer = self._client.read(path("_alias", alias), allow=(404,))
+            leads = (
+                {one: about["aliases"][alias] for one, about in answer.json().items()} if answer.ok else {}
+            )
+            if leads.keys() != {index}:
+                found[name] = (
+                    f"the alias {alias} leads to {', '.join(sorted(leads)) or 'nothing'}, not to {index}"
+                )
+            elif narrowed := sorted(_NARROWING & leads[index].keys()):
+                found[name] = f"the alias {alias} has a {narrowed[0]}: its readers do not see every document"
+        return found
 
     def _names(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
         """The names besides `alias` that readers of a generation know."""
