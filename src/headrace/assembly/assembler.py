@@ -46,6 +46,7 @@ class Assembler:
         self._by_keys: dict[Form, str] = {}
         self._careful = replace(self._plan, members=linked_first(self._plan.members))
         self._bare = keys_statement(replace(self._plan, members=(), conditions=(), deletion=None))
+        self._presence = keys_statement(replace(self._plan, members=()))
         self._transform = spec.transform
         self._chunk = _FIRST_KEYS
 
@@ -73,6 +74,20 @@ class Assembler:
             found = self._found(chunk, refuse)
             self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
             yield from self._operations(found, version)
+
+    def absent(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
+        """The deletes of those documents of `keys` that no live row has; nothing else of them is read.
+
+        Args:
+            keys, version: as of `assemble`.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session.
+        """
+        for first in range(0, len(keys), MOST_KEYS):
+            rows = self._present(keys[first : first + MOST_KEYS])
+            gone = [(id_, None, *rest) for id_, body, *rest in rows if body is None]
+            yield from self._bare_operations(gone, version)
 
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
         """Upserts of all live documents whose root row lies in `part`, as a stream.
@@ -153,6 +168,18 @@ class Assembler:
             ) from error
         refuse(self._plan.index, id_, f"{where}: {error.cause}")
 
+    def _present(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+        """As `_bare`, with a body for live rows only; where some row makes a condition fail, for all rows."""
+        try:
+            with self._session.apart():
+                return self._session.query(self._presence, self._columns(keys))
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+        usable = self._usable(keys)
+        with self._session.apart():
+            return self._session.query(self._bare, self._columns(usable)) if usable else []
+
     def _check_statement(self) -> None:
         """What fails for no key fails for no row: a filter's value that is a label no longer.
 
@@ -206,18 +233,20 @@ class Assembler:
             return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
 
     def _operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterable[DocumentOperation]:
+        found = self._bare_operations(rows, version)
+        return found if self._transform is None else transformed_operations(self._transform, found)
+
+    def _bare_operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterator[DocumentOperation]:
         index = self._plan.index
         if self._plan.routing is None:
-            found = (
+            return (
                 DocumentOperation(index, id_, version, None if body is None else body.encode())
                 for id_, body in rows
             )
-        else:
-            found = (
-                DocumentOperation(index, id_, version, None if body is None else body.encode(), routing)
-                for id_, body, routing in rows
-            )
-        return found if self._transform is None else transformed_operations(self._transform, found)
+        return (
+            DocumentOperation(index, id_, version, None if body is None else body.encode(), routing)
+            for id_, body, routing in rows
+        )
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
         width = len(self._plan.key)

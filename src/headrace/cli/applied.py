@@ -22,9 +22,11 @@ from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
 from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.contents import await_replicas
 
 _PATIENCE_SECONDS = 0.1
 """A change is applied sooner than that: nobody needs to be asked."""
+_REPLICA_SECONDS = 30.0
 _WISH_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 _Result = TypeVar("_Result")
@@ -199,7 +201,9 @@ class Applied:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
         """
         for one in state.generations:
-            self.documents.call("POST", path(one.generation, "_refresh"), allow=(404,))  # replaced since
+            target = path(one.generation, "_refresh")
+            if self.documents.call("POST", target, allow=(404,)).ok:  # else replaced since
+                await_replicas(self.documents, one.generation, _REPLICA_SECONDS)
 
     def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:
         """Ask the server; whatever goes wrong, the next question gets a new connection."""

@@ -21,6 +21,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import render
 from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
+from headrace.sinks.opensearch.risks import of_endpoints, of_index
 from headrace.sinks.opensearch.settings import check_pipeline, try_out
 
 _SINK_SECONDS = 1.0
@@ -92,7 +93,7 @@ def _look_at_sink(project: Project, here: Here, inspection: Inspection | None, r
     client = Client(here.sink)
     try:
         client.wait_until_ready(_SINK_SECONDS)
-        report.add(_index_problems(project, client))
+        _look_at_indexes(project, client, report)
         if inspection is not None:
             state = MetaIndex(client, project.slot, project.prefix).load()
             check_origin(state, inspection.server, inspection.slot)
@@ -106,7 +107,7 @@ def _look_at_further(project: Project, here: Here, report: Report) -> None:
         if project.kind == OPENSEARCH:
             with contextlib.closing(Client(here.sink)) as client:
                 client.wait_until_ready(_SINK_SECONDS)
-                report.add(_index_problems(project, client))
+                _look_at_indexes(project, client, report)
         elif project.kind != "stdout":
             open_sink(project.kind, here.options).close()
     except HeadraceError as error:
@@ -117,30 +118,36 @@ def _look_at_further(project: Project, here: Here, report: Report) -> None:
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _index_problems(project: Project, client: Client) -> list[HeadraceError]:
+def _look_at_indexes(project: Project, client: Client, report: Report) -> None:
     """What the cluster refuses of the indexes; each is made empty under a name of its own, and deleted."""
-    found: list[HeadraceError] = []
+    report.problems += [warning(Kind.CONFIG, text) for text in of_endpoints([client.endpoint])]
     if project.sink.pipeline is not None:
-        found += _tried(lambda: check_pipeline(client, project.sink.pipeline or ""))
+        report.add(_tried(lambda: check_pipeline(client, project.sink.pipeline or "")))
     with ThreadPoolExecutor(_INDEXES_AT_ONCE) as threads:
-        for problems in threads.map(partial(_problems_of, project, client), project.specs):
-            found += problems
-    return found
+        for problems, risks in threads.map(partial(_problems_of, project, client), project.specs):
+            report.add(problems)
+            report.problems += [warning(Kind.CONFIG, text) for text in risks]
 
 
-def _problems_of(project: Project, client: Client, name: str) -> list[HeadraceError]:
+def _problems_of(project: Project, client: Client, name: str) -> tuple[list[HeadraceError], list[str]]:
+    """What is refused of one, and what should be known of it."""
+    risks: list[str] = []
     spec = project.specs[name]
     taken = _tried(lambda: Generations(client, project.prefix).published(name))
     body = mapping(spec, project.index_options(name))
     scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
+
+    def look() -> None:
+        risks.extend(of_index(client, scratch, f"the index {name}"))
+
     return taken + [
         HeadraceError(
             error.kind,
             f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
             error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
         )
-        for error in _tried(lambda: try_out(client, scratch, body))
-    ]
+        for error in _tried(lambda: try_out(client, scratch, body, look))
+    ], risks
 
 
 def _tried(action: Callable[[], object]) -> list[HeadraceError]:

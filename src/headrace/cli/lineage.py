@@ -7,6 +7,7 @@ is done again by the next start: each step can be repeated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -23,6 +24,7 @@ from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders,
 from headrace.status.board import IndexBoard, IndexPhase
 
 _DROP_SECONDS = 60.0
+_LOOK_SECONDS = 30.0
 
 
 class Lineage:
@@ -57,6 +59,8 @@ class Lineage:
         self._keep = keep
         self._doomed: list[GenerationState] = []
         self._doomed_since = 0.0
+        self._faults: dict[str, str] = {}
+        self._next_look = time.monotonic() + _LOOK_SECONDS
 
     @property
     def written(self) -> list[GenerationState]:
@@ -128,7 +132,9 @@ class Lineage:
         there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
         left = self._left(published)
         marked = tuple(self._marked(one, left, found) for one in there)
+        self._warn_of([one for one in marked if one.frozen and state.follows(one.generation)])
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
+        self._keep_settings(marked)
         self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
         self.state = state
         for index in self._indexes:
@@ -152,6 +158,7 @@ class Lineage:
         there = [one for one in self.state.generations if one.index in self._indexes]
         left = self._left(published)
         marked = [self._marked(one, left, found) for one in there]
+        self._warn_of([one for one in marked if one.frozen and self.state.follows(one.generation)])
         emptied = [
             dataclasses.replace(one, frozen="a table lost a partition while the sink was away")
             if one.followed and self.seeding.spec(one).tables() & set(found.emptied)
@@ -257,6 +264,50 @@ class Lineage:
             terminal.warn(f"{label}{one.index}: {one.generation} {what}: {reason}")
             self._board.index(one.index, building=None, error=reason)
 
+    def replaced(self) -> list[GenerationState]:
+        """Those that are not what was written any more, looked for now and then.
+
+        Of a cluster that does not answer is told elsewhere.
+        """
+        if time.monotonic() < self._next_look:
+            return []
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        with contextlib.suppress(HeadraceError):
+            self._keep_settings(self.state.generations)
+            self._look_at_aliases()
+            return self.seeding.those_replaced(self.state.generations)
+        return []
+
+    def _keep_settings(self, generations: Collection[GenerationState]) -> None:
+        for altered in self.seeding.keep_settings(generations):
+            terminal.warn(f"{self._inspection.project.label}{altered}; set right")
+
+    def _look_at_aliases(self) -> None:
+        """Tell of those that somebody has altered; a start leads them where they belong."""
+        found = self.seeding.faults_of_aliases(self.state.generations)
+        for index in self._faults.keys() - found.keys():
+            self._board.index(index, error=None)
+        for index, fault in found.items():
+            if self._faults.get(index) != fault:
+                terminal.warn(f"{self._inspection.project.label}{index}: {fault}")
+                self._board.index(index, error=fault)
+        self._faults = found
+
+    def build_anew(self, frozen: Collection[GenerationState]) -> None:
+        """Follow these no longer, and build their indexes anew; no query runs.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        self._reload()
+        self.state = self.state.changed(*frozen)
+        self._warn_of(frozen)
+        for index in {one.index for one in frozen}:
+            self._carry_out(index, succeed(self.state.of(index), self.seeding.hashes[index]))
+            self.tell(index)
+        self._save(self.state)
+        self.drop_doomed()
+
     def drop_doomed(self) -> None:
         """Delete what nobody needs any more; no query runs that was planned with it.
 
@@ -294,9 +345,13 @@ class Lineage:
             why = "; ".join(said)
         else:
             return one
-        if one.published:
-            terminal.warn(f"{self._inspection.project.label}{one.index}: {why}; seeding anew")
         return dataclasses.replace(one, frozen=why)
+
+    def _warn_of(self, frozen: Collection[GenerationState]) -> None:
+        """Say why what readers see is built anew."""
+        for one in frozen:
+            if one.published:
+                terminal.warn(f"{self._inspection.project.label}{one.index}: {one.frozen}; seeding anew")
 
     def _forget(self, done: Sequence[Order]) -> None:
         for order in done:

@@ -54,6 +54,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.risks import of_endpoints
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.plan import Work
@@ -214,9 +215,11 @@ class Run:
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
-        for warning in inspection.setup.warnings:
+        sinks = [self._here.sink, *(one.sink for one in self._here.further.values())]
+        warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
+        for warning in warnings:
             terminal.warn(warning)
-        self._board.warned(inspection.setup.warnings)
+        self._board.warned(warnings)
         execute_plan(inspection.setup, connection, lambda step: terminal.say(f"set-up: {step.why}"))
         tables = inspection.project.tables()
         found = read_memberships(connection, self._project.publication)
@@ -411,6 +414,8 @@ class Run:
                 lineage.give_up([ending.failed.generation], ending.failed.error.cause)
             for attempt in patiently():
                 with attempt:
+                    if ending.replaced:
+                        lineage.build_anew(ending.replaced)
                     lineage.carry_out(ending.orders)
             self._branches.between(lineage.state, ending.further)
 

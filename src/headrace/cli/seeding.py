@@ -22,7 +22,8 @@ from headrace.sinks.opensearch import (
     build_notes,
     mapping,
 )
-from headrace.sinks.opensearch.settings import adjust
+from headrace.sinks.opensearch.histories import Identity, completed, is_another
+from headrace.sinks.opensearch.settings import adjust, lasting
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made
@@ -76,14 +77,37 @@ class Seeding:
         return dataclasses.replace(self._project.followed[self.name_of(one)], name=one.generation)
 
     def those_there(self, found: Iterable[GenerationState]) -> list[GenerationState]:
-        """Those of `found` that the cluster still has, and that are what they were."""
+        """Those of `found` that the cluster still has; frozen, whose documents are not what was written."""
         known = list(found)
         there = {
             (one.index, one.uuid)
             for index in {state.index for state in known}
             for one in self._generations.existing(index)
         }
-        return [one for one in known if (one.generation, one.uuid) in there]
+        return self._compared([one for one in known if (one.generation, one.uuid) in there])
+
+    def those_replaced(self, found: Iterable[GenerationState]) -> list[GenerationState]:
+        """Those of `found` that are followed, and are not what was written any more; frozen, with the reason.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        followed = [one for one in found if one.followed]
+        return [one for one in self._compared(followed) if one.frozen]
+
+    def _compared(self, known: list[GenerationState]) -> list[GenerationState]:
+        """The same, each with its history as far as the cluster tells; what has another one is frozen."""
+        told = self._generations.identities(one.generation for one in known)
+        return [
+            _compared(one, told[one.generation]) if one.generation in told else self._if_there(one)
+            for one in known
+        ]
+
+    def _if_there(self, one: GenerationState) -> GenerationState:
+        """The same, frozen where the cluster has it no more; it may be closed, or we may not ask."""
+        if not one.followed or not self._generations.is_gone(one.generation):
+            return one
+        return dataclasses.replace(one, frozen="somebody deleted it in the cluster")
 
     def work(
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
@@ -125,9 +149,10 @@ class Seeding:
         extra = self._project.determinants(spec, self._inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         made = self._generations.create(index, self.hashes[index], body, schema)
-        return GenerationState(
+        new = GenerationState(
             index, made.index, made.uuid, made.hash, as_of=as_of, joined=joined, order=order
         )
+        return self._compared([new])[0]
 
     def renew(
         self, generations: Iterable[GenerationState], emptied: Collection[TableName], applied: Lsn
@@ -157,10 +182,39 @@ class Seeding:
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)
-        if served is None or served.index != one.generation:
+        altered = self._generations.faults_of_aliases({one.index: one.generation})
+        if served is None or served.index != one.generation or altered:
             self._generations.publish(self._generation(one))
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
+
+    def keep_settings(self, generations: Iterable[GenerationState]) -> list[str]:
+        """Set right what somebody has altered of settings that documents rest on; what that was, in words.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        return self._generations.keep_settings(
+            {
+                one.generation: lasting(
+                    self._project.index_options(one.index),
+                    seeded=not one.building,
+                    other=one.hash != self.hashes.get(one.index),
+                )
+                for one in generations
+                if one.followed
+            }
+        )
+
+    def faults_of_aliases(self, generations: Iterable[GenerationState]) -> dict[str, str]:
+        """Why readers do not see the whole generation that they should, by index.
+
+        Raises:
+            HeadraceError: as `those_replaced`; AUTHENTICATION.
+        """
+        return self._generations.faults_of_aliases(
+            {one.index: one.generation for one in generations if one.published}
+        )
 
     def drop(self, one: GenerationState) -> None:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
@@ -185,3 +239,13 @@ class Seeding:
 
     def _generation(self, one: GenerationState) -> Generation:
         return Generation(one.index, one.generation, one.hash, 0, one.uuid)
+
+
+def _compared(one: GenerationState, found: Identity) -> GenerationState:
+    if not one.followed:
+        return one
+    if found.uuid != one.uuid:
+        return dataclasses.replace(one, frozen="another index has its name")
+    if is_another(one.history, found.history):
+        return dataclasses.replace(one, frozen="its documents were restored, or lost, in the cluster")
+    return dataclasses.replace(one, history=completed(one.history, found.history))

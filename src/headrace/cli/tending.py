@@ -46,6 +46,7 @@ class Ending:
         again: it is to run again, perhaps with other generations; else the run ends.
         failed: what cannot be filled.
         orders: what somebody asks for.
+        replaced: what is not what was written any more, frozen.
         further: what the further sinks ask for, as `Branches.look` says it.
     """
 
@@ -53,6 +54,7 @@ class Ending:
     again: bool = False
     failed: BuildFailure | None = None
     orders: Sequence[Order] = ()
+    replaced: Sequence[GenerationState] = ()
     further: Mapping[str, BuildFailure | None] = field(default_factory=dict)
 
 
@@ -173,6 +175,8 @@ class Tending:
     def _asked(self) -> Ending | None:
         """Do what is asked for; an ending where that is only possible between two queries."""
         orders = self._ordered()
+        if replaced := self._lineage.replaced():
+            return Ending(again=True, orders=orders, replaced=replaced)
         further = self._around.branches.look(self._lineage.state)
         if self._running.altered.moved or further:
             return Ending(again=True, orders=orders, further=further)

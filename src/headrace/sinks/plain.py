@@ -6,10 +6,11 @@ It holds one copy of an index, whichever generation that is of; so none is kept 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.sinks.opensearch.generations import Generation
+from headrace.sinks.opensearch.histories import Identity
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.state import GenerationState
 
@@ -28,6 +29,14 @@ class PlainGenerations:
         """Those that the state knows, oldest first."""
         return [one for one in self._known if one.name == name]
 
+    def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:  # noqa: ARG002
+        """The sink does not know."""
+        return {}
+
+    def is_gone(self, index: str) -> bool:  # noqa: ARG002
+        """The sink does not know."""
+        return False
+
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:  # noqa: ARG002
         """The next one."""
         number = len(self.existing(name)) + 1
@@ -39,12 +48,20 @@ class PlainGenerations:
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Nothing is to be done."""
 
+    def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:  # noqa: ARG002
+        """It has none."""
+        return []
+
     def publish(self, generation: Generation) -> None:
         """Nothing is to be done."""
 
     def published(self, name: str) -> Generation | None:  # noqa: ARG002
         """The sink does not know."""
         return None
+
+    def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
+        """It has no aliases."""
+        return {}
 
     def drop(self, generation: Generation) -> None:
         """It is forgotten; what the sink holds of it stays."""

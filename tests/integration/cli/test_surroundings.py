@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.testing.http_proxy import Answer, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.processes import free_port
 from integration.cli.command_line import Deployment, Outcome, environment
 
@@ -203,3 +205,19 @@ def test_a_part_that_is_not_installed_is_named_with_what_brings_it() -> None:
     )
     assert told.returncode == 1
     assert "[HEADRACE_DEPENDENCY] pyspark is not installed. Run: pip install 'headrace[spark]'" in told.stderr
+
+
+def test_check_says_what_it_may_not_look_at_and_what_others_can_read(
+    whole: Deployment, opensearch: EmbeddedOpenSearch
+) -> None:
+    def forbid(request: Request) -> Answer | None:
+        return (
+            Answer(403, b'{"error": {"type": "security_exception"}}') if "/_stats" in request.target else None
+        )
+
+    with HttpProxy(opensearch.url, spoil=forbid) as front:
+        whole.sink = front.url
+        whole.write()
+        told = whole.type("check")
+    assert told.code == 0, told.err
+    assert "indices:monitor/stats" in told.err

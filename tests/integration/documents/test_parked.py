@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -208,3 +209,44 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
             late.close()
     world.work_off()
     assert world.held() == world.expected() == {}
+
+
+@pytest.mark.parametrize("forgotten", [True, False])
+def test_what_is_deleted_while_its_bulk_hangs_stays_deleted(
+    world: World, opensearch: EmbeddedOpenSearch, forgotten: bool
+) -> None:
+    """Also where the cluster remembers no delete any more, which a node that starts anew does not."""
+    world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
+    asked: list[bool] = []
+
+    def delete(request: Request) -> None:
+        if "_bulk" not in request.target or b'"_id":"7"' not in request.body or asked:
+            return
+        asked.append(False)
+        row = {"schema": "public", "table": "person", "op": "d", "before": [("id", "7")]}
+        world.apply(b"DELETE FROM person WHERE id = 7", row)
+        if forgotten:
+            settings = f"/{world.generation.index}/_settings"
+            world.client.call("PUT", settings, {"index": {"gc_deletes": "0s"}})
+            while is_remembered(world):
+                pass
+        asked[:] = [True]
+
+    with (
+        HttpProxy(opensearch.url, spoil=delete) as front,
+        contextlib.closing(world.workers(world.plan, front.url)) as worker,
+    ):
+        worker.work_off([one.id for one in world.parked.chunks(1_000)])
+    assert asked == [True]
+    assert world.held() == world.expected()
+
+
+def is_remembered(world: World) -> bool:
+    """Whether the index would still refuse an older write of a document that is deleted."""
+    target, end = f"/{world.generation.index}/_doc/probe?version_type=external_gte&version=", world.position()
+    world.client.call("PUT", f"{target}{end}", {})
+    world.client.call("DELETE", f"{target}{end}")
+    world.client.call("POST", f"/{world.generation.index}/_refresh")
+    refused = not world.client.call("PUT", f"{target}{end - 1}", {}, allow=(409,)).ok
+    world.client.call("DELETE", f"{target}{end}", allow=(404,))
+    return refused

@@ -45,6 +45,7 @@ def test_a_generation_is_made_for_seeding_and_finished_for_searching(
     generations.finish(made, OPTIONS)
     lasting = settings(client, made.index)
     assert (lasting["refresh_interval"], lasting["number_of_replicas"]) == ("7s", "2")
+    assert (seeding["gc_deletes"], lasting["gc_deletes"]) == ("24h", "2h")
     assert count(client, made.index) == 25
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,10 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.lease import Holder, Lease, holder_of
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch.lease import LOST_SECONDS, Holder, Lease, holder_of, slot_lease
+from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
+from headrace.testing.opensearch import EmbeddedOpenSearch
 
 ELSEWHERE = replace(Holder.here("s1"), host="elsewhere", machine="another", pid=17)
 
@@ -70,3 +74,63 @@ def test_one_that_died_on_this_machine_is_taken_over_at_once(client: Client, pre
             began = time.monotonic()
             with lease(client, prefix):
                 assert time.monotonic() - began < 0.7
+
+
+def test_many_leases_are_renewed_in_one_request(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
+    many = [f"index{number}" for number in range(30)]
+    with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
+        with Lease(client, "s1", prefix, many, patience=0.8, beat=60.0) as mine:
+            mine.renew()
+            for _ in range(3):
+                front.requests.clear()
+                mine.renew()
+                assert [one.target for one in front.requests] == [f"/{prefix}headrace_meta/_bulk"]
+            assert mine.lost() is None
+        assert holder_of(client, "s1", prefix) is None
+
+
+def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
+    """Whoever looks on sees the beat change within the time after which a lease counts as lost."""
+    ended = threading.Event()
+
+    def hang(request: Request) -> Cut | None:
+        if not ended.is_set() and "_bulk" in request.target:
+            ended.wait(60.0)
+            return Cut(unheard=True)
+        return None
+
+    endpoint = Endpoint((opensearch.url,), timeout=60.0)
+    with (
+        HttpProxy(opensearch.url) as front,
+        closing(Client(replace(endpoint, urls=(front.url,)))) as client,
+        Lease(client, "s1", prefix, ["users"], beat=60.0) as mine,
+    ):
+        mine.renew()
+        front.spoil = hang
+        began = time.monotonic()
+        mine.renew()
+        assert time.monotonic() - began < LOST_SECONDS / 2
+        ended.set()
+        before = beat(client, prefix)
+        mine.renew()
+        mine.renew()
+        assert beat(client, prefix) > before
+        assert mine.lost() is None
+
+
+def test_a_renewal_whose_answer_was_lost_was_our_own(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
+    with (
+        HttpProxy(opensearch.url) as front,
+        closing(Client(Endpoint((front.url,)))) as client,
+        Lease(client, "s1", prefix, ["users"], beat=60.0) as mine,
+    ):
+        for spoiled in (Cut(), None, Answer(429), None):
+            front.spoil = lambda _, spoiled=spoiled: spoiled  # type: ignore[misc]
+            mine.renew()
+            assert mine.lost() is None
+        assert beat(client, prefix) == 4
+
+
+def beat(client: Client, prefix: str) -> int:
+    found: int = client.read(f"/{prefix}headrace_meta/_doc/{slot_lease('s1')}").json()["_source"]["beat"]
+    return found

@@ -180,7 +180,12 @@ def test_something_else_is_not_taken_for_opensearch(body: bytes) -> None:
 
 def test_an_enumeration_without_all_shards_is_an_error() -> None:
     page = b'{"_scroll_id":"s","_shards":{"total":2,"successful":1,"failed":1},"hits":{"hits":[{"_id":"1"}]}}'
-    with scripted(lambda _: (200, page)) as server, pytest.raises(HeadraceError, match="1 of 2 shards"):
+    about = b'{"version":{"number":"3.8.0","distribution":"opensearch"}}'
+    told = {True: (200, about), False: (200, page)}
+    with (
+        scripted(lambda request: told[request.target == "/"]) as server,
+        pytest.raises(HeadraceError, match="1 of 2 shards"),
+    ):
         list(ids(Client(Endpoint((server.url,))), "users"))
 
 

@@ -105,6 +105,19 @@ def test_half_of_all_bulks_fail_and_every_document_arrives_once(
     assert cluster.held() == {str(n): {"n": n} for n in range(300)}
 
 
+def test_what_was_read_long_ago_is_not_sent_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Something always goes forward, so the patience of a single request never ends."""
+    monkeypatch.setattr("headrace.sinks.opensearch.writer._STALE_SECONDS", 0.0)
+    client = Client(Endpoint((cluster.front.url,)))
+    writer = OpenSearchWriter(client, {"users": cluster.generation.target})
+    cluster.spoil(lambda _: Answer(413))
+    with pytest.raises(HeadraceError, match="read again") as caught:
+        writer.write(users(8))
+    assert caught.value.kind is Kind.SINK_BUSY
+    writer.close()
+    client.close()
+
+
 def test_a_slow_cluster_is_waited_for(cluster: Cluster) -> None:
     def late(_: Request) -> None:
         time.sleep(0.4)

@@ -215,7 +215,10 @@ def test_everything_that_we_call_dynamic_is_taken_by_a_living_index(
     later = Made(tmp_path, generations, url, settings=settings)
     assert later.hash == made.hash
     changed = adjust(client, made.generation.index, later.options)
-    assert {name.removeprefix("index.") for name in changed} >= set(settings) - {"blocks.write"}
+    assert {name.removeprefix("index.") for name in changed} >= set(settings) - {
+        "blocks.write",
+        "translog.durability",
+    }
 
 
 @pytest.mark.parametrize(

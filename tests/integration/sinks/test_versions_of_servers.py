@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from headrace.sinks.opensearch import (
     Counters,
     Endpoint,
     Generations,
+    IndexOptions,
     MetaIndex,
     Parked,
     PipelineState,
@@ -27,7 +29,10 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.contents import documents, refresh
-from headrace.sinks.opensearch.settings import adjust, try_out
+from headrace.sinks.opensearch.histories import identities, is_another
+from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch.risks import of_index
+from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
 from headrace.sinks.opensearch.stored import stored
 from headrace.spark.worker import Worker
 from headrace.testing.conformance import DocumentSinkConformance
@@ -186,3 +191,43 @@ def test_a_deployments_documents_are_seeded_and_served(
     assert (hit["total"]["value"], hit["hits"][0]["_source"]["size"]) == (500, "small")
     assert generations.published("thing") == made
     generations.drop(made)
+
+
+def test_what_is_restored_in_place_has_another_history(node: EmbeddedOpenSearch, client: Client) -> None:
+    prefix = f"h{uuid.uuid4().hex[:8]}_"
+    body: dict[str, Any] = {"settings": {"index": {"number_of_shards": 2}}, "mappings": {}}
+    made = Generations(client, prefix).create("thing", "ab", body)
+    before = identities(client, [made.index])[made.index]
+    assert before.uuid == made.uuid
+    assert len(before.history) == 2
+    assert all(before.history)
+    where = {"type": "fs", "settings": {"location": str(node.snapshots / prefix)}}
+    what = {"indices": made.index, "include_global_state": False}
+    client.call("PUT", f"/_snapshot/{prefix}", where)
+    client.call("PUT", f"/_snapshot/{prefix}/one?wait_for_completion=true", what)
+    client.call("POST", f"/{made.index}/_close")
+    assert identities(client, [made.index]) == {}
+    client.call("POST", f"/{made.index}/_open")
+    client.read(f"/_cluster/health/{made.index}?wait_for_status=green&timeout=60s")
+    assert identities(client, [made.index])[made.index] == before
+    client.call("POST", f"/{made.index}/_close")
+    client.call("POST", f"/_snapshot/{prefix}/one/_restore?wait_for_completion=true", what)
+    client.read(f"/_cluster/health/{made.index}?wait_for_status=green&timeout=60s")
+    after = identities(client, [made.index, "nothing"])[made.index]
+    assert after.uuid == before.uuid
+    assert is_another(before.history, after.history)
+
+
+def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
+    prefix = f"k{uuid.uuid4().hex[:8]}_"
+    made = Generations(client, prefix).create("thing", "ab", {"settings": {"index": {}}, "mappings": {}})
+    wanted = {made.index: lasting(IndexOptions(), seeded=True, other=False)}
+    assert keep(client, wanted) == [f"{made.index}: gc_deletes was 24h"]
+    client.call("PUT", f"/{made.index}/_settings", {"index": {"translog.durability": "async"}})
+    assert keep(client, wanted) == [f"{made.index}: translog.durability was async"]
+    assert keep(client, wanted) == []
+    assert of_index(client, made.index, "thing") == []
+    with Lease(client, "s1", prefix, ["thing", "other"], beat=60.0) as lease:
+        for _ in range(3):
+            lease.renew()
+        assert lease.lost() is None

@@ -121,9 +121,8 @@ class Backlog:
         self._forget_place()
         if not self._entries.refreshed():
             return
-        target = path(
-            self._entries.name, "_delete_by_query", query={"conflicts": "proceed", "refresh": "true"}
-        )
+        query = {"conflicts": "proceed", "refresh": "true", **self._client.primaries()}
+        target = path(self._entries.name, "_delete_by_query", query=query)
         try:
             self._client.call("POST", target, {"query": self._own(None)})
         except HeadraceError as error:

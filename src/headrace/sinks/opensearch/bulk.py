@@ -21,6 +21,9 @@ MAX_ID_BYTES = 512
 
 MAX_VERSION = 2**63 - 1
 
+_PASSING = ("cluster_block_exception", "index_closed_exception")
+"""Somebody has blocked or closed the index, and lets documents in again; it is no document's fault."""
+
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -134,7 +137,7 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
         return Outcome.DONE
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind == "cluster_block_exception":  # noqa: PLR2004
+    if status == 429 or status >= 500 or kind in _PASSING:  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE

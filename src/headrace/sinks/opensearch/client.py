@@ -160,6 +160,14 @@ class Client:
             self._flavour = _flavour(answer)
         return self._flavour
 
+    def primaries(self) -> dict[str, str | int]:
+        """What a search's query needs to ask primary shards: a replica may lag behind a refresh.
+
+        Raises:
+            HeadraceError: as `flavour`.
+        """
+        return {"preference": "_primary"} if self.flavour().copies_segments else {}
+
     def close(self) -> None:
         """Close all connections; idempotent, and a later request opens new ones."""
         self._pool.clear()

@@ -13,6 +13,9 @@ from typing import Any, Self
 _OLDEST = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
 """`require_alias` keeps a bulk from making an index of a name that is gone; nothing older has it."""
 
+_SEGMENTS = (2, 7)
+"""From here on OpenSearch has segment replication, and searches that are sent to primary shards."""
+
 _WITHOUT_LICENCE = ("oss", "unknown")
 """Builds of Elasticsearch that lack its own field types."""
 
@@ -50,6 +53,12 @@ class Flavour:
         found = re.match(r"(\d+)\.(\d+)", self.version)
         oldest = _OLDEST.get(self.name)
         return found is None or oldest is None or (int(found[1]), int(found[2])) < oldest
+
+    @property
+    def copies_segments(self) -> bool:
+        """Whether an index may have segment replication: its replicas then find a document later."""
+        found = re.match(r"(\d+)\.(\d+)", self.version)
+        return self.name == "opensearch" and found is not None and (int(found[1]), int(found[2])) >= _SEGMENTS
 
     def fitted(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """The body of an index's creation, as this server takes it."""

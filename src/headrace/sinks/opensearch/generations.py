@@ -8,17 +8,19 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.histories import Identity, identities
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.settings import building, keep
 
 _OURS = "headrace"
 _WRITE = ".write"
-_TOMBSTONES = "24h"
-"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
+_NARROWING = frozenset({"filter", "search_routing"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +56,24 @@ class Generations:
 
     def existing(self, name: str) -> list[Generation]:
         """Every generation of `name`, oldest first; an index that only looks like one is left out."""
-        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
-        answer = self._client.read(target, allow=(404,))
-        found = answer.json() if answer.ok else {}
-        known = [self._read(name, index, about) for index, about in found.items()]
+        known = [self._read(name, index, about) for index, about in self._found(name).items()]
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
+
+    def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:
+        """What cannot stay the same where their documents become others, as far as it is known.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        return identities(self._client, indexes)
+
+    def is_gone(self, index: str) -> bool:
+        """Whether there is no index of this name.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
         """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
@@ -72,14 +87,15 @@ class Generations:
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
         """
-        number = max((one.number for one in self.existing(name)), default=0) + 1
+        taken = [self._name(name, index) for index in self._found(name)]  # also by what only looks like one
+        number = max((int(one[2]) for one in taken if one is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
         settings = {
             **body["settings"]["index"],
             "refresh_interval": "-1",
             "number_of_replicas": 0,
-            "gc_deletes": _TOMBSTONES,
+            **building(body["settings"]["index"]),
         }
         request = {
             "settings": {"index": settings},
@@ -95,10 +111,18 @@ class Generations:
         lasting = {
             "refresh_interval": given.get("refresh_interval", options.refresh_interval),
             "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
-            "gc_deletes": given.get("gc_deletes"),
+            "gc_deletes": given.get("gc_deletes", options.gc_deletes),
         }
         self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
         self._client.call("POST", path(generation.index, "_refresh"))
+
+    def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """Set right what somebody has altered of these settings of generations; what that was, in words.
+
+        Raises:
+            HeadraceError: what the cluster does not bear.
+        """
+        return keep(self._client, wanted)
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names come along.
@@ -116,6 +140,30 @@ class Generations:
                 actions.append({"add": {"index": generation.index, "alias": name, **how}})
         self._client.call("POST", path("_aliases"), {"actions": actions})
 
+    def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
+        """Why readers of an index do not see the whole generation that it should serve, by index.
+
+        Args:
+            served: the concrete generation, by index.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        found = {}
+        for name, index in served.items():
+            alias = self.alias(name)
+            answer = self._client.read(path("_alias", alias), allow=(404,))
+            leads = (
+                {one: about["aliases"][alias] for one, about in answer.json().items()} if answer.ok else {}
+            )
+            if leads.keys() != {index}:
+                found[name] = (
+                    f"the alias {alias} leads to {', '.join(sorted(leads)) or 'nothing'}, not to {index}"
+                )
+            elif narrowed := sorted(_NARROWING & leads[index].keys()):
+                found[name] = f"the alias {alias} has a {narrowed[0]}: its readers do not see every document"
+        return found
+
     def _names(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
         """The names besides `alias` that readers of a generation know."""
         found: dict[str, dict[str, Any]] = self._client.read(path(index, "_alias")).json()[index]["aliases"]
@@ -127,8 +175,10 @@ class Generations:
         return next((one for one in self.existing(name) if one.index in held), None)
 
     def drop(self, generation: Generation) -> None:
-        """Delete the generation and its documents; nothing happens where it is gone."""
-        self._client.call("DELETE", path(generation.index), allow=(404,))
+        """Delete the generation and its documents; not where it is gone, or another index has its name."""
+        answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
+        if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
+            self._client.call("DELETE", path(generation.index), allow=(404,))
 
     def _holders(self, name: str) -> list[str]:
         """The indexes behind the alias; all are generations of ours."""
@@ -147,13 +197,21 @@ class Generations:
         return list(found)
 
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
-        pattern = re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)"
-        match = re.fullmatch(pattern, index)
+        match = self._name(name, index)
         ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
         if match is None or not ours or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
+
+    def _found(self, name: str) -> dict[str, dict[str, Any]]:
+        """What the cluster says of all that may be generations of `name`."""
+        target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
+        answer = self._client.read(target, allow=(404,))
+        return answer.json() if answer.ok else {}
+
+    def _name(self, name: str, index: str) -> re.Match[str] | None:
+        return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
 
     def _uuid(self, index: str) -> str:
         found = self._client.read(path(index, "_settings")).json()

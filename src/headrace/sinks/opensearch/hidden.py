@@ -13,11 +13,14 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import failures
-from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.contents import count as counted
 
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and what is kept."""
+
+UNALTERED = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
+"""What is acknowledged is durable, and is what was sent, whatever an index template says."""
 
 _AT_ONCE = 5_000
 _NDJSON = "application/x-ndjson"
@@ -29,9 +32,29 @@ _NO_ENTRY, _NEWER = 404, 409
 def hidden(properties: Mapping[str, Any]) -> dict[str, Any]:
     """What makes an index that users do not see; only `properties` are searched, the rest is kept."""
     return {
-        "settings": {"index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True}},
+        "settings": {
+            "index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True, **UNALTERED}
+        },
         "mappings": {"dynamic": False, "properties": properties},
     }
+
+
+def make_hidden(client: Client, name: str, properties: Mapping[str, Any]) -> Answer:
+    """Make such an index, where there is none; status 400 where there is one already, or cannot be one.
+
+    Each replica writes by itself, so that every copy finds what is there. A cluster may insist on another
+    way; then only the primary shards are asked, as everywhere.
+    """
+    body = hidden(properties)
+    if client.flavour().copies_segments:
+        pinned = {
+            **body,
+            "settings": {"index": {**body["settings"]["index"], "replication.type": "DOCUMENT"}},
+        }
+        answer = client.call("PUT", path(name), pinned, allow=(400,))
+        if answer.ok or b"replication" not in answer.data:
+            return answer
+    return client.call("PUT", path(name), body, allow=(400,))
 
 
 class HiddenIndex:
@@ -63,8 +86,7 @@ class HiddenIndex:
         """
         if (identity := self.identity) is not None:
             return identity
-        body = hidden(self._properties)
-        answer = self._client.call("PUT", path(self.name), body, allow=(400,))  # 400: somebody just has
+        answer = make_hidden(self._client, self.name, self._properties)
         if (identity := self.identity) is None:
             why = failures.reason(answer.data)
             raise HeadraceError(
@@ -91,9 +113,8 @@ class HiddenIndex:
         asked = {"size": most, "query": query, "sort": [{"version": "asc"}]}
         if fields is not None:
             asked["_source"] = fields
-        found: list[dict[str, Any]] = self._client.read(path(self.name, "_search"), asked).json()["hits"][
-            "hits"
-        ]
+        target = path(self.name, "_search", query=self._client.primaries())
+        found: list[dict[str, Any]] = self._client.read(target, asked).json()["hits"]["hits"]
         return found
 
     def write(self, actions: Iterable[Action]) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.hidden import hidden
+from headrace.sinks.opensearch.hidden import make_hidden
 
-_BODY = hidden({"updated_at": {"type": "date"}, "writer": {"type": "keyword"}})
+_PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 
 
 def meta_index(prefix: str) -> str:
@@ -90,7 +90,7 @@ class KeptDocument:
         """Whether what was seen last was still there, so that it is replaced."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
-            self._client.call("PUT", path(self._index), _BODY, allow=(400,))  # 400: it is there already
+            make_hidden(self._client, self._index, _PROPERTIES)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         whole = {**body, "updated_at": now, "writer": self._writer}
         answer = self._client.call("PUT", path(*self._document, query=condition), whole, allow=(409,))

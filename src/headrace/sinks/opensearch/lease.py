@@ -11,7 +11,9 @@ the holder's own machine nobody has to wait: whether its process lives is to be 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
+import json
 import os
 import socket
 import threading
@@ -23,12 +25,18 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.kept import KeptDocument, meta_index
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+_REQUEST_SECONDS = 4.0
+"""A request takes no longer: one that hangs leaves time for another before the lease counts as lost."""
+_WRITTEN = (200, 201)
+_GONE = {"type": "index_not_found_exception"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +114,8 @@ class Lease:
         self._me = me or Holder.here(slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
+        self._quick = Client(_impatient(client.endpoint), read_attempts=1)
+        self._found: dict[str, Mapping[str, Any]] = {}
         self._beat = 0
         self._lost: HeadraceError | None = None
         self._ended = threading.Event()
@@ -133,11 +143,10 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        for identity in self._leases:
-            with contextlib.suppress(HeadraceError):
-                found = self._client.read(path(self._index, "_doc", identity), allow=(404,)).json()
-                if found.get("found") and found["_source"].get("owner") == self._owner:
-                    self._client.call("DELETE", path(self._index, "_doc", identity), allow=(404,))
+        with contextlib.suppress(HeadraceError):
+            ours = {one: found for one, found in self._look().items() if self._is_ours(found)}
+            self._send([({"delete": _place(one, found)}, None) for one, found in ours.items()])
+        self._quick.close()
 
     def lost(self) -> HeadraceError | None:
         """Why a lease is somebody else's now; None while all are ours, or nobody can tell."""
@@ -171,16 +180,59 @@ class Lease:
             self.renew()
 
     def renew(self) -> None:
-        """Say once that the holder lives; `lost` tells where somebody else has taken over."""
+        """Say in one request that the holder lives; `lost` tells where somebody else has taken over."""
         self._beat += 1
-        for document, what in self._leases.values():
-            try:
-                document.save(self._body())
-            except HeadraceError as error:
-                if error.retry is Retry.BACK_OFF:  # nobody else reaches the cluster either
-                    continue
-                with contextlib.suppress(HeadraceError):
-                    self._lost = self._taken(document.load(), what, error)
+        try:
+            found = self._found or self._look()
+            self._lost = self._why_lost(found)
+            self._found = self._written(found) if self._lost is None else {}
+        except HeadraceError as error:
+            self._found = {}
+            if error.retry is not Retry.BACK_OFF:  # else nobody else reaches the cluster either
+                self._lost = error
+
+    def _look(self) -> dict[str, Mapping[str, Any]]:
+        """The leases as they are."""
+        asked = {"ids": list(self._leases)}
+        docs = self._quick.read(path(self._index, "_mget"), asked).json()["docs"]
+        if unread := [one["error"] for one in docs if one.get("error", _GONE)["type"] != _GONE["type"]]:
+            raise HeadraceError(Kind.SINK_BUSY, f"the index {self._index} cannot be read: {unread[0]}")
+        return {one["_id"]: one for one in docs}
+
+    def _why_lost(self, found: Mapping[str, Mapping[str, Any]]) -> HeadraceError | None:
+        for identity, (_, what) in self._leases.items():
+            one = found[identity]
+            if not one.get("found"):
+                return HeadraceError(
+                    Kind.CONTINUITY,
+                    f"somebody deleted the lease of {what} from the index {self._index}",
+                    "Start `headrace run` again, and let only one run with this slot.",
+                )
+            if not self._is_ours(one):
+                return _in_use(what, _holder(one["_source"]))
+        return None
+
+    def _is_ours(self, found: Mapping[str, Any]) -> bool:
+        return bool(found.get("found")) and found["_source"].get("owner") == self._owner
+
+    def _written(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+        """Write what is ours, and how it is then; nothing, where one has been written in between."""
+        body = self._body()
+        told = self._send([({"index": _place(one, found[one])}, body) for one in self._leases])
+        if any(one["status"] not in _WRITTEN for one in told):
+            return {}
+        return {one["_id"]: {**one, "found": True, "_source": body} for one in told}
+
+    def _send(self, actions: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[Any]:
+        """What the cluster answers to each."""
+        if not actions:
+            return []
+        lines = [json.dumps(line) for action in actions for line in action if line is not None]
+        body = "".join(f"{line}\n" for line in lines).encode()
+        answer = self._quick.exchange("POST", path(self._index, "_bulk"), body, "application/x-ndjson")
+        if not answer.ok:
+            raise failures.from_status(answer.status, answer.data, answer.place)
+        return [next(iter(one.values())) for one in answer.json()["items"]]
 
     def _taken(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
         if error.kind is not Kind.CONTINUITY or found is None:
@@ -189,6 +241,18 @@ class Lease:
 
     def _body(self) -> dict[str, Any]:
         return {"holder": asdict(self._me), "owner": self._owner, "beat": self._beat}
+
+
+def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_id": identity, "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+
+
+def _impatient(endpoint: Endpoint) -> Endpoint:
+    return dataclasses.replace(
+        endpoint,
+        timeout=min(endpoint.timeout, _REQUEST_SECONDS),
+        connect_timeout=min(endpoint.connect_timeout, _REQUEST_SECONDS / 2),
+    )
 
 
 def slot_lease(slot: str) -> str:

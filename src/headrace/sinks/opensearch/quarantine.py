@@ -110,7 +110,8 @@ class Quarantine:
             "query": {"term": {"slot": self._slot}},
             "aggs": {"indexes": {"terms": {"field": "index", "size": 10_000}}},
         }
-        answer = self._client.read(path(self.index, "_search"), asked, allow=(404,))
+        target = path(self.index, "_search", query=self._client.primaries())
+        answer = self._client.read(target, asked, allow=(404,))
         found = answer.json()["aggregations"]["indexes"]["buckets"] if answer.ok else []
         return dict(Counter({one["key"]: one["doc_count"] for one in found}))
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.hidden import UNALTERED
 from headrace.sinks.opensearch.options import IndexOptions
 
 _DYNAMIC = re.compile(
@@ -27,6 +28,21 @@ _DYNAMIC = re.compile(
     re.VERBOSE,
 )
 """What a living index takes. Anything else, and what determines documents (pipelines), needs a new index."""
+
+_SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
+SHORTEST_GC_DELETES = 3600.0
+"""For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
+
+_AT_ONCE = 20
+"""Their names stand in a request's first line, which has 4 kB."""
+_TOMBSTONES = "24h"
+"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
+_FLAT: dict[str, str | int] = {
+    "flat_settings": "true",
+    "ignore_unavailable": "true",
+    "expand_wildcards": "all",
+}
 
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
 
@@ -44,6 +60,12 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     for name in flat:
         if name.partition(".")[0] in _NOT_FOR_FILES:
             raise ValueError(f"{name} cannot be set: documents could not be found again")
+    if "gc_deletes" in flat and _seconds(flat["gc_deletes"]) < SHORTEST_GC_DELETES:
+        raise ValueError(
+            "gc_deletes must be 1h at least: a write that hung would bring back what was deleted"
+        )
+    if str(flat.get("translog.durability", "request")).lower() != "request":
+        raise ValueError("translog.durability must be request: a node that crashes would lose documents")
     return _nested(flat)
 
 
@@ -89,7 +111,11 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     Raises:
         HeadraceError: SINK_REJECTED, for a value that the cluster refuses.
     """
-    wanted = {"refresh_interval": options.refresh_interval, "number_of_replicas": options.number_of_replicas}
+    wanted: dict[str, Any] = {
+        "refresh_interval": options.refresh_interval,
+        "number_of_replicas": options.number_of_replicas,
+        "gc_deletes": options.gc_deletes,
+    }
     wanted |= {name: value for name, value in flattened(options.settings) if _DYNAMIC.fullmatch(name)}
     if "auto_expand_replicas" in wanted:
         del wanted["number_of_replicas"]
@@ -101,8 +127,54 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     return changed
 
 
-def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
+def building(given: Mapping[str, Any]) -> dict[str, str]:
+    """What an index has beside the settings that are given, while it is filled."""
+    known = dict(flattened(given))
+    return {name: value for name, value in UNALTERED.items() if name not in known} | {
+        "gc_deletes": _TOMBSTONES
+    }
+
+
+def lasting(options: IndexOptions, *, seeded: bool, other: bool) -> dict[str, str]:
+    """The settings that an index must keep, so that its documents stay what was written.
+
+    Args:
+        seeded: whether it is filled.
+        other: it was made from other options, which pipelines are a part of.
+    """
+    given = {name: str(value) for name, value in flattened(options.settings)}
+    durability = {"translog.durability": UNALTERED["translog.durability"]}
+    own = durability if other else {name: given.get(name, value) for name, value in UNALTERED.items()}
+    return own | {"gc_deletes": given.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
+
+
+def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Set right what somebody has altered of `lasting`, by index; what that was, in words.
+
+    Raises:
+        HeadraceError: what the cluster does not bear.
+    """
+    altered = []
+    names = sorted(wanted)
+    for first in range(0, len(names), _AT_ONCE):
+        target = path(",".join(names[first : first + _AT_ONCE]), "_settings", query=_FLAT)
+        for index, about in client.read(target).json().items():
+            found, own = about["settings"], wanted.get(index, {})
+            wrong = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
+            if wrong:
+                client.call("PUT", path(index, "_settings"), {"index": wrong})
+                before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in wrong)
+                altered.append(f"{index}: {', '.join(before)}")
+    return altered
+
+
+def try_out(
+    client: Client, name: str, body: Mapping[str, Any], look: Callable[[], object] = lambda: None
+) -> None:
     """Make an index of that body and delete it again, without waiting for its shards.
+
+    Args:
+        look: is called while it is there.
 
     Raises:
         HeadraceError: SINK_REJECTED, what the cluster says of it; AUTHENTICATION.
@@ -111,6 +183,7 @@ def try_out(client: Client, name: str, body: Mapping[str, Any]) -> None:
     target = path(name, query={"wait_for_active_shards": 0})
     try:
         client.call("PUT", target, client.flavour().fitted({**body, "settings": {"index": settings}}))
+        look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
 
@@ -136,6 +209,12 @@ def flattened(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str,
             yield from flattened(value, f"{above}{name}.")
         else:
             yield above + name, value
+
+
+def _seconds(value: object) -> float:
+    """Of a time as OpenSearch writes it; 0 of what is none."""
+    found = _TIME_VALUE.fullmatch(str(value).strip())
+    return int(found[1]) * _SECONDS[found[2].lower()] if found else 0.0
 
 
 def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,7 @@ class GenerationState:
             nothing newer is built.
         frozen: why it is not followed any more; it then only waits to be dropped.
         order: the last order that was carried out on it.
+        history: of its shards (`headrace.sinks.opensearch.histories`); empty where nobody could ask.
     """
 
     index: str
@@ -61,6 +62,7 @@ class GenerationState:
     pinned: str = ""
     frozen: str = ""
     order: str = ""
+    history: tuple[str, ...] = ()
 
     @property
     def building(self) -> bool:
@@ -124,6 +126,10 @@ class PipelineState:
         """Whether readers of every logical index see a generation that is complete and followed."""
         right = {one.index for one in self.generations if one.published and one.followed}
         return self.phase == "following" and right == {one.index for one in self.generations}
+
+    def follows(self, generation: str) -> bool:
+        """Whether live changes are written to the generation of this concrete name."""
+        return any(one.generation == generation and one.followed for one in self.generations)
 
     def changed(self, *generations: GenerationState) -> Self:
         """With these in the place of those of the same concrete name; a new one comes last."""
@@ -213,6 +219,7 @@ def _generation_to_json(one: GenerationState) -> dict[str, Any]:
         "pinned": one.pinned,
         "frozen": one.frozen,
         "order": one.order,
+        "history": list(one.history),
     }
 
 
@@ -237,4 +244,5 @@ def _generation_from_json(one: Mapping[str, Any]) -> GenerationState:
         pinned=one.get("pinned", ""),
         frozen=one.get("frozen", ""),
         order=one.get("order", ""),
+        history=tuple(one.get("history", ())),
     )

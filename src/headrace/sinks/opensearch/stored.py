@@ -48,7 +48,9 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
         return []
     docs = [{"_id": one, "routing": routing, "_source": False} for one, routing in asked]
     kept = "docs._id,docs._version,docs.found,docs.error"
-    answer = client.read(path(index, "_mget", query={"filter_path": kept}), {"docs": docs})
+    answer = client.read(
+        path(index, "_mget", query={"filter_path": kept, **client.primaries()}), {"docs": docs}
+    )
     found = []
     for (identity, routing), one in zip(asked, answer.json().get("docs", ()), strict=True):
         if "error" in one:
@@ -73,7 +75,9 @@ def stored(client: Client, index: str, ids: Sequence[str], routings: Sequence[st
     if not ids:
         return {}
     docs = [{"_id": one, "routing": routing} for one in ids for routing in routings]
-    answer = client.read(path(index, "_mget"), {"docs": docs} if routings else {"ids": list(ids)})
+    answer = client.read(
+        path(index, "_mget", query=client.primaries()), {"docs": docs} if routings else {"ids": list(ids)}
+    )
     try:
         return _documents(answer)
     except ValueError as error:

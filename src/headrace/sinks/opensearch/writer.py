@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -25,6 +26,9 @@ _UNANSWERED = (502, 504)
 _TOO_LARGE = 413
 _REFUSED_WHOLE = (400, _TOO_LARGE)
 """Statuses that one item can bring upon all of a request; nothing of it was applied."""
+_STALE_SECONDS = 300.0
+"""Longer nothing is sent again as it was read. Three chunks may wait for one another, so what arrives was
+read less than half an hour before: far within `settings.SHORTEST_GC_DELETES`."""
 _GENTLE_BYTES = 2_000_000
 _OVERLOADED = (429, 503)
 """Statuses of a whole request that was refused for want of room; a smaller one may find it."""
@@ -40,8 +44,7 @@ class WriterOptions:
         max_count: operations of one request.
         senders: requests under way at once; two keep a small node busy.
         busy_seconds: how long 429 and 503 are answered with patience before `write` gives up, and its
-            caller assembles anew. Stays far below the index's gc_deletes: within it the same bytes are
-            sent again.
+            caller assembles anew. Within it the same bytes are sent again.
         pipeline: an ingest pipeline of the cluster.
         require_alias: targets must be aliases, so that a bulk on a dropped generation fails instead of
             making an index with guessed types.
@@ -139,10 +142,13 @@ class OpenSearchWriter(DocumentWriter):
     def _deliver(self, chunk: list[Item]) -> WriteResult:
         """Send `chunk`, in as many parts and as often as it takes; 429 and 5xx are met with patience.
 
-        Patience ends after `busy_seconds` in which nothing went forward.
+        Patience ends after `busy_seconds` in which nothing went forward, and where it took too long in all.
         """
         delivery = _Delivery(deque([chunk]))
+        stale_at = time.monotonic() + _STALE_SECONDS
         while delivery.parts:
+            if time.monotonic() > stale_at:
+                raise _stale(delivery.parts[0], self._client.endpoint.urls[0])
             for attempt in Retrying(
                 retry=retry_if_exception(_busy),
                 wait=wait_random_exponential(multiplier=0.1, max=5),
@@ -259,6 +265,15 @@ def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
     return HeadraceError(
         Kind.SINK_BUSY,
         f"OpenSearch at {place} does not take {len(part)} documents of index {part[0].index} now: {reason}",
+        "Look at the cluster's health, its disk watermarks and its write queue.",
+    )
+
+
+def _stale(part: Sequence[Item], url: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"OpenSearch at {url} takes documents of index {part[0].index} too slowly: what is left was read "
+        f"{_STALE_SECONDS:.0f} s ago, and is read again",
         "Look at the cluster's health, its disk watermarks and its write queue.",
     )
 

@@ -131,6 +131,7 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
         (429, "rejected_execution_exception", False, Outcome.RETRY),
         (503, "unavailable_shards_exception", False, Outcome.RETRY),
         (403, "cluster_block_exception", False, Outcome.RETRY),
+        (400, "index_closed_exception", False, Outcome.RETRY),
         (403, "security_exception", False, Outcome.FORBIDDEN),
         (400, "strict_dynamic_mapping_exception", False, Outcome.REJECTED),
     ],

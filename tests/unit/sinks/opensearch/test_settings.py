@@ -34,11 +34,19 @@ def test_every_way_to_write_settings_means_the_same(written: dict[str, Any]) -> 
         ({"index.routing_partition_size": 2}, "routing_partition_size"),
         ({"index": {"uuid": "x"}}, "uuid"),
         ({"a": 1, "a.b": 2}, "beside a value"),
+        ({"gc_deletes": "60s"}, "1h at least"),
+        ({"index": {"translog": {"durability": "ASYNC"}}}, "must be request"),
+        ({"index": {"gc_deletes": -1}}, "1h at least"),
     ],
 )
 def test_settings_that_cannot_be_are_named(written: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         settings_of(written)
+
+
+@pytest.mark.parametrize("value", ["1h", "3600s", "3600000ms", "1d", " 90M "])
+def test_deletes_may_be_remembered_longer(value: str) -> None:
+    assert settings_of({"index.gc_deletes": value}) == {"gc_deletes": value}
 
 
 def test_mappings_may_stand_alone_or_in_a_body() -> None:

@@ -1,0 +1,97 @@
+"""Replicas that copy segments find a document later than a refresh says: the primaries are asked."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.model import DocumentOperation
+from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter, Parked
+from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
+from headrace.sinks.opensearch.kept import KeptDocument
+from headrace.sinks.opensearch.risks import of_index
+from headrace.sinks.opensearch.stored import stored
+from headrace.testing.opensearch import EmbeddedOpenSearch
+
+ROUNDS, DOCUMENTS = 25, 200
+BODY: dict[str, Any] = {
+    "settings": {"index": {"number_of_shards": 2}},
+    "mappings": {"properties": {"s": {"type": "text"}}},
+}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Of two nodes that copy segments if nobody says otherwise."""
+    segments = {"cluster.indices.replication.strategy": "SEGMENT"}
+    with (
+        EmbeddedOpenSearch(heap="512m", short_lived=True, nodes=2, settings=segments) as nodes,
+        contextlib.closing(Client(Endpoint((nodes.url,)))) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def generation(client: Client) -> Generation:
+    made = Generations(client, "t_").create("users", "ab", BODY)
+    client.call("PUT", path(made.index, "_settings"), {"index": {"number_of_replicas": 1}})
+    client.read(f"/_cluster/health/{made.index}?wait_for_status=green&timeout=60s")
+    assert replication(client, made.index) == "SEGMENT"
+    return made
+
+
+def replication(client: Client, index: str) -> object:
+    found = client.read(path(index, "_settings", query={"include_defaults": "true", "flat_settings": "true"}))
+    [about] = found.json().values()
+    return (about["defaults"] | about["settings"]).get("index.replication.type")
+
+
+def test_what_is_refreshed_is_found(client: Client, generation: Generation) -> None:
+    text = "all work and no play " * 50
+    with contextlib.closing(OpenSearchWriter(client, {"users": generation.target})) as writer:
+        for number in range(1, ROUNDS + 1):
+            known = {f"{number}-{n}" for n in range(DOCUMENTS)}
+            body = f'{{"s":"{text}{number}"}}'.encode()
+            writer.write([DocumentOperation("users", one, number, body) for one in known])
+            assert stored(client, generation.index, sorted(known)).keys() == known
+            refresh(client, generation.index)
+            assert count(client, generation.index) == number * DOCUMENTS
+            assert known <= set(ids(client, generation.index))
+
+
+def test_check_names_an_index_that_copies_segments(client: Client, generation: Generation) -> None:
+    [said] = of_index(client, generation.index, "the index users")
+    assert "segment replication" in said
+
+
+def test_a_reader_of_replicas_finds_what_was_waited_for(client: Client, generation: Generation) -> None:
+    before = count(client, generation.index)
+    with contextlib.closing(OpenSearchWriter(client, {"users": generation.target})) as writer:
+        for number in range(1, 6):
+            body = b'{"s":"%s"}' % (b"never a day " * 500)
+            writer.write([DocumentOperation("users", f"w{number}-{n}", 1, body) for n in range(DOCUMENTS)])
+            refresh(client, generation.index)
+            await_replicas(client, generation.index, 60.0)
+            target = path(generation.index, "_count", query={"preference": "_replica"})
+            assert client.read(target).json()["count"] == before + number * DOCUMENTS
+
+
+def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> None:
+    prefix = f"p{uuid.uuid4().hex[:8]}_"
+    kept = KeptDocument(client, f"{prefix}headrace_meta", "s", "a state")
+    parked = Parked(client, "s", prefix)
+    for number in range(1, 21):
+        kept.save({"number": number})
+        found = KeptDocument(client, f"{prefix}headrace_meta", "s", "a state").load()
+        assert found is not None
+        assert found["number"] == number
+        parked.park("users", "users_1", number, [[(str(number),)]])
+        assert parked.count() == number
+        assert len(parked.chunks(100)) == number
+    for one in ("meta", "parked"):
+        assert replication(client, f"{prefix}headrace_{one}") == "DOCUMENT"
