@@ -150,7 +150,7 @@ class _Binder:
                 problem,
                 f"Declare it as {' or '.join(tags[:3])}." if tags else fitting.as_custom(field, column),
             )
-        if field.transforms and not fitting.is_text(column):
+        if field.transforms and not fitting.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
             self._never_null(table, (field.column,), field.place)

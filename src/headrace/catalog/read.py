@@ -77,7 +77,8 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
        coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
                  FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
-                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), '')
+                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), ''),
+       CASE WHEN chain.prefix = '' THEN '' ELSE base.typcategory END::text
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace

@@ -24,6 +24,7 @@ class Column:
         base_schema: the schema of the base type, where its operators and aggregates are.
         domain: whether the declared type is a domain.
         collation: its name as SQL; empty where it is the database's own, or the type has none.
+        element_category: pg_type.typcategory of an array's elements; empty where the column is no array.
         length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
     """
 
@@ -38,6 +39,7 @@ class Column:
     base_schema: str = ""
     domain: bool = False
     collation: str = ""
+    element_category: str = ""
 
     @property
     def home(self) -> str:
