@@ -227,7 +227,8 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
             unusable=_unusable(existing.get(oid, [])),
             reads=tuple(TableName(*one) for one in read.get(oid, [])),
         )
-    return Catalog(result)
+    missing = not result.keys() >= set(wanted)
+    return Catalog(result, tuple(list_tables(session)) if missing else ())
 
 
 def _index(row: tuple[Any, ...]) -> _Index:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.model import TableName
@@ -131,9 +131,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tables that were looked up, by name."""
+    """The tables that were looked up, by name.
+
+    Attributes:
+        existing: where one that was looked up does not exist, the names that the database has.
+    """
 
     tables: dict[TableName, Table]
+    existing: tuple[TableName, ...] = field(default=(), compare=False)
 
     def __getitem__(self, name: TableName) -> Table:
         return self.tables[name]

@@ -1,4 +1,4 @@
-"""A type key of one value also reads an array of such values: in a search index every field may hold several."""
+"""A type key of one value also reads an array of such values, element by element."""
 
 from __future__ import annotations
 
