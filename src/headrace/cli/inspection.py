@@ -71,7 +71,7 @@ class Inspection:
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
         bound = tuple(finding.error for finding in self.findings if finding.level == "error")
-        return (*bound, *self.problems, *self.setup.refused)
+        return (*bound, *self.problems, *self.setup.refused, *self.setup.outstanding)
 
     def raise_errors(self) -> None:
         """Refuse to go on where something is wrong.

@@ -57,7 +57,10 @@ def test_what_was_made_is_taken_back(first: Deployment) -> None:
     assert "postgresql://" not in (first.folder / "headrace.toml").read_text()
     assert "exists already" in first.type("init", **variables).refused(2, "USAGE")
 
-    assert {kind for kind, _ in first.type("check", **variables).errors} == {"REPLICA_IDENTITY"}
+    before = first.type("check", **variables)
+    assert (before.code, before.errors) == (0, []), "nothing is wrong before it is set up"
+    assert "to be set up: [HEADRACE_REPLICA_IDENTITY]" in before.err
+    assert "next: headrace setup" in before.err
     assert first.left_in_database() == []
     refused = first.type("setup", answer="n\n", **variables)
     assert (refused.code, first.left_in_database()) == (1, [])
