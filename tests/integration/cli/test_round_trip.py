@@ -121,7 +121,7 @@ def test_an_index_is_added_to_a_deployment_that_is_there(people: Deployment) -> 
     assert file.read_text().startswith(before.rstrip("\n"))
     assert [entry.name for entry in load_deployment(file, {}).indexes] == [people.name, "pets"]
     assert people.type("check", "--offline", **variables).code == 0
-    (people.folder / "pets.schema.yml").unlink()
-    assert "has an index 'pets' already" in people.type("init", "--table", "pets", **variables).refused(
-        2, "USAGE"
-    )
+    (people.folder / "pets.schema.yml").rename(people.folder / "mine.yml")
+    file.write_text(file.read_text().replace("pets.schema.yml", "mine.yml"))
+    refused = people.type("init", "--table", "pets", **variables).refused(2, "USAGE")
+    assert "has an index 'pets' already" in refused
