@@ -84,12 +84,15 @@ def _sizes(sql: str) -> str:
     return f"(ARRAY[{sizes}])[:array_ndims({sql})]"
 
 
-def transformed(sql: str, transforms: tuple[str, ...]) -> str:
-    """The JSON text of a text after its transforms."""
-    text = f"{sql}::text"
+def transformed(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
+    """The JSON text of a text after its transforms; of an array, of each element in one flat list."""
+    text = "u.e::text" if column.element_category else f"{sql}::text"
     for transform in transforms:
         text = f"lower({text})" if transform == "lowercase" else f"btrim({text}, E' \\t\\n\\r\\f\\v')"
-    return f"to_json({text})::text"
+    if not column.element_category:
+        return f"to_json({text})::text"
+    elements = f"SELECT {text} FROM unnest({sql}) WITH ORDINALITY AS u (e, o) ORDER BY u.o"
+    return f"CASE WHEN {sql} IS NOT NULL THEN to_json(ARRAY({elements}))::text END"
 
 
 def point_text(lat: tuple[Column, str], lon: tuple[Column, str]) -> str:

@@ -25,6 +25,7 @@ from headrace.assembly.plan import (
     Relation,
     Value,
 )
+from headrace.catalog.fitting import holds_texts
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -103,7 +104,7 @@ class _Lowering:
 
     def _scalar(self, table: Table, one: ColumnField) -> ColumnValue:
         column = self._column(table, one.column, one.place)
-        if one.transforms and not (column.category in "SE" or column.base_type in TEXTUAL):
+        if one.transforms and not (holds_texts(column) or column.base_type in TEXTUAL):
             raise _wrong(
                 one.place,
                 f"column {column.name} of {table.name} is {column.type}, which cannot be transformed",

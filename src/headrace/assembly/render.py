@@ -136,7 +136,7 @@ def _value_parts(value: Value, alias: Alias, made: Made) -> list[Part]:
             return _object_parts(members, alias, made)
         case ColumnValue(column, transforms, default):
             sql = column_sql(str(alias), column)
-            text = transformed(sql, transforms) if transforms else json_text(column, sql)
+            text = transformed(column, sql, transforms) if transforms else json_text(column, sql)
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
             names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))

@@ -14,6 +14,18 @@ from headrace.model import Lsn, TableName
 from headrace.pgoutput import Relation
 from headrace.postgres.quoting import table as quoted
 
+_COLUMNS = """
+SELECT attname::text FROM pg_attribute WHERE attrelid = $1::text::oid AND attnum > 0 AND NOT attisdropped
+"""
+_NEWER_TABLE = (
+    "Load the table again, and start the query: it takes the columns that the table has then. Its checkpoint "
+    "stays good; its sink may have to be altered too."
+)
+_OLDER_ROWS = (
+    "The log still holds rows of before the table was altered, which loading it again does not change. Start "
+    "the query once with onSchemaChange=rescue or ignore, which take such rows, until it has caught up."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTable:
@@ -26,6 +38,7 @@ class ExpectedTable:
         key: the columns that must be as they were, also where others need not be.
         may_change: whether other columns may come, go, and have another type.
         chosen: whether `columns` were named: a new one is not asked for.
+        order: all columns of the table as it was, in its order.
     """
 
     columns: Mapping[str, tuple[int, int]]
@@ -34,6 +47,7 @@ class ExpectedTable:
     key: frozenset[str] = frozenset()
     may_change: bool = False
     chosen: bool = False
+    order: tuple[str, ...] = ()
 
 
 class ExpectedNames(RootNames):
@@ -53,13 +67,16 @@ class ExpectedNames(RootNames):
         """Compared before any of its rows is used."""
         named = super().described(relation, commit_lsn, xid)
         expected = self._expected.get(named.table)
-        difference = None if expected is None else _difference(relation, expected)
-        if difference is not None:
+        difference = None
+        if expected is not None:
+            difference = _difference(relation, expected) or (
+                _moved(relation, expected) if named.table == relation.table else None
+            )
+        if expected is not None and difference is not None:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the table {named.table} was altered: {difference}",
-                "Load the table again, and start the query: it takes the columns that the table has then. "
-                "Its checkpoint stays good; its sink may have to be altered too.",
+                _OLDER_ROWS if self._is_unaltered(relation.oid, expected) else _NEWER_TABLE,
             )
         if expected is not None and expected.may_change:
             self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
@@ -74,11 +91,28 @@ class ExpectedNames(RootNames):
             _check_key(relation, named.table, expected.key)
         return named
 
+    def _is_unaltered(self, oid: int, expected: ExpectedTable) -> bool:
+        """Whether the table is now as it was when the query began: then it is the log that is older."""
+        names = [name for (name,) in self.session().query(_COLUMNS, (str(oid),))]
+        return set(names) == set(expected.order)
+
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
         """From the transaction that commits at `lsn` on the log lacks `missing`."""
         before = bisect.bisect_right(self._absences, lsn, key=lambda one: one[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
+
+
+def _moved(relation: Relation, expected: ExpectedTable) -> str | None:
+    """Which column stands where another one stood: they have exchanged names, or one was made anew."""
+    if expected.may_change:
+        return None
+    names = [name for name in relation.names if name in expected.order]
+    before = [name for name in expected.order if name in relation.names]
+    for name, other in zip(names, before, strict=True):
+        if name != other:
+            return f"the column {name} stands where {other} stood: one of them was renamed, or made anew"
+    return None
 
 
 def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> None:
@@ -103,4 +137,4 @@ def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
     if expected.may_change or expected.chosen:
         return None
     new = [name for name in found if name not in expected.columns and name not in expected.left_out]
-    return f"it has a new column {new[0]}" if new else None
+    return f"it has a column {new[0]} that the query does not have" if new else None

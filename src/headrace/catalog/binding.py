@@ -90,6 +90,17 @@ def _completed(fields: tuple[Field, ...], catalog: Catalog) -> tuple[Field, ...]
     return tuple(result)
 
 
+def _meant(name: str, known: Sequence[str]) -> str:
+    """The remedy where one of the names that the database has is probably meant; empty where none is."""
+    near = nearest(name, known)
+    if near is None:
+        return ""
+    if near.lower() == name:
+        quoted = quoting.identifier(near)
+        return f"Write '{quoted}': a name outside of SQL double quotes is folded to lower case."
+    return f"Did you mean {near!r}?"
+
+
 class _Binder:
     """Walks one specification; collects findings."""
 
@@ -150,7 +161,7 @@ class _Binder:
                 problem,
                 f"Declare it as {' or '.join(tags[:3])}." if tags else fitting.as_custom(field, column),
             )
-        if field.transforms and not fitting.is_text(column):
+        if field.transforms and not fitting.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
             self._never_null(table, (field.column,), field.place)
@@ -194,7 +205,7 @@ class _Binder:
     # related rows
 
     def _join(self, parent: Table, key: tuple[str, ...], field: JoinField) -> None:
-        table = self._table(field.table, field.place)
+        table = self._table(field.table, field.table_place or field.place)
         if table is None:
             return
         self._key(table, field.primary_key, field.place)
@@ -250,7 +261,7 @@ class _Binder:
         self._converted(right, (junction, (through.right_key,)), field.place)
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
-        table = self._table(field.table, field.place)
+        table = self._table(field.table, field.table_place or field.place)
         if table is None:
             return
         self._children(parent, key, table, field)
@@ -287,26 +298,27 @@ class _Binder:
     def _table(self, name: TableName, place: Place) -> Table | None:
         table = self._catalog.tables.get(name)
         if table is None:
-            near = nearest(name.name, (known.name for known in self._catalog.tables))
-            self._error(
-                place,
-                f"the database has no table {name}",
-                f"Did you mean {near!r}?" if near else "Correct `table:` or `schema:`.",
-            )
+            self._error(place, f"the database has no table {name}", self._other_table(name))
         else:
             self._advise("error", place, table_advice(table))
         return table
 
+    def _other_table(self, name: TableName) -> str:
+        """The remedy: the table that is probably meant, in whatever schema."""
+        near = _meant(
+            name.name, [other.name for other in self._catalog.existing if other.schema == name.schema]
+        )
+        homes = [other.schema for other in self._catalog.existing if other.name == name.name]
+        if homes and not near:
+            return f"There is one in the schema {homes[0]!r}: add `schema: {homes[0]}`."
+        return near or "Correct `table:` or `schema:`."
+
     def _column(self, table: Table, name: str, place: Place) -> Column | None:
         column = table.column(name)
         if column is None:
-            near = nearest(name, (known.name for known in table.columns))
             names = ", ".join(known.name for known in table.columns[:20])
-            self._error(
-                place,
-                f"the table {table.name} has no column {name!r}",
-                f"Did you mean {near!r}?" if near else f"It has: {names}.",
-            )
+            near = _meant(name, [known.name for known in table.columns])
+            self._error(place, f"the table {table.name} has no column {name!r}", near or f"It has: {names}.")
         return column
 
     def _key(self, table: Table, key: Sequence[str], place: Place) -> None:

@@ -38,9 +38,17 @@ def is_text(column: Column) -> bool:
     return column.category in ("S", "E") or column.base_type == "citext"
 
 
+def holds_texts(column: Column) -> bool:
+    """Whether the column is text or an enum, or an array of them."""
+    return is_text(column) or column.element_category in ("S", "E")
+
+
 def reads(tag: str, column: Column) -> bool:
-    """Whether the scalar type key `tag` reads `column`."""
-    return column.base_type in READS[tag] or (tag in TEXTUAL and column.category == "E")
+    """Whether the scalar type key `tag` reads `column`; of an array, each element."""
+    value_type, category = column.base_type, column.element_category or column.category
+    if column.element_category:
+        value_type = value_type.removeprefix("_")
+    return value_type in READS[tag] or (tag in TEXTUAL and category == "E")
 
 
 def fitting_tags(column: Column) -> list[str]:
@@ -115,7 +123,7 @@ def reduces(op: str, value_type: str | None, column: Column) -> bool:
         return False
     if op == "sum":
         return number and value_type in _NUMBERS
-    return reads(value_type, column) or (number and value_type in _NUMBERS)
+    return (reads(value_type, column) and not column.element_category) or (number and value_type in _NUMBERS)
 
 
 def collects(element_type: str, column: Column) -> bool:

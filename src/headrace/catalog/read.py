@@ -77,7 +77,8 @@ SELECT a.attrelid::bigint, a.attname::text, format_type(a.atttypid, a.atttypmod)
        (SELECT nspname::text FROM pg_namespace WHERE oid = base.typnamespace), declared.typtype = 'd',
        coalesce((SELECT quote_ident(s.nspname) || '.' || quote_ident(k.collname)
                  FROM pg_collation k JOIN pg_namespace s ON s.oid = k.collnamespace
-                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), '')
+                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation), ''),
+       CASE WHEN chain.prefix = '' THEN '' ELSE base.typcategory END::text
 FROM attribute a
 JOIN pg_type declared ON declared.oid = a.atttypid
 JOIN pg_namespace n ON n.oid = declared.typnamespace
@@ -226,7 +227,8 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
             unusable=_unusable(existing.get(oid, [])),
             reads=tuple(TableName(*one) for one in read.get(oid, [])),
         )
-    return Catalog(result)
+    missing = not result.keys() >= set(wanted)
+    return Catalog(result, tuple(list_tables(session)) if missing else ())
 
 
 def _index(row: tuple[Any, ...]) -> _Index:

@@ -70,11 +70,15 @@ def _columns(table: Table, taken: set[str]) -> Iterator[str]:
             yield f"# {_comment(column.name)} ({_comment(column.type)}): no field type reads it"
             continue
         key = _free(column.name, taken)
+        if tag == "json":
+            yield "# takes any JSON and is not searched; docs/schema.md has the forms that are"
         yield f"- {tag}: {_yaml(key)}"
         if key != column.name or not _PLAIN.fullmatch(column.name):
             yield f"  column: {_name(column.name)}"
         if column.not_null:
             yield "  required: true"
+        if tag == "json":
+            yield "  options: {enabled: false}"
 
 
 def _tag(table: Table, column: Column) -> str | None:

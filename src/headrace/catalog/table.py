@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.model import TableName
@@ -24,6 +24,7 @@ class Column:
         base_schema: the schema of the base type, where its operators and aggregates are.
         domain: whether the declared type is a domain.
         collation: its name as SQL; empty where it is the database's own, or the type has none.
+        element_category: pg_type.typcategory of an array's elements; empty where the column is no array.
         length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
     """
 
@@ -38,6 +39,7 @@ class Column:
     base_schema: str = ""
     domain: bool = False
     collation: str = ""
+    element_category: str = ""
 
     @property
     def home(self) -> str:
@@ -129,9 +131,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The tables that were looked up, by name."""
+    """The tables that were looked up, by name.
+
+    Attributes:
+        existing: where one that was looked up does not exist, the names that the database has.
+    """
 
     tables: dict[TableName, Table]
+    existing: tuple[TableName, ...] = field(default=(), compare=False)
 
     def __getitem__(self, name: TableName) -> Table:
         return self.tables[name]

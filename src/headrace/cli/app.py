@@ -14,12 +14,12 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
+from headrace.cli.errors_form import errors_as_json
 
 app = typer.Typer(
     name="headrace",
     help="PostgreSQL's changes in Spark, and search documents that are always right.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -74,7 +74,18 @@ Index = Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, 
 Sink = Annotated[
     str | None, typer.Option("--sink", envvar="HEADRACE_SINK_NAME", help="of which sink (else the primary)")
 ]
-Output = Annotated[Format, typer.Option("--format", envvar="HEADRACE_FORMAT", help="human or json")]
+
+
+def _told_as(given: Format) -> Format:
+    """Let what fails be told in the same form."""
+    errors_as_json.set(given is Format.JSON)
+    return given
+
+
+Output = Annotated[
+    Format,
+    typer.Option("--format", envvar="HEADRACE_FORMAT", callback=_told_as, help="human or json; errors too"),
+]
 Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
 _CONFIG = Path("headrace.toml")

@@ -14,7 +14,7 @@ from headrace.cli import terminal
 from headrace.cli.continuity import check_origin
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import OPENSEARCH, Here, Project, each, open_what_loads
-from headrace.cli.report import Problem, Report, problem, warning
+from headrace.cli.report import Level, Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
@@ -72,6 +72,7 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
         report.add(inspection.problems)
         report.problems += _about_server(inspection)
         report.add(inspection.setup.refused)
+        report.add_outstanding(inspection.setup.outstanding)
         if whole and not any(one.level == "error" for one in inspection.findings):
             report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
             report.steps += inspection.setup.steps
@@ -180,6 +181,7 @@ def _about_server(inspection: Inspection) -> list[Problem]:
 def _as_data(report: Report) -> dict[str, object]:
     return {
         "ok": not report.of("error"),
+        "ready": not report.of("error") and not report.of("setup"),
         "findings": [one.as_data() for one in report.problems],
         "setup": render((*report.steps, *report.proposed)),
         "coverage": [_coverage_data(one) for one in report.coverage],
@@ -201,15 +203,22 @@ def _tell(report: Report, *, offline: bool) -> None:
         terminal.warn(one.sentence, one.shown())
     for one in report.of("error"):
         terminal.wrong(one.sentence, one.shown())
+    for one in report.of("setup"):
+        terminal.say(f"to be set up: {one.sentence}")
+    names = ", ".join(report.indexes)
     if report.of("error"):
         terminal.say(_counted(report))
+    elif offline:
+        terminal.done(f"{names}: the files are right")
+    elif report.of("setup"):
+        terminal.done(f"{names}: nothing is wrong; next: headrace setup")
     else:
-        names = ", ".join(report.indexes)
-        terminal.done(f"{names}: the files are right" if offline else f"{names}: ready to run")
+        terminal.done(f"{names}: ready to run")
 
 
 def _counted(report: Report) -> str:
-    counts = [(len(report.of(level)), level) for level in ("error", "warning")]
+    levels: tuple[Level, ...] = ("error", "warning")
+    counts = [(len(report.of(level)), level) for level in levels]
     return ", ".join(f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count)
 
 

@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, GenerationState, Orders, PipelineState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.orders import What
+from headrace.sinks.opensearch.orphans import Orphan, orphans
 
 _LOOK_SECONDS = 0.25
 
@@ -26,8 +27,9 @@ class Listed:
     """One generation, for people and programs.
 
     Attributes:
-        state: served, building, kept, frozen, failed or gone (from the cluster).
-        documents: searchable ones; of one that is built, those written; None where it is gone.
+        state: served, building, kept, frozen, failed, gone or orphaned (docs/operations.md).
+        documents: searchable ones, nested parts not counted; of one that is built, those written; None where
+            it is gone.
         bytes: on disk, without replicas.
         created: ISO 8601, UTC.
         ordered: what is asked for and not done yet.
@@ -58,6 +60,7 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
         found = [
             _listed(applied.client, one, ordered.get(one.index), (name, prefix)) for one in state.generations
         ]
+        found += [_orphaned(applied.client, orphan) for orphan in orphans(applied.client, prefix)]
     if as_json:
         terminal.data([asdict(one) for one in found])
         return
@@ -134,19 +137,35 @@ def _await(applied: Applied, index: str, what: What, number: str, seconds: float
 
 
 def _listed(client: Client, one: GenerationState, ordered: str | None, place: tuple[str, str]) -> Listed:
-    stats = client.read(path(one.generation, "_stats", "docs,store"), allow=(404,))
-    settings = client.read(path(one.generation, "_settings"), allow=(404,))
-    documents = bytes_ = created = None
-    if stats.ok and settings.ok:
-        primaries = stats.json()["_all"]["primaries"]
-        documents, bytes_ = primaries["docs"]["count"], primaries["store"]["size_in_bytes"]
-        born = int(settings.json()[one.generation]["settings"]["index"]["creation_date"]) / 1000
-        created = datetime.fromtimestamp(born, UTC).isoformat(timespec="seconds")
-        if one.building:
-            notes = build_notes(client, *place, one.generation).load()
-            documents = 0 if notes is None else notes["documents"]
+    documents, bytes_, created = _size(client, one.generation)
+    if created is not None and one.building:
+        notes = build_notes(client, *place, one.generation).load()
+        documents = 0 if notes is None else notes["documents"]
     state = _state(one) if created is not None else "gone"
     return Listed(one.index, one.generation, state, documents, bytes_, created, one.hash, one.frozen, ordered)
+
+
+def _orphaned(client: Client, orphan: Orphan) -> Listed:
+    served = f"readers see it as {', '.join(orphan.aliases)}; " if orphan.aliases else ""
+    reason = (
+        f"{served}no deployment that keeps its state in this cluster knows it. Where none of another cluster "
+        f"has it as a secondary sink: DELETE /{orphan.index}"
+    )
+    size = _size(client, orphan.index)
+    return Listed(orphan.name, orphan.index, "orphaned", *size, orphan.hash, reason, None)
+
+
+def _size(client: Client, index: str) -> tuple[int | None, int | None, str | None]:
+    """An index's documents, its bytes without replicas, and when it was made; None where it is gone."""
+    stats = client.read(path(index, "_stats", "store"), allow=(404,))
+    settings = client.read(path(index, "_settings"), allow=(404,))
+    counted = client.read(path(index, "_count"), allow=(404,))
+    if not (stats.ok and settings.ok and counted.ok):
+        return None, None, None
+    bytes_ = stats.json()["_all"]["primaries"]["store"]["size_in_bytes"]
+    born = int(settings.json()[index]["settings"]["index"]["creation_date"]) / 1000
+    created = datetime.fromtimestamp(born, UTC).isoformat(timespec="seconds")
+    return counted.json()["count"], bytes_, created
 
 
 def _state(one: GenerationState) -> str:

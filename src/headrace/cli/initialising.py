@@ -10,7 +10,13 @@ from pathlib import Path
 
 from headrace.catalog import list_tables, read_catalog, suggest_name, suggest_schema
 from headrace.cli import terminal
-from headrace.config import holds_password, suggest_deployment
+from headrace.config import (
+    holds_password,
+    load_deployment,
+    suggest_deployment,
+    suggest_index,
+    suggest_slot,
+)
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
@@ -21,11 +27,11 @@ _CONFIG = "headrace.toml"
 
 
 def initialise(url: str, table: str, folder: Path, sink: str) -> None:
-    """Write the files; nothing that exists is overwritten.
+    """Write the files; where the folder has a deployment, add an index to it. Nothing is overwritten.
 
     Raises:
-        HeadraceError: USAGE for an unknown table, an unusable `sink` or files that exist; DISK where they
-            cannot be written; CONNECTION, AUTHENTICATION.
+        HeadraceError: USAGE for an unknown table, an unusable `sink`, an index or a schema file that exists;
+            DISK where they cannot be written; CONFIG, CONNECTION, AUTHENTICATION.
     """
     if not sink.startswith(("http://", "https://")):
         raise HeadraceError(Kind.USAGE, "--sink is no address of a cluster", "Write https://HOST:PORT.")
@@ -33,20 +39,42 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
         tables = list_tables(session)
         root = _find(table, tables)
         catalog = read_catalog(session, tables)
-    schema = folder / f"{root.name}.schema.yml"
-    for file in (folder / _CONFIG, schema):
-        if file.exists():
-            raise HeadraceError(Kind.USAGE, f"{file} exists already", "Move it away, or name a --folder.")
-    files = {
-        schema: f"{EDITOR_LINE}\n{suggest_schema(catalog, root)}",
-        folder / _CONFIG: suggest_deployment(url, {suggest_name(root): schema.name}, opensearch_url=sink),
-    }
+        [(database,)] = session.query("SELECT current_database()::text")
+    config, name, schema = folder / _CONFIG, suggest_name(root), folder / f"{root.name}.schema.yml"
+    if schema.exists():
+        raise HeadraceError(Kind.USAGE, f"{schema} exists already", "Move it away, or name a --folder.")
+    known = config.read_text(encoding="utf-8") if config.exists() else None
+    if known is not None and name in {entry.name for entry in load_deployment(config, {}).indexes}:
+        raise HeadraceError(Kind.USAGE, f"{config} has an index {name!r} already", "Name another --folder.")
+    files = {schema: f"{EDITOR_LINE}\n{suggest_schema(catalog, root)}"}
+    if known is None:
+        files[config] = suggest_deployment(
+            url, {name: schema.name}, opensearch_url=sink, slot=suggest_slot(str(database))
+        )
     if not (folder / EDITOR_FILE).exists():
         files[folder / EDITOR_FILE] = schema_text()
     _write(folder, files)
+    if known is not None:
+        _replace(config, known.rstrip("\n") + "\n" + suggest_index(name, schema.name))
+        terminal.done(f"added the index {name} to {config}")
     terminal.say("next: headrace check, headrace setup, headrace run")
-    if holds_password(url):
+    if known is None and holds_password(url):
         terminal.say("the URL holds a password, so the file does not: set DATABASE_URL for these commands")
+
+
+def _replace(file: Path, text: str) -> None:
+    """Write a file whole, or leave it as it is."""
+    new = file.with_name(f"{file.name}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise HeadraceError(
+            Kind.DISK,
+            f"{file} cannot be written: {error.strerror}",
+            "Make it writable, and add the index by hand.",
+        ) from error
 
 
 def _write(folder: Path, files: Mapping[Path, str]) -> None:

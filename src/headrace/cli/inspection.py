@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import Finding, complete, findings
 from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
+from headrace.catalog.nested_objects import nested_findings
 from headrace.catalog.usage import used_columns
 from headrace.cli.project import Here, Problems, Project, completed
 from headrace.cli.trying import look_closer, try_reading
@@ -71,7 +72,7 @@ class Inspection:
     def errors(self) -> tuple[HeadraceError, ...]:
         """What keeps `run` from starting, the policy on replica identities included."""
         bound = tuple(finding.error for finding in self.findings if finding.level == "error")
-        return (*bound, *self.problems, *self.setup.refused)
+        return (*bound, *self.problems, *self.setup.refused, *self.setup.outstanding)
 
     def raise_errors(self) -> None:
         """Refuse to go on where something is wrong.
@@ -125,6 +126,8 @@ def inspect(
         project = completed(project, {n: complete(s, catalog) for n, s in project.followed.items()})
         specs = list(project.followed.values())
         found += look_closer(session, specs, catalog)
+        limits = {name: project.index_options(name).nested_objects for name in project.followed}
+        found += nested_findings(session, specs, catalog, limits)
         if reading:
             found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
     publication = read_publication(connection, project.publication)

@@ -13,7 +13,8 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import Step
 from headrace.spec import LocatedError
 
-Level = Literal["error", "warning"]
+Level = Literal["error", "setup", "warning"]
+"""`setup`: nothing is wrong, but `headrace setup` has something to do before a run can start."""
 
 _PLACED = re.compile(r"(?P<file>[^\n]+?):(?P<line>\d+)(?::(?P<column>\d+))?: (?P<problem>.*)", re.DOTALL)
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
@@ -135,8 +136,12 @@ class Report:
     coverage: list[TableCoverage] = field(default_factory=list)
 
     def add(self, errors: Iterable[HeadraceError]) -> None:
-        """Add what keeps a run from starting."""
-        self.problems += [problem("error", one) for one in errors]
+        """Add what is wrong and keeps a run from starting."""
+        self.problems += [problem("error", error) for error in errors]
+
+    def add_outstanding(self, errors: Iterable[HeadraceError]) -> None:
+        """Add what keeps a run from starting until `headrace setup` has been run."""
+        self.problems += [problem("setup", error) for error in errors]
 
     def of(self, level: Level) -> list[Problem]:
         """The problems of one level, in the order in which they were found."""
@@ -144,5 +149,5 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing keeps a run from starting."""
+        """0 where nothing is wrong."""
         return max((one.exit_code for one in self.of("error")), default=0)

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.steps import Step, render
 
 out = Console(highlight=False, soft_wrap=True)
@@ -52,6 +52,17 @@ def fail(error: HeadraceError) -> None:
     """Show an error: its line, or its lines."""
     for line in str(error).splitlines():
         wrong(line)
+
+
+def error_data(error: HeadraceError) -> dict[str, object]:
+    """An error for programs."""
+    return {
+        "code": error.code,
+        "cause": error.cause,
+        "remedy": error.remedy,
+        "waits": error.retry is Retry.BACK_OFF,
+        "exit_code": error.exit_code,
+    }
 
 
 def data(value: object) -> None:

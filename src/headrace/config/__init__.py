@@ -17,7 +17,7 @@ from headrace.config.load import load_deployment
 from headrace.config.problems import ConfigErrors
 from headrace.config.resolve import Endpoint, Resolved, resolve, resolve_database
 from headrace.config.secret import Secret
-from headrace.config.suggestion import holds_password, suggest_deployment
+from headrace.config.suggestion import holds_password, suggest_deployment, suggest_index, suggest_slot
 
 __all__ = [
     "ConfigErrors",
@@ -40,4 +40,6 @@ __all__ = [
     "resolve",
     "resolve_database",
     "suggest_deployment",
+    "suggest_index",
+    "suggest_slot",
 ]

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 _PASSWORD = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
 
+_LONGEST_READABLE = 40
+
 
 def suggest_deployment(
-    database_url: str, indexes: Mapping[str, str], *, opensearch_url: str = "http://localhost:9200"
+    database_url: str,
+    indexes: Mapping[str, str],
+    *,
+    opensearch_url: str = "http://localhost:9200",
+    slot: str = "headrace",
 ) -> str:
     """A deployment file, as TOML text.
 
@@ -19,6 +26,7 @@ def suggest_deployment(
         database_url: the database; where it holds a password, the file refers to DATABASE_URL instead.
         indexes: the schema file of each index, relative to the deployment file.
         opensearch_url: the cluster; its credentials, if any, become references.
+        slot: the name of slot and publication, under which the cluster keeps the deployment's state.
     """
     if holds_password(database_url):
         connection = '{ env = "DATABASE_URL" }  # it holds a password, so it stays out of this file'
@@ -29,6 +37,8 @@ def suggest_deployment(
         "[source]",
         'type = "postgres"',
         f"connection_url = {connection}",
+        f"slot = {_text(slot)}  # no two deployments of a cluster have the same",
+        f"publication = {_text(slot)}",
         "",
         "[sinks.primary]",
         'type = "opensearch"',
@@ -37,9 +47,19 @@ def suggest_deployment(
     if credentials:
         lines.append('username = { env = "PRIMARY_OPENSEARCH_USERNAME" }')
         lines.append('password = { env = "PRIMARY_OPENSEARCH_PASSWORD" }')
-    for name, schema in indexes.items():
-        lines += ["", "[[index]]", f"name = {_text(name)}", f"schema = {_text(schema)}", "enabled = true"]
+    return "\n".join(lines) + "\n" + "".join(suggest_index(*index) for index in indexes.items())
+
+
+def suggest_index(name: str, schema: str) -> str:
+    """An index of a deployment file, as TOML text that can stand at the file's end."""
+    lines = ["", "[[index]]", f"name = {_text(name)}", f"schema = {_text(schema)}", "enabled = true"]
     return "\n".join(lines) + "\n"
+
+
+def suggest_slot(database: str) -> str:
+    """A name for a deployment's slot that no other deployment has: the database's with a random ending."""
+    readable = re.sub(r"[^a-z0-9]+", "_", database.lower()).strip("_")[:_LONGEST_READABLE]
+    return "_".join(filter(None, ("headrace", readable, secrets.token_hex(3))))
 
 
 def holds_password(url: str) -> bool:

@@ -61,10 +61,6 @@ class Address:
         places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
         return f"{places}/{found.get('dbname', '')}"
 
-    def secrets(self) -> tuple[str, ...]:
-        """What must stand in no message."""
-        return tuple(filter(None, (self.parameters.get(name) for name in ("password", "sslpassword"))))
-
 
 def address(url: str) -> Address:
     """Understand a connection string.

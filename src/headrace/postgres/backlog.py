@@ -48,7 +48,7 @@ class BacklogReader:
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
         self._publications = ",".join(identifier(name) for name in publications)
         try:
-            conninfo, _ = conninfo_for_adbc(url, application_name)
+            conninfo = conninfo_for_adbc(url, application_name)
             self._connection = adbc.connect(conninfo, autocommit=True)
         except adbc_driver_manager.Error as error:
             raise self._refused(error) from error

@@ -13,14 +13,12 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import address, complete, options_with
-from headrace.postgres.password import Password, ask
+from headrace.postgres.password import Password, ask, hide_passwords
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 ISOLATION, READ_COMMITTED = "default_transaction_isolation", "read committed"
 """On a standby nothing at all can be read in a session whose transactions are serializable."""
-
-_SHOWN = "********"
 
 
 def with_defaults(url: str, **parameters: str) -> str:
@@ -78,16 +76,16 @@ def open_connection(
     Raises:
         HeadraceError: as `connect`, but POOLER only where it refuses by itself.
     """
-    conninfo, secret = conninfo_of(url, application_name, password, parameters)
+    conninfo = conninfo_of(url, application_name, password, parameters)
     try:
         connection = psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
-        raise connection_error(error, url, secret=secret) from error
+        raise connection_error(error, url) from error
     try:
         connection.execute(f"SET {ISOLATION} = '{READ_COMMITTED}'".encode())  # alone needs no snapshot
     except psycopg.Error as error:
         connection.close()
-        raise connection_error(error, url, secret=secret) from error
+        raise connection_error(error, url) from error
     return connection
 
 
@@ -96,8 +94,8 @@ def conninfo_of(
     application_name: str,
     password: Password | None = None,
     parameters: Mapping[str, str] = MappingProxyType({}),
-) -> tuple[str, str | None]:
-    """Libpq's keyword string to connect with now, and the password that was asked for, if one was.
+) -> str:
+    """Libpq's keyword string to connect with now; it holds the password, so it is never printed.
 
     Raises:
         HeadraceError: CONFIG, PASSWORD_COMMAND.
@@ -108,10 +106,10 @@ def conninfo_of(
         words["password"] = password()
     elif found.command:
         words["password"] = ask(found.command)
-    return complete(found, **words), words.get("password")
+    return complete(found, **words)
 
 
-def conninfo_for_adbc(url: str, application_name: str) -> tuple[str, str | None]:
+def conninfo_for_adbc(url: str, application_name: str) -> str:
     """As `conninfo_of`, for ADBC: it asks the server for its types before a statement of ours can run.
 
     Raises:
@@ -142,21 +140,18 @@ def pooler(where: str, why: str) -> HeadraceError:
     )
 
 
-def connection_error(error: psycopg.Error, url: str, secret: str | None = None) -> HeadraceError:
-    """What a failed attempt to connect means; `secret` and those of `url` do not stand in it."""
-    found = address(url)
-    text = " ".join(str(error).split())
-    shown = text
-    for one in filter(None, (secret, *found.secrets())):
-        shown = shown.replace(one, _SHOWN)
+def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
+    """What a failed attempt to connect means, without the value of any field that holds a secret."""
+    place = address(url).place
+    text = hide_passwords(" ".join(str(error).split()))
     if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
-        return pooler(found.place, shown)
+        return pooler(place, text)
     for kind, words, cause, remedy in _REFUSALS:
         if all(word in text.lower() for word in words):
-            return HeadraceError(kind, cause.format(place=found.place, text=shown), remedy)
+            return HeadraceError(kind, cause.format(place=place, text=text), remedy)
     return HeadraceError(
         Kind.CONNECTION,
-        f"no connection to the database at {found.place}: {shown}",
+        f"no connection to the database at {place}: {text}",
         "Check host and port and that the server runs.",
     )
 

@@ -1,8 +1,9 @@
-"""Where does the password of the next connection come from, when it lives for minutes only?"""
+"""Where does the password of the next connection come from, and how is it kept out of messages?"""
 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from collections.abc import Callable, Sequence
@@ -14,6 +15,18 @@ Password = Callable[[], str]
 
 SECONDS = 15.0
 """How long a password command may take."""
+
+_SHOWN = "********"
+_FIELD = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|[^\s&'\"]+)")
+_IN_URL = re.compile(r"(://[^\s/:@]*:)\S*@")
+
+
+def hide_passwords(text: str) -> str:
+    """Put asterisks in the place of each password that stands as such in a keyword string or a URL.
+
+    Only fields are hidden, never text that is equal to a password: to hide each `r` would show what it is.
+    """
+    return _IN_URL.sub(rf"\1{_SHOWN}@", _FIELD.sub(rf"\1{_SHOWN}", text))
 
 
 def words_of(command: str | Sequence[str]) -> tuple[str, ...]:

@@ -40,12 +40,12 @@ class RowSession:
 
     def __init__(self, url: str, *, snapshot: str | None = None) -> None:
         self._url = url
-        conninfo, secret = conninfo_for_adbc(url, "headrace read")
+        conninfo = conninfo_for_adbc(url, "headrace read")
         try:
             self._connection = adbc.connect(conninfo, autocommit=True)
         except adbc_driver_manager.Error as error:
             said = psycopg.OperationalError(str(error))
-            raise connection_error(said, url, secret=secret) from None  # ADBC's own text may hold the string
+            raise connection_error(said, url) from None  # ADBC's own text may hold the string
         self._cursor = self._connection.cursor()
         try:
             for statement in pinning(PINNED):

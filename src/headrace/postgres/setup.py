@@ -83,7 +83,7 @@ def plan_setup(
     if policy == "auto" and judged.changes and record is None:
         undo = "; ".join(step.undo for step in identity_steps)
         warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
-    return SetupPlan(steps, proposed, (*refused, *judged.refused), warnings)
+    return SetupPlan(steps, proposed, (*refused, *judged.refused), warnings, judged.outstanding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,7 @@ class _Judgement:
     held: tuple[frozenset[str], ...]
     refused: tuple[HeadraceError, ...]
     warnings: tuple[str, ...]
+    outstanding: tuple[HeadraceError, ...]
 
 
 def _judge(
@@ -101,7 +102,7 @@ def _judge(
     sender: Sender,
     missing: Sequence[TableName],
 ) -> _Judgement:
-    changes, held, refused, warnings = [], [], [], []
+    changes, held, refused, warnings, outstanding = [], [], [], [], []
     for facts in tables:
         asked = required.get(facts.root, ())
         change = None if facts.kind == "p" else stronger_identity(facts, asked)
@@ -131,8 +132,8 @@ def _judge(
             changes.append(change)
             if policy != "auto":
                 first = [sql for step in sender.steps(held[-1:]) for sql in step.statements]
-                refused.append(_identity_missing(facts, change, first))
-    return _Judgement(tuple(changes), tuple(held), tuple(refused), tuple(warnings))
+                outstanding.append(_identity_missing(facts, change, first))
+    return _Judgement(tuple(changes), tuple(held), tuple(refused), tuple(warnings), tuple(outstanding))
 
 
 def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Sequence[str]) -> HeadraceError:

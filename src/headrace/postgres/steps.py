@@ -66,12 +66,14 @@ class SetupPlan:
         proposed: what the policy `check` leaves to people: shown, never run.
         refused: why nothing may run; empty where it may.
         warnings: what stays wrong and is accepted.
+        outstanding: why nothing may run until somebody has agreed to what is `proposed`.
     """
 
     steps: tuple[Step, ...]
     proposed: tuple[Step, ...] = ()
     refused: tuple[HeadraceError, ...] = ()
     warnings: tuple[str, ...] = ()
+    outstanding: tuple[HeadraceError, ...] = ()
 
 
 def render(steps: Sequence[Step]) -> str:
@@ -104,8 +106,8 @@ def execute_plan(
         HeadraceError: the plan's first refusal; PRIVILEGE, DATABASE (also: no lock within `lock_timeout`
             seconds), CONNECTION.
     """
-    if plan.refused:
-        raise plan.refused[0]
+    for error in (*plan.refused, *plan.outstanding):
+        raise error
     for step in plan.steps:
         on_step(step)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.snapshot import exported_snapshot
+from headrace.spark.environment import check_workers
 from headrace.spark.version import check_version
 
 if TYPE_CHECKING:
@@ -30,11 +31,13 @@ def register(spark: SparkSession) -> None:
     Needed only where Spark does not find the top-level modules `pyspark_postgres_…` by itself.
 
     Raises:
-        HeadraceError: DEPENDENCY, where this PySpark is too old.
+        HeadraceError: DEPENDENCY, where this PySpark is too old, or where a local session starts workers that
+            do not import Headrace.
     """
     import pyspark  # noqa: PLC0415
 
     check_version(pyspark.__version__, "postgres_cdc")
+    check_workers(spark)
     from headrace.spark.snapshot_source import PostgresSnapshot  # noqa: PLC0415 - PySpark loads only
     from headrace.spark.source import PostgresCdc  # noqa: PLC0415 - when asked for
 

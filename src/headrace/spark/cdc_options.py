@@ -91,7 +91,12 @@ class CdcOptions(DatabaseOptions):
         "it out; in `rows` it is NULL then, and the column `_unchanged` names what is not known",
     )
     max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
-    max_rows_per_trigger: int | None = Field(None, gt=0, description="how many changes one batch may hold")
+    max_rows_per_trigger: int | None = Field(
+        None,
+        gt=0,
+        description="how many changes one batch holds, about: of a transaction that alone is larger, a batch "
+        "takes as many as arrived together",
+    )
     rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
     buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
     backlog_bytes: int = Field(

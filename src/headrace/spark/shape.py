@@ -123,6 +123,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
         key=frozenset(key),
         may_change=options.on_schema_change != "fail",
         chosen=bool(options.columns),
+        order=tuple(declared),
     )
     sql = {column.name: column.type for column in table.columns}
     types_of_key = {name: sql[name] for name in key}

@@ -47,7 +47,7 @@ def _index(record: Record, name: str) -> IndexSpec:
         table=table,
         primary_key=primary_key,
         fields=fields,
-        place=record.place,
+        place=record.at("table"),
         filters=read_filters(record),
         soft_delete=_soft_delete(record, fields),
         routing=record.identifier("routing") if record.has("routing") else None,

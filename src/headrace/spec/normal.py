@@ -51,7 +51,7 @@ _LABELS: dict[type, str] = {
     Through: "through",
 }
 _CLASSES: dict[str, type] = {label: one for one, label in _LABELS.items()}
-_LEFT_OUT = {"place", "hash", "name"}
+_LEFT_OUT = {"place", "table_place", "hash", "name"}
 _UNORDERED = {"fields", "filters", "when"}
 
 

@@ -64,6 +64,7 @@ def read_join(
         limit=record.integer("limit"),
         required=record.boolean("required", default=False),
         options=record.options(),
+        table_place=record.at("table"),
     )
 
 
@@ -135,6 +136,7 @@ def read_aggregate(record: Record, op: str, key: str, parent: Parent) -> Aggrega
         primary_key=primary_key,
         filters=read_filters(record),
         options=record.options(),
+        table_place=record.at("table"),
     )
 
 

@@ -175,6 +175,7 @@ class JoinField:
     limit: int | None = None
     required: bool = False
     options: tuple[tuple[str, object], ...] = ()
+    table_place: Place | None = None
 
     @property
     def to_many(self) -> bool:
@@ -202,6 +203,7 @@ class AggregateField:
     primary_key: tuple[str, ...] = ()
     filters: tuple[Filter, ...] = ()
     options: tuple[tuple[str, object], ...] = ()
+    table_place: Place | None = None
 
 
 Field = ColumnField | GeoField | MapField | ObjectField | ConstantField | JoinField | AggregateField

@@ -135,7 +135,7 @@ def test_what_the_language_promises_to_read_is_read(tmp_path: Path, session: Rea
     [
         ("  - text: boi", "no column 'boi'. Did you mean 'bio'?|no column 'boi', in `- text: boi`. Did you"),
         ("  - integer: id", "users.id is bigint and is declared as integer"),
-        ("  - keyword: tags", "users.tags is text[] and is declared as keyword"),
+        ("  - integer: tags", "users.tags is text[] and is declared as integer"),
         ("  - double: score", "Declare it as decimal"),
         ("  - geo: place", "users.place is point and is a point, which is json or text"),
         ("  - map: bio\n    values: text", "is a map, which is json"),
@@ -236,7 +236,7 @@ def test_a_suggestion_follows_the_foreign_keys(tmp_path: Path, session: ReadSess
         "users": "belongs_to",
         "lines": "has_many",
         "profiles": "has_one",
-        "tags": "many_to_many",
+        "tags_2": "many_to_many",  # `users` has a column of that name
         "users_2": "has_many",
         "orders": "has_many",
     }
@@ -247,7 +247,7 @@ def test_a_suggestion_follows_the_foreign_keys(tmp_path: Path, session: ReadSess
         "text",
         "text",
     )
-    assert "tags" not in tags
+    assert tags["tags"] == "keyword"
     assert "# place (point): no field type reads it" in text
     assert "# keyless points here" in text
     assert not any(isinstance(field, AggregateField) for field in spec.fields)
@@ -259,3 +259,36 @@ def test_a_suggestion_needs_a_table_with_a_key(session: ReadSession) -> None:
         suggest_schema(catalog, TableName("public", "user"))
     with pytest.raises(HeadraceError, match="has no primary key"):
         suggest_schema(catalog, TableName("public", "keyless"))
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "remedy"),
+    [
+        ("version: 1\ntable: Widget\nfields: []", ":2:8:", """Write '"Widget"'"""),
+        ("version: 1\ntable: Widgte\nfields: []", ":2:8:", "Did you mean 'Widget'?"),
+        ("version: 1\ntable: crate\nfields: []", ":2:8:", "add `schema: store`"),
+        (f"{HEAD}  - keyword: Shade\n    column: madeBy", ":", """Write '"madeBy"'"""),
+        (
+            f"{HEAD}  - count: n\n    foreign_key: user_id\n    table: Widget",
+            ":7:12:",
+            """Write '"Widget"'""",
+        ),
+    ],
+)
+def test_a_name_of_another_case_is_shown_as_it_is_written(
+    tmp_path: Path, database: str, text: str, place: str, remedy: str
+) -> None:
+    """PostgreSQL folds names outside of quotes, and so do schema files; the database has `Widget`."""
+    tables = (
+        'CREATE TABLE "Widget" (id int PRIMARY KEY)',
+        'CREATE TABLE users (id int PRIMARY KEY, "madeBy" text)',
+        "CREATE SCHEMA store",
+        "CREATE TABLE store.crate (id int PRIMARY KEY)",
+    )
+    with psycopg.connect(database, autocommit=True) as connection:
+        for table in tables:
+            connection.execute(table.encode())
+    with ReadSession(database) as session:
+        [error] = errors(tmp_path, session, text + "\n")
+    assert place in error.cause
+    assert remedy in error.remedy

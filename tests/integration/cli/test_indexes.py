@@ -61,6 +61,19 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert [rows[one.generation]["documents"] for one in made] == [0, 0, None]
     assert rows[made[2].generation]["reason"] == "a column was dropped"
 
+    with closing(Client(Endpoint((whole.sink,)))) as client:
+        body = {"settings": {"index": {}}, "mappings": {"properties": {"rows": {"type": "nested"}}}}
+        orphan = Generations(client).create(whole.name, "dd", body)
+        document = {"rows": [{"n": number} for number in range(5)]}
+        for index in (orphan.index, made[0].generation):
+            client.call("PUT", f"/{index}/_mapping", body["mappings"])
+            client.call("PUT", f"/{index}/_doc/1?refresh=true", document)
+        rows = {one["generation"]: one for one in json.loads(whole.type("indexes", "--format", "json").out)}
+        assert rows[made[0].generation]["documents"] == 1, "nested rows are no documents"
+        assert (rows[orphan.index]["state"], rows[orphan.index]["documents"]) == ("orphaned", 1)
+        assert f"DELETE /{orphan.index}" in " ".join(whole.type("indexes").err.split())
+        Generations(client).drop(orphan)
+
     refused = whole.type("rollback", whole.name).refused(2, "USAGE")
     assert "frozen" in refused
     assert "no enabled index" in whole.type("reindex", "nothing").refused(2, "USAGE")

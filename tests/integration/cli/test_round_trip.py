@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from headrace.cli.continuity import new_state
+from headrace.config import load_deployment
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
@@ -56,8 +58,13 @@ def test_what_was_made_is_taken_back(first: Deployment) -> None:
     assert 'env = "DATABASE_URL"' in (first.folder / "headrace.toml").read_text()
     assert "postgresql://" not in (first.folder / "headrace.toml").read_text()
     assert "exists already" in first.type("init", **variables).refused(2, "USAGE")
+    written = (first.folder / "headrace.toml").read_text()
+    assert re.search(r'^slot = "headrace_\w+_[0-9a-f]{6}"', written, re.MULTILINE), "another one for each"
 
-    assert {kind for kind, _ in first.type("check", **variables).errors} == {"REPLICA_IDENTITY"}
+    before = first.type("check", **variables)
+    assert (before.code, before.errors) == (0, []), "nothing is wrong before it is set up"
+    assert "to be set up: [HEADRACE_REPLICA_IDENTITY]" in before.err
+    assert "next: headrace setup" in before.err
     assert first.left_in_database() == []
     refused = first.type("setup", answer="n\n", **variables)
     assert (refused.code, first.left_in_database()) == (1, [])
@@ -99,3 +106,22 @@ def test_files_that_cannot_be_written_leave_none(first: Deployment) -> None:
     told = first.type("init", first.url, "--table", "people", "--sink", first.sink, "--folder", "file/new")
     assert "--folder" in told.refused(1, "DISK")
     assert [file.name for file in first.folder.iterdir()] == ["file"]
+
+
+def test_an_index_is_added_to_a_deployment_that_is_there(people: Deployment) -> None:
+    """It was refused because headrace.toml exists, and had to be written by hand."""
+    variables = {
+        "DATABASE_URL": people.url,
+        "HEADRACE_SLOT": people.name,
+        "HEADRACE_PUBLICATION": people.name,
+    }
+    file = people.folder / "headrace.toml"
+    before = file.read_text()
+    assert people.type("init", "--table", "pets", **variables).code == 0
+    assert file.read_text().startswith(before.rstrip("\n"))
+    assert [entry.name for entry in load_deployment(file, {}).indexes] == [people.name, "pets"]
+    assert people.type("check", "--offline", **variables).code == 0
+    (people.folder / "pets.schema.yml").rename(people.folder / "mine.yml")
+    file.write_text(file.read_text().replace("pets.schema.yml", "mine.yml"))
+    refused = people.type("init", "--table", "pets", **variables).refused(2, "USAGE")
+    assert "has an index 'pets' already" in refused

@@ -74,7 +74,7 @@ def test_the_lag_is_told_in_bytes_and_seconds(followed: Deployment) -> None:
 
 def test_without_a_slot_there_is_no_lag(people: Deployment) -> None:
     told = people.type("lag", "--format", "json")
-    assert people.name in told.refused(1, "SLOT_UNKNOWN")
+    assert people.name in json.loads(told.err)["error"]["cause"]
     found = json.loads(told.out)
     assert (found["slot"], found["bytes"], found["seconds"]) == (people.name, None, None)
 
@@ -132,3 +132,13 @@ def test_a_failover_slot_is_asked_for_in_the_file(people: Deployment, tmp_path: 
     people.source += "\nfailover = 1"
     people.write()
     assert "failover" in people.type("check", "--offline").refused(2, "CONFIG")
+
+
+def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) -> None:
+    """In one line on the standard error output; they were lines for people."""
+    told = people.type("lag", "--format", "json")
+    error = json.loads(told.err)["error"]
+    assert (told.code, error["code"], error["exit_code"]) == (1, "HEADRACE_SLOT_UNKNOWN", 1)
+    assert error["cause"]
+    assert error["waits"] is False
+    assert people.type("lag").refused(1, "SLOT_UNKNOWN")

@@ -133,7 +133,7 @@ def test_a_table_without_a_key_is_never_published_as_it_is(connection: Connectio
     orders(connection, '"Id" int, "User id" int, note text')
     policies: tuple[Policy, ...] = ("check", "ignore")
     for policy in policies:
-        [refused] = planned(connection, {ORDERS: []}, policy).refused
+        [refused] = planned(connection, {ORDERS: []}, policy).outstanding
         assert refused.kind is Kind.REPLICA_IDENTITY
         assert "UPDATE" in str(refused)
     with pytest.raises(HeadraceError):
@@ -150,12 +150,12 @@ def test_a_primary_key_is_enough_where_nothing_more_is_needed(connection: Connec
 def test_check_alters_nothing_and_shows_the_sql_and_ignore_warns(connection: Connection) -> None:
     orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text')
     plan = planned(connection, {ORDERS: ["User id"]}, "check")
-    assert [error.kind for error in plan.refused] == [Kind.REPLICA_IDENTITY]
-    assert "CREATE UNIQUE INDEX CONCURRENTLY" in str(plan.refused[0])
+    assert [error.kind for error in plan.outstanding] == [Kind.REPLICA_IDENTITY]
+    assert "CREATE UNIQUE INDEX CONCURRENTLY" in str(plan.outstanding[0])
     assert "REPLICA IDENTITY USING INDEX" in render(plan.proposed)
     assert "-- undo: ALTER TABLE" in render(plan.proposed)
     plan = planned(connection, {ORDERS: ["User id"]}, "ignore")
-    assert not plan.refused
+    assert not plan.refused + plan.outstanding
     assert "User id" in plan.warnings[0]
     execute_plan(plan, connection)
     assert identity(connection, ORDERS) == ("default", None)

@@ -56,12 +56,55 @@ def test_what_came_before_a_table_was_altered_comes_first(query: Callable[..., Q
         "INSERT INTO item VALUES (2, 'b')",
     )
     assert kinds(one.take(1)) == [("insert", 1)]
-    with pytest.raises(HeadraceError, match="it has a new column more") as caught:
+    with pytest.raises(HeadraceError, match="it has a column more that the query does not have") as caught:
         one.take(1)
     assert caught.value.kind is Kind.SCHEMA_CHANGED
     one.restart()
     [row] = one.take(1)
     assert (row["id"], row["more"]) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER TABLE item ADD more text", "the log has no column more"),
+        ("ALTER TABLE item DROP name", "it has a column name that the query does not have"),
+    ],
+)
+def test_rows_of_before_an_alteration_name_what_takes_them(
+    query: Callable[..., Query], statement: str, said: str
+) -> None:
+    """A query that runs on a schedule loads the table anew each time, and came no further that way."""
+    one = query(**_START)
+    one.step()
+    one.stop()
+    one.sql("INSERT INTO item VALUES (1, 'a')", statement, "INSERT INTO item VALUES (2)")
+    with pytest.raises(HeadraceError, match=said) as caught:
+        one.take(2)
+    assert "onSchemaChange=rescue or ignore" in caught.value.remedy
+    one.restart(onSchemaChange="ignore")
+    assert [row["id"] for row in one.take(2)] == [1, 2]
+    one.restart(onSchemaChange="fail")
+    one.sql("INSERT INTO item VALUES (3)")
+    assert [row["id"] for row in one.take(1)] == [3]
+
+
+def test_columns_that_exchange_their_names_end_the_query(query: Callable[..., Query]) -> None:
+    """Of one type; whoever keeps a copy by name had each value under the other's name from then on."""
+    one = query(**_START)
+    one.sql("ALTER TABLE item ADD first text, ADD second text")
+    one.step()
+    one.sql(
+        "INSERT INTO item VALUES (1, 'a', 'f', 's')",
+        "ALTER TABLE item RENAME first TO third",
+        "ALTER TABLE item RENAME second TO first",
+        "ALTER TABLE item RENAME third TO second",
+        "INSERT INTO item VALUES (2, 'b', 'f', 's')",
+    )
+    assert [row["id"] for row in one.take(1)] == [1]
+    with pytest.raises(HeadraceError, match="the column second stands where first stood") as caught:
+        one.take(1)
+    assert caught.value.kind is Kind.SCHEMA_CHANGED
 
 
 @pytest.mark.parametrize("envelope", ["rows", "changes", "elements"])

@@ -75,6 +75,20 @@ class Generations:
         """
         return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
+    def made(self) -> list[tuple[Generation, tuple[str, ...]]]:
+        """Every generation of every index under the prefix, with the aliases that readers know, by name."""
+        answer = self._client.read(
+            path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
+        )
+        result = []
+        for index, about in sorted(answer.json().items()):
+            name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+            generation = self._read(name, index, about)
+            if generation is not None:
+                names = (alias for alias in about.get("aliases", {}) if not alias.endswith(_WRITE))
+                result.append((generation, tuple(sorted(names))))
+        return result
+
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
         """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
 

@@ -79,7 +79,7 @@ class _Build:
                 return _plain(_CONSTANTS.get(type(field.value), "keyword"))
             case JoinField():
                 inner = self.properties(field.fields, where + ".")
-                return {"type": "nested" if field.to_many else "object", "properties": inner}
+                derived = {"type": "nested" if field.to_many else "object", "properties": inner}
             case ObjectField():
                 derived = {"type": "object", "properties": self.properties(field.fields, where + ".")}
             case ColumnField():

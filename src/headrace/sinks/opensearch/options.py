@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+_NESTED_OBJECTS = 10_000
+"""What the cluster takes unless an index says otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
@@ -30,3 +33,9 @@ class IndexOptions:
     auto_subfields: bool = True
     settings: Mapping[str, Any] = field(default_factory=dict)
     mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def nested_objects(self) -> int:
+        """How many nested objects one document may hold."""
+        given = self.settings.get("mapping", {}).get("nested_objects", {}).get("limit")
+        return _NESTED_OBJECTS if given is None else int(given)

@@ -84,12 +84,17 @@ def _value(  # noqa: PLR0911, one for each kind
 
 
 def _column(one: ColumnField, row: Row) -> object:
-    value = row[one.column]
+    found = json_value(_transformed(one, row[one.column]))
+    return json_value(one.default) if found is None else found
+
+
+def _transformed(one: ColumnField, value: Any) -> Any:
+    if isinstance(value, list) and one.transforms:
+        return [_transformed(one, element) for element in value]
     for transform in one.transforms:
         if value is not None:
             value = value.lower() if transform == "lowercase" else value.strip(_SPACES)
-    found = json_value(value)
-    return json_value(one.default) if found is None else found
+    return value
 
 
 def _point(one: GeoField, row: Row) -> object:

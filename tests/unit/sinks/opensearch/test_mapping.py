@@ -132,3 +132,13 @@ def test_ranks_are_padded_and_their_text_escaped() -> None:
     rules = rank_mappings([f"v{n}" for n in range(10)] + ["a => b"])
     assert rules[3] == "v3 => 03"
     assert rules[10] == "a\\u0020\\u003d\\u003e\\u0020b => 10"
+
+
+def test_the_options_of_a_join_are_used() -> None:
+    """They were left out in silence."""
+    tags = JoinField(
+        "tags", "has_many", T, ("id",), (column("name", "keyword", "keyword"),), HERE,
+        foreign_key=("t",), options=(("type", "object"),),
+    )  # fmt: skip
+    assert properties(tags)["tags"]["type"] == "object"
+    assert "name" in properties(tags)["tags"]["properties"]
