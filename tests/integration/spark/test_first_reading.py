@@ -72,8 +72,10 @@ class Killed(Query):
         return found
 
     def is_through(self) -> bool:
-        """Whether it was killed, and follows the stream."""
-        return self.kill is None and bool(self.offsets) and "snapshot" not in self.offsets[-1]
+        """Whether it was killed, and follows the stream of all its tables."""
+        if self.kill is not None or not self.offsets or "snapshot" in self.offsets[-1]:
+            return False
+        return len(self.offsets[-1]["tables"]) == len(self.options["tables"].split(","))
 
     def _dies(self, stage: str, point: str) -> bool:
         if self.kill != (stage, point):
@@ -172,34 +174,27 @@ def change_much(one: Query) -> None:
 
 def counted(rows: list[Row], table: str) -> Counter[tuple[str, str]]:
     """What a table holds, of the rows of the last attempt and all changes behind it, each taken at its word."""
-    mine = [row for row in rows if row["table"] == table]
-    places = [(row["source"]["commit_lsn"], row["source"]["commit_seq"]) for row in mine if row["op"] == "r"]
-    last = max(places)
+    mine = [(_place(row), row) for row in rows if row["table"] == table]
+    last = max(place for place, row in mine if row["op"] == "r")
     held: Counter[tuple[str, str]] = Counter()
-    for row in mine:
-        place = (row["source"]["commit_lsn"], row["source"]["commit_seq"])
-        if place < last:
-            continue
-        before, after = row["before"], row["after"]
+    names: dict[str, str] = {}  # by key
+    for _, row in (one for one in mine if one[0] >= last):
         if row["op"] in "du":
-            gone = _former(held, dict(before or after), table)
+            old = dict(row["before"] or row["after"])
+            assert table == "heap" or old["id"] in names, f"there is none for {row}"
+            gone = old["id"], old["name"] if table == "heap" else names.pop(old["id"])
             assert held[gone] > 0, f"there is no {gone} for {row}"
             held[gone] -= 1
         if row["op"] in "rcu":
-            new = dict(after)
-            if table == "item":
-                assert not any(key == new["id"] and held[key, name] for key, name in held), row
+            new = dict(row["after"])
+            assert table == "heap" or new["id"] not in names, f"there is one already for {row}"
+            names[new["id"]] = new["name"]
             held[new["id"], new["name"]] += 1
     return +held
 
 
-def _former(held: Counter[tuple[str, str]], before: dict[str, str], table: str) -> tuple[str, str]:
-    """The row that is meant; of a table with a key the log has no more than that."""
-    if table == "heap":
-        return before["id"], before["name"]
-    found = [one for one, count in held.items() if count and one[0] == before["id"]]
-    assert found, f"there is no {before}"
-    return found[0]
+def _place(row: Row) -> tuple[int, int]:
+    return row["source"]["commit_lsn"], row["source"]["commit_seq"]
 
 
 def in_table(url: str, table: str) -> Counter[tuple[str, str]]:
@@ -232,3 +227,71 @@ def test_killed_at_any_point_the_rows_and_the_changes_are_what_the_tables_hold(
     with writers(killed.url):
         killed.until(killed.is_through)
     check(killed)
+
+
+@pytest.mark.parametrize(
+    ("stage", "point"),
+    [
+        pytest.param(stage, point, marks=() if (stage, point) in _QUICK else pytest.mark.long)
+        for stage in _STAGES
+        for point in _POINTS
+    ],
+)
+def test_killed_while_the_rows_of_a_new_table_are_read_both_tables_are_whole(
+    killed: Killed, stage: str, point: str
+) -> None:
+    """The other table is told of all along, from before the reading on."""
+    killed.restart(tables="item")
+    killed.until(killed.is_through)
+    killed.restart(tables="item, heap", newTables="snapshot")
+    with writers(killed.url):
+        if stage == "stream":
+            killed.until(killed.is_through)
+        killed.kill = (stage, point)
+        killed.meanwhile = lambda: change_much(killed)
+        killed.until(killed.is_through)
+    check(killed)
+    assert "since" not in killed.offsets[-1], "what was to be left out lies behind"
+
+
+def test_what_a_partition_lost_before_its_rows_were_read_is_not_told(killed: Killed) -> None:
+    """A TRUNCATE of a partition has the partition's name."""
+    killed.restart(tables="item")
+    killed.sql(
+        "CREATE TABLE part (id int PRIMARY KEY, name text) PARTITION BY LIST (id)",
+        "CREATE TABLE part_1 PARTITION OF part FOR VALUES IN (1)",
+        "CREATE TABLE part_2 PARTITION OF part FOR VALUES IN (2)",
+        "INSERT INTO part VALUES (1, 'a'), (2, 'b')",
+    )
+    killed.until(killed.is_through)
+    killed.restart(tables="item, part", newTables="snapshot")
+    killed.step()
+    killed.sql("TRUNCATE part_1", "INSERT INTO part VALUES (1, 'c')")
+    killed.restart()
+    killed.until(killed.is_through)
+    killed.sql("UPDATE part SET name = 'd' WHERE id = 1")
+    killed.until(lambda: any(row["op"] == "u" for row in killed.rows))
+    assert not any(row["op"] == "t" for row in killed.rows)
+    assert counted(killed.rows, "part") == in_table(killed.url, "part")
+    killed.sql("TRUNCATE part_2")
+    killed.until(lambda: any(row["op"] == "t" for row in killed.rows))
+
+
+def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Killed) -> None:
+    """It is kept, and nothing is left beside it, also where its name is as long as can be."""
+    name = "slot_".ljust(63, "x")
+    killed.slot = name
+    killed.restart(slotName=name)
+    killed.sql(
+        f"CREATE PUBLICATION {killed.options['publicationName']} FOR TABLE item, heap",
+        f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')",
+    )
+    change_much(killed)
+    killed.step()
+    with connect(killed.url) as connection:
+        assert execute(connection, "SELECT slot_name::text FROM pg_replication_slots") == [(name,)]
+    killed.until(killed.is_through)
+    read = len(killed.rows)
+    check(killed)
+    assert len(killed.rows) == read + 1
+    assert {row["source"]["snapshot_attempt"] for row in killed.rows} == {1, None}
