@@ -1,13 +1,13 @@
 """Which tables does a checkpoint follow, and what becomes of one that is asked for besides?
 
 Every offset names them, so that a restart can tell a table that was added to the options: what it held before
-is not in the checkpoint's past, and its changes before it was published are in no log. Where its rows are read
-first, its changes count from the place that their snapshot fits; the other tables are not that far yet.
+is not in the checkpoint's past, and its changes before it was published are in no log. Where its rows are
+read first, its changes count from the place that their snapshot fits; the other tables are not that far yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,7 +44,7 @@ def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
 
 
 def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
-    """From where on (bytes) changes count, of tables whose rows were read at a later place than the offset's."""
+    """From where on (bytes) changes count, of tables whose rows fit a later place than the offset's."""
     exact = {parse_tables(name)[0].exact: parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
     return {table: at for table, at in exact.items() if table is not None}
 

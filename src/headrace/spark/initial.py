@@ -2,8 +2,8 @@
 
 The rows are those of one moment, in a snapshot that the planning process holds, and the stream goes on from
 the place in the log that this snapshot fits exactly: what it shows is not told again. The snapshot dies with
-the process. A start that finds the reading unfinished begins it again with a greater attempt, in a snapshot of
-its own, which fits a later place.
+the process. A start that finds the reading unfinished begins it again with a greater attempt, in a snapshot
+of its own, which fits a later place.
 """
 
 from __future__ import annotations
@@ -119,9 +119,7 @@ class InitialRows:
             DATABASE.
     """
 
-    def __init__(
-        self, options: CdcOptions, begin: Lsn, attempt: int, exported: ExportedSlot | None
-    ) -> None:
+    def __init__(self, options: CdcOptions, begin: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
         self._opened = contextlib.ExitStack()
         self._options = options
         url = options.connection

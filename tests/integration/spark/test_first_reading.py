@@ -10,10 +10,14 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.postgres.connection import connect, execute
 from integration.spark.driven import Query, as_stored
@@ -24,6 +28,7 @@ _BOTH = {"tables": "item, heap", "envelope": "changes", "maxBytesPerTrigger": "3
 _POINTS = ["planned", "logged", "read", "committed"]
 _STAGES = ["first", "middle", "over", "stream"]
 _QUICK = {("first", "read"), ("middle", "committed"), ("over", "logged"), ("stream", "read")}
+_END = "INSERT INTO item VALUES (-1, 'end')"
 Row = dict[str, Any]
 
 
@@ -162,7 +167,7 @@ def _statements(key: int, chosen: random.Random) -> list[str]:
 
 
 def change_much(one: Query) -> None:
-    """What a second reading shows and a first one does not; the locks keep writers from standing in its way."""
+    """What a second reading shows and a first one does not; writers are locked out meanwhile."""
     one.sql(
         "DO $$ BEGIN LOCK TABLE item, heap IN SHARE ROW EXCLUSIVE MODE; "
         "DELETE FROM item WHERE id % 7 = 0; DELETE FROM heap WHERE id % 7 = 0; "
@@ -173,7 +178,7 @@ def change_much(one: Query) -> None:
 
 
 def counted(rows: list[Row], table: str) -> Counter[tuple[str, str]]:
-    """What a table holds, of the rows of the last attempt and all changes behind it, each taken at its word."""
+    """What a table holds: the rows of the last attempt and all changes behind it, each taken at its word."""
     mine = [(_place(row), row) for row in rows if row["table"] == table]
     last = max(place for place, row in mine if row["op"] == "r")
     held: Counter[tuple[str, str]] = Counter()
@@ -204,10 +209,15 @@ def in_table(url: str, table: str) -> Counter[tuple[str, str]]:
 
 def check(one: Killed) -> None:
     """Everything has come, and is what the tables hold."""
-    one.sql("INSERT INTO item VALUES (-1, 'end')")
-    one.until(lambda: any(row["op"] == "c" and ("id", "-1") in row["after"] for row in one.rows))
+    one.sql(_END)
+    one.until(lambda: any(map(is_end, one.rows)))
     for table in ("item", "heap"):
         assert counted(one.rows, table) == in_table(one.url, table)
+
+
+def is_end(row: Row) -> bool:
+    """Whether it is what `_END` writes."""
+    return bool(row["op"] == "c" and dict(row["after"])["id"] == "-1")
 
 
 @pytest.mark.parametrize(
@@ -295,3 +305,58 @@ def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Ki
     check(killed)
     assert len(killed.rows) == read + 1
     assert {row["source"]["snapshot_attempt"] for row in killed.rows} == {1, None}
+
+
+@pytest.mark.long
+def test_spark_itself_begins_again_after_kills_and_nothing_is_told_twice(
+    spark: SparkSession, killed: Killed, tmp_path: Path
+) -> None:
+    """The source's process is killed in its first attempt and in its second."""
+    batches: dict[int, list[Row]] = {}
+
+    def note(rows: DataFrame, number: int) -> None:
+        batches[number] = [row.asDict(recursive=True) for row in rows.collect()]
+
+    def all_rows() -> list[Row]:
+        return [row for number in sorted(batches) for row in batches[number]]
+
+    def begun() -> StreamingQuery:
+        loaded = spark.readStream.format("postgres_cdc").options(**killed.options).load()
+        writer = loaded.writeStream.foreachBatch(note)
+        return writer.option("checkpointLocation", (tmp_path / "checkpoint").as_uri()).start()
+
+    killed.options["maxBytesPerTrigger"] = "16k"
+    with writers(killed.url):
+        for attempt in (1, 2):
+            query = begun()
+            killed.until_true(lambda: _attempts(all_rows(), query) == attempt)  # noqa: B023
+            psutil.Process(_planner(killed.url)).kill()
+            killed.until_true(lambda: not query.isActive)  # noqa: B023
+            change_much(killed)
+        query = begun()
+        killed.until_true(lambda: any(row["op"] == "c" for row in all_rows()) or not query.isActive)
+    killed.sql(_END)
+    killed.until_true(lambda: any(map(is_end, all_rows())) or not query.isActive)
+    query.stop()
+    assert query.exception() is None
+    assert _attempts(all_rows(), query) == 3
+    for table in ("item", "heap"):
+        assert counted(all_rows(), table) == in_table(killed.url, table)
+
+
+def _attempts(rows: list[Row], query: StreamingQuery) -> int:
+    assert query.isActive or query.exception() is None, query.exception()
+    return max((row["source"]["snapshot_attempt"] or 0 for row in rows), default=0)
+
+
+def _planner(url: str) -> int:
+    """The process of this machine that holds the snapshot: by the new slot, or by a session."""
+    holding = """
+        SELECT client_port FROM pg_stat_activity WHERE datname = current_database()
+        AND (backend_type = 'walsender' OR query = 'SELECT pg_export_snapshot()')
+    """
+    with connect(url) as connection:
+        [(port,)] = execute(connection, holding)
+    found = psutil.net_connections("tcp")
+    [pid] = {one.pid for one in found if one.laddr and one.laddr.port == port and one.pid is not None}
+    return pid
