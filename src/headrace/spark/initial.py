@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
+from headrace.capture.rows import RowShape, SnapshotPlace, emptied, snapshot_changes
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
@@ -114,6 +114,9 @@ class InitialRows:
         exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own. A
             temporary one is left open: it would end with its connection.
 
+    Attributes:
+        told: what tasks have to be told of the tables, once they are planned.
+
     Raises:
         HeadraceError: SLOT_WAIT, a transaction that writes stays open; NO_FREE_SLOT, PRIVILEGE, CONNECTION,
             DATABASE.
@@ -133,6 +136,8 @@ class InitialRows:
             source = positioned_snapshot(for_slot(url, options.slot_name), options.slot_name)
             start, self._snapshot = self._opened.enter_context(source)
         self._place = SnapshotPlace(start, attempt)
+        self._tables: tuple[TableName, ...] = ()
+        self.told: Described | None = None
         self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
 
@@ -185,6 +190,7 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
+            self._tables, self.told = tuple(tables), told
             source = provider(options.bootstrap)
             if source is not None:
                 others = tuple(table for table in followed if table not in tables)
@@ -209,6 +215,10 @@ class InitialRows:
     def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""
         return self._parts[begin:end]
+
+    def emptied(self) -> list[pa.RecordBatch]:
+        """What stands before the first part: that what earlier attempts showed counts no more."""
+        return [emptied(self._tables, self._place)] if self.attempt > 1 else []
 
     def close(self) -> None:
         """Let the snapshot go; idempotent."""

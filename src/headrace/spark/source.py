@@ -387,7 +387,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = self._rows
         if held is None or last is None or last.attempt != held.attempt:
             return [ChangePartition([])]
-        return held.parts(first.parts if first.attempt == held.attempt else 0, last.parts)
+        begin = first.parts if first.attempt == held.attempt else 0
+        emptied = held.emptied() if begin == 0 else []
+        return [*([ChangePartition(emptied, held.told)] if emptied else []), *held.parts(begin, last.parts)]
 
     def _described(self, batches: Sequence[pa.RecordBatch]) -> Described | None:
         """What the tasks have to be told of the tables; None where they know it, or need not."""
