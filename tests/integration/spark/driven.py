@@ -87,9 +87,9 @@ class Query:
             self.step()
 
     @staticmethod
-    def until_true(condition: Callable[[], bool]) -> None:
-        """Wait for what the server does by itself."""
-        deadline = time.monotonic() + _WITHIN
+    def until_true(condition: Callable[[], bool], within: float = _WITHIN) -> None:
+        """Wait for what the server, or Spark, does by itself."""
+        deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
