@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
+from headrace.testing.postgres import EmbeddedPostgres
 from integration.spark.killed import (
     BOTH,
     END,
@@ -128,6 +130,23 @@ def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Ki
     check(killed)
     assert len(killed.rows) == read + 1
     assert {row["source"]["snapshot_attempt"] for row in killed.rows} == {1, None}
+
+
+def test_without_room_for_another_slot_the_reading_does_not_begin_again() -> None:
+    with EmbeddedPostgres(durable=False, settings={"max_replication_slots": "2"}) as server:
+        one = Killed(server.url, **BOTH)
+        one.sql(*TABLES)
+        one.step()
+        one.sql("SELECT pg_create_physical_replication_slot('other')")
+        one.restart()
+        with pytest.raises(HeadraceError, match="max_replication_slots is 2") as caught:
+            one.step()
+        assert caught.value.kind is Kind.NO_FREE_SLOT
+        one.sql("SELECT pg_drop_replication_slot('other')")
+        one.restart()
+        change_much(one)
+        check(one)
+        one.close()
 
 
 @pytest.mark.long
