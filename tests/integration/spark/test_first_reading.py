@@ -145,6 +145,7 @@ def test_without_room_for_another_slot_the_reading_does_not_begin_again() -> Non
         one.sql("SELECT pg_drop_replication_slot('other')")
         one.restart()
         change_much(one)
+        one.until(one.is_through)
         check(one)
         one.close()
 
