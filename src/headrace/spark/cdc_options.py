@@ -49,8 +49,8 @@ class CdcOptions(DatabaseOptions):
     starting_offsets: str = Field(
         "snapshot",
         description="where a new checkpoint begins: `snapshot`: the rows that are there, then the stream "
-        "from that very moment; `earliest`: where the slot stands; `latest`: now; or a place in the log, like "
-        "`0/16B3748`",
+        "from that very moment; `earliest`: where the slot stands; `latest`: now; or a place in the log, "
+        "like `0/16B3748`",
     )
     bootstrap: str = Field(
         "snapshot",

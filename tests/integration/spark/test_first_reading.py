@@ -132,6 +132,7 @@ def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Ki
     assert {row["source"]["snapshot_attempt"] for row in killed.rows} == {1, None}
 
 
+@pytest.mark.long
 def test_without_room_for_another_slot_the_reading_does_not_begin_again() -> None:
     with EmbeddedPostgres(durable=False, settings={"max_replication_slots": "2"}) as server:
         one = Killed(server.url, **BOTH)
