@@ -83,9 +83,7 @@ def enveloped(
         known = [str(leaf) for leaf in roots]
         place = pc.index_in(names, value_set=pa.array(known, pa.string()))
         whole = pa.array([str(root) for root in roots.values()], pa.string()).take(place)
-    op = changes.column("op")
-    is_read = pc.equal(op, Op.READ.value)
-    attempt = pc.if_else(is_read, changes.column("_commit_seq"), None).cast(pa.int32())
+    is_read, attempt = attempts(changes)
     source = pa.StructArray.from_arrays(
         [
             pa.repeat(database, rows),
@@ -99,7 +97,8 @@ def enveloped(
         fields=list(_SOURCE),
     )
     return pa.RecordBatch.from_arrays(
-        [names, op, key, changes.column("before"), changes.column("after"), source], schema=ENVELOPE_SCHEMA
+        [names, changes.column("op"), key, changes.column("before"), changes.column("after"), source],
+        schema=ENVELOPE_SCHEMA,
     )
 
 
@@ -115,6 +114,15 @@ def unwrapped(batch: pa.RecordBatch) -> pa.RecordBatch:
         [column.cast(field.type) for column, field in zip(columns, CHANGES_SCHEMA, strict=True)],
         schema=CHANGES_SCHEMA,
     )
+
+
+def attempts(changes: pa.RecordBatch) -> tuple[pa.BooleanArray, pa.Int32Array]:
+    """Whether each change (in `CHANGES_SCHEMA`) is of a reading, not of the log, and of which attempt."""
+    op = changes.column("op")
+    is_emptied = pc.and_(pc.equal(op, Op.TRUNCATE.value), pc.is_null(changes.column("_xid")))
+    is_read = pc.or_(pc.equal(op, Op.READ.value), is_emptied)
+    attempt = pc.divide(pc.add(changes.column("_commit_seq"), 1), 2)
+    return is_read, pc.if_else(is_read, attempt, None).cast(pa.int32())
 
 
 def by_table(changes: pa.RecordBatch) -> Iterator[tuple[TableName, _Rows]]:

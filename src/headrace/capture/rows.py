@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.capture.envelope import attempts
 from headrace.capture.unchanged import Look
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
@@ -50,14 +51,14 @@ RESCUED = pa.field("rescued_data", pa.string())
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlace:
-    """The position of rows that were read, not followed: right before the stream's first change.
+    """The position of rows that were read, not followed: right before the first change behind them.
 
     Whoever keeps the row with the greatest (`_commit_lsn`, `_commit_seq`) of each key has the truth, also
-    where the reading had to begin again: what is read in a later attempt wins over an earlier one, and the
-    stream over both.
+    where the reading had to begin again: a `truncate` takes away what an earlier attempt showed, the rows
+    come behind it, and the stream behind them.
 
     Attributes:
-        start: where the stream begins (bytes).
+        start: the first place in the log (bytes) whose commits the rows do not show.
         attempt: from 1; greater where the reading began again.
     """
 
@@ -66,8 +67,18 @@ class SnapshotPlace:
 
     @property
     def lsn(self) -> Lsn:
-        """As `_commit_lsn`: less than that of any change in the stream."""
+        """As `_commit_lsn`: less than that of any change behind the rows."""
         return self.start - 1
+
+    @property
+    def sequence(self) -> int:
+        """As `_commit_seq` of the rows."""
+        return 2 * self.attempt
+
+    @property
+    def emptied(self) -> int:
+        """As `_commit_seq` of the `truncate` before the rows."""
+        return self.sequence - 1
 
 
 @dataclass(frozen=True)
@@ -140,8 +151,7 @@ class RowShape:
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
-        is_read = pc.equal(changes.column("op"), Op.READ.value).take(pa.array(change))
-        attempt = pc.if_else(is_read, taken[1], None).cast(pa.int32())
+        is_read, attempt = (column.take(pa.array(change)) for column in attempts(changes))
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
         metadata = [types, *taken, is_read, attempt, unchanged, *kept_apart]
         return pa.RecordBatch.from_arrays([*values, *metadata], schema=self.schema)
@@ -211,7 +221,7 @@ class RowShape:
         known = {
             "change_type": CHANGE_TYPES[_INSERT],
             "commit_lsn": place.lsn,
-            "commit_seq": place.attempt,
+            "commit_seq": place.sequence,
             "snapshot": True,
             "snapshot_attempt": place.attempt,
         }
@@ -369,7 +379,7 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         "table": table.name,
         "op": Op.READ.value,
         "_commit_lsn": place.lsn,
-        "_commit_seq": place.attempt,
+        "_commit_seq": place.sequence,
     }
     columns = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows) for field in CHANGES_SCHEMA]
     behind = pa.concat_arrays([column.cast(pa.string()) for column in texts.columns])
@@ -379,6 +389,13 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
     after = pa.MapArray.from_arrays(offsets, names, behind.take(pa.array(by_row)))
     columns[CHANGES_SCHEMA.get_field_index("after")] = after
     return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
+
+
+def emptied(tables: Sequence[TableName], place: SnapshotPlace) -> pa.RecordBatch:
+    """What stands before the rows of an attempt: that earlier ones of `tables` count no more."""
+    known = {"op": Op.TRUNCATE.value, "_commit_lsn": place.lsn, "_commit_seq": place.emptied}
+    rows = [{"schema": table.schema, "table": table.name, **known} for table in tables]
+    return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
 
 
 def _filled(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:

@@ -48,8 +48,9 @@ class CdcOptions(DatabaseOptions):
     )
     starting_offsets: str = Field(
         "snapshot",
-        description="where a new checkpoint begins: `snapshot`: the rows as the slot found them, then the "
-        "stream; `earliest`: where the slot stands; `latest`: now; or a place in the log, like `0/16B3748`",
+        description="where a new checkpoint begins: `snapshot`: the rows that are there, then the stream "
+        "from that very moment; `earliest`: where the slot stands; `latest`: now; or a place in the log, "
+        "like `0/16B3748`",
     )
     bootstrap: str = Field(
         "snapshot",

@@ -1,12 +1,13 @@
 """Which tables does a checkpoint follow, and what becomes of one that is asked for besides?
 
 Every offset names them, so that a restart can tell a table that was added to the options: what it held before
-is not in the checkpoint's past, and its changes before it was published are in no log.
+is not in the checkpoint's past, and its changes before it was published are in no log. Where its rows are
+read first, its changes count from the place that their snapshot fits; the other tables are not that far yet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.capture import Origin
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.asked import Asked
 from headrace.postgres.provision import Prepared
@@ -24,7 +25,7 @@ from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.initial import Progress
 from headrace.spark.shape import RowsPlan
 
-_KEY = "tables"
+_KEY, _SINCE = "tables", "since"
 
 
 def with_tables(tables: Iterable[TableName]) -> dict[str, Any]:
@@ -40,6 +41,18 @@ def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
         return None
     exact = (pattern.exact for name in names for pattern in parse_tables(str(name)))
     return tuple(table for table in exact if table is not None)
+
+
+def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
+    """From where on (bytes) changes count, of tables whose rows fit a later place than the offset's."""
+    exact = {parse_tables(name)[0].exact: parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
+    return {table: at for table, at in exact.items() if table is not None}
+
+
+def with_since(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
+    """What stands in an offset of `since`; nothing of places that are `reached` (bytes)."""
+    ahead = {written(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
+    return {_SINCE: ahead} if ahead else {}
 
 
 def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptions) -> tuple[TableName, ...]:
@@ -105,17 +118,29 @@ def origin_of(prepared: Prepared) -> Origin:
     return Origin(str(server.system_identifier), server.timeline, server.database_oid)
 
 
-def without(batches: Iterable[pa.RecordBatch], tables: Collection[TableName]) -> list[pa.RecordBatch]:
-    """The changes but those of `tables`: a batch that is repeated has what it had the first time.
+def without(
+    batches: Iterable[pa.RecordBatch],
+    before: Mapping[TableName, Lsn | None],
+    roots: Mapping[TableName, TableName],
+) -> list[pa.RecordBatch]:
+    """The changes but those of some tables.
 
-    A truncated partition has a name of its own, so what was followed then cannot be told by its name.
+    Args:
+        batches: in `CHANGES_SCHEMA`.
+        before: the tables; only what is committed before a place (bytes), or at any (None).
+        roots: the followed table of each partition that was truncated by itself, under its own name.
     """
+    places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
     found = []
     for batch in batches:
-        dropped = pa.array([False] * batch.num_rows)
-        for table in tables:
-            is_schema = pc.equal(batch.column("schema"), table.schema)
-            dropped = pc.or_(dropped, pc.and_(is_schema, pc.equal(batch.column("table"), table.name)))
+        dropped = pa.repeat(pa.scalar(value=False), batch.num_rows)
+        for table, place in places.items():
+            is_its = pc.and_(
+                pc.equal(batch.column("schema"), table.schema), pc.equal(batch.column("table"), table.name)
+            )
+            if place is not None:
+                is_its = pc.and_(is_its, pc.less(batch.column("_commit_lsn"), place))
+            dropped = pc.or_(dropped, is_its)
         found.append(batch.filter(pc.invert(dropped)))
     return found
 

@@ -1,9 +1,9 @@
 """How does a stream begin with the rows that are there already? Its first batches are read, not followed.
 
-The rows are those of the moment at which the slot was made, in a snapshot that the process which made it
-holds. It dies with that process. A start that finds the reading unfinished therefore begins it again with a
-snapshot of its own and a greater attempt; the stream still begins where the slot was made, so every change
-since then follows.
+The rows are those of one moment, in a snapshot that the planning process holds, and the stream goes on from
+the place in the log that this snapshot fits exactly: what it shows is not told again. The snapshot dies with
+the process. A start that finds the reading unfinished begins it again with a greater attempt, in a snapshot
+of its own, which fits a later place.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
+from headrace.capture.rows import RowShape, SnapshotPlace, emptied, snapshot_changes
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
 from headrace.model.table_pattern import parse_tables, written
+from headrace.postgres.address import for_slot
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.snapshot import plan_parts
-from headrace.snapshot.exporting import exported_snapshot
+from headrace.snapshot.exporting import exported_snapshot, positioned_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import Selection, read_part, select
 from headrace.spark.bootstrap import ProvidedPart, provider
@@ -107,28 +108,43 @@ class InitialRows:
     """The reading, in the process that holds the snapshot.
 
     Args:
-        url: the database.
-        start: where the stream begins (bytes).
+        options: of the query.
+        begin: behind which the stream would go on (bytes).
         attempt: from 1.
         exported: the slot that was made a moment ago, whose snapshot is read; None: one of its own. A
             temporary one is left open: it would end with its connection.
 
+    Attributes:
+        told: what tasks have to be told of the tables, once they are planned.
+
     Raises:
-        HeadraceError: CONNECTION, DATABASE.
+        HeadraceError: SLOT_WAIT, a transaction that writes stays open; NO_FREE_SLOT, PRIVILEGE, CONNECTION,
+            DATABASE.
     """
 
-    def __init__(self, url: str, start: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
+    def __init__(self, options: CdcOptions, begin: Lsn, attempt: int, exported: ExportedSlot | None) -> None:
         self._opened = contextlib.ExitStack()
-        self._place = SnapshotPlace(start, attempt)
-        self._url = url
-        if exported is None:
-            self._snapshot = self._opened.enter_context(exported_snapshot(url))
-        else:
+        self._options = options
+        url = options.connection
+        if exported is not None:
             if not exported.temporary:
                 self._opened.enter_context(exported)
-            self._snapshot = exported.snapshot_name
+            start, self._snapshot = exported.consistent_point, exported.snapshot_name
+        elif provider(options.bootstrap) is not None:
+            start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(url))
+        else:
+            source = positioned_snapshot(for_slot(url, options.slot_name), options.slot_name)
+            start, self._snapshot = self._opened.enter_context(source)
+        self._place = SnapshotPlace(start, attempt)
+        self._tables: tuple[TableName, ...] = ()
+        self.told: Described | None = None
         self._parts: list[RowsPart | ProvidedPart] = []
         self._per_batch = 1
+
+    @property
+    def start(self) -> Lsn:
+        """Whatever is committed before here (bytes) is in the rows, and nothing else."""
+        return self._place.start
 
     @property
     def attempt(self) -> int:
@@ -144,7 +160,6 @@ class InitialRows:
         self,
         tables: Sequence[TableName],
         shape: RowShape | None,
-        options: CdcOptions,
         followed: Sequence[TableName] = (),
     ) -> None:
         """Cut `tables` into parts.
@@ -153,16 +168,16 @@ class InitialRows:
             tables: what is read.
             followed: these and others, whose first rows were read before.
             shape: of the one table; None: of each all that the log has of it.
-            options: of the query.
 
         Raises:
             HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
                 query was planned; USAGE or REPLICA_IDENTITY, a given key is none; CONTINUITY, CONNECTION,
                 DATABASE.
         """
+        options = self._options
         batch_bytes = options.max_bytes_per_trigger
         size = min(_MOST_PART_BYTES, max(1, batch_bytes // 4))
-        with ReadSession(self._url, snapshot=self._snapshot) as session:
+        with ReadSession(options.connection, snapshot=self._snapshot) as session:
             types = read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
             told = Described(
@@ -175,6 +190,7 @@ class InitialRows:
                     )
                 if shape is not None:
                     _check_alike(shape, types[table])
+            self._tables, self.told = tuple(tables), told
             source = provider(options.bootstrap)
             if source is not None:
                 others = tuple(table for table in followed if table not in tables)
@@ -199,6 +215,10 @@ class InitialRows:
     def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""
         return self._parts[begin:end]
+
+    def emptied(self) -> list[pa.RecordBatch]:
+        """What stands before the first part: that what earlier attempts showed counts no more."""
+        return [emptied(self._tables, self._place)] if self.attempt > 1 else []
 
     def close(self) -> None:
         """Let the snapshot go; idempotent."""

@@ -45,7 +45,17 @@ from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.choice import named_tables
 from headrace.spark.failures import told_alone
 from headrace.spark.farewell import left_behind, say
-from headrace.spark.followed import added, asked, origin_of, reading, tables_of, with_tables, without
+from headrace.spark.followed import (
+    added,
+    asked,
+    origin_of,
+    reading,
+    since_of,
+    tables_of,
+    with_since,
+    with_tables,
+    without,
+)
 from headrace.spark.forms import Described, Describing, plan_changes
 from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
@@ -179,11 +189,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new:
             self._publish(new)
         if progress is not None:
-            return begin.to_json() | self._read_on(begin.lsn, progress) | named
+            return self._read_on(begin, progress, since_of(start)) | named
         self._forget_rows()
         stream = self._opened(begin, origin, begin.lsn)
         if new or begin != stored:
-            return begin.to_json() | named
+            return begin.to_json() | with_since(since_of(start), begin.lsn) | named
         stream.confirm(begin)
         self._membership().look()
         if self._upto is not None and begin.order[0] >= self._upto:
@@ -195,8 +205,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._looked = True
         if end == begin or stream.origin is None:
             return start
-        began = with_beginning(start, self._initial)
-        return end.to_json() | stream.origin.to_json() | self._named() | began
+        also = with_since(since_of(start), end.lsn) | with_beginning(start, self._initial)
+        return end.to_json() | stream.origin.to_json() | self._named() | also
 
     def _losing(self, work: Callable[[], _Result]) -> _Result:
         """What `work` gives; where changes were lost meanwhile, once more behind them, if that is allowed."""
@@ -281,29 +291,27 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [(written,)] = session.query(_WRITTEN)
         return int(written)
 
-    def _read_on(self, start: Lsn, done: Progress) -> dict[str, Any]:
-        """What stands in the offset behind the next rows that are read; nothing where all are."""
+    def _read_on(self, begin: Offset, done: Progress, since: dict[TableName, Lsn]) -> dict[str, Any]:
+        """The offset behind the next rows that are read, or behind all.
+
+        The stream goes on from where the rows fit; where it has told of other tables before, it goes on from
+        there, and the changes of these count from where the rows fit.
+        """
         followed = self._tables()
         tables = tuple(table for table in done.tables if not followed or table in followed)
-        if done.tables and not tables:
-            return {}
-        if self._rows is None:
-            self._rows = rows = InitialRows(
-                self._options.connection,
-                start,
-                done.attempt + 1,
-                self._exported,
-            )
-            rows.plan(
-                tables or followed or self._published(),
-                None if self._plan is None else self._plan.shape,
-                self._options,
-                followed=followed,
-            )
-            return replace(rows.next(0), tables=done.tables).to_json()
-        if done.parts == self._rows.count:
-            return {}
-        return replace(self._rows.next(done.parts), tables=done.tables).to_json()
+        progress: dict[str, Any] = {}
+        if self._rows is None and (tables or not done.tables):
+            self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
+            shape = None if self._plan is None else self._plan.shape
+            rows.plan(tables or followed or self._published(), shape, followed)
+            if tables:
+                since = since | dict.fromkeys(tables, rows.start)
+            else:
+                begin = Offset(rows.start)
+            progress = replace(rows.next(0), tables=done.tables).to_json()
+        elif self._rows is not None and done.parts < self._rows.count:
+            progress = replace(self._rows.next(done.parts), tables=done.tables).to_json()
+        return begin.to_json() | with_since(since, begin.lsn) | progress
 
     def _published(self) -> tuple[TableName, ...]:
         with ReadSession(self._options.connection) as session:
@@ -353,15 +361,22 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             origin = Origin.from_json(start) or Origin.from_json(end)
             stream = self._opened(begin, origin, behind.lsn)
             batches, absences = stream.changes(begin, behind), stream.absences
-        followed = tables_of(end)
-        new = () if followed is None else set(self._tables()) - set(followed)
-        if new:
-            batches = without(batches, new)
         told = self._described(batches)
+        if left_out := self._left_out(start, end):
+            batches = without(batches, left_out, {} if told is None else told.roots)
         partitions = [ChangePartition(part, told, absences) for part in self._split(batches, behind)]
         if batches:
             reach("planned")
         return partitions
+
+    def _left_out(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[TableName, Lsn | None]:
+        """The tables of which a batch has no changes, or none before a place.
+
+        One that is repeated has the tables that it had; what was read as rows is not told again.
+        """
+        followed = tables_of(end)
+        new = () if followed is None else set(self._tables()) - set(followed)
+        return {**since_of(start), **dict.fromkeys(new)}
 
     def _parts(self, first: Progress, last: Progress | None) -> Sequence[InputPartition]:
         """The rows that are read between two offsets.
@@ -372,7 +387,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         held = self._rows
         if held is None or last is None or last.attempt != held.attempt:
             return [ChangePartition([])]
-        return held.parts(first.parts if first.attempt == held.attempt else 0, last.parts)
+        begin = first.parts if first.attempt == held.attempt else 0
+        emptied = held.emptied() if begin == 0 else []
+        return [*([ChangePartition(emptied, held.told)] if emptied else []), *held.parts(begin, last.parts)]
 
     def _described(self, batches: Sequence[pa.RecordBatch]) -> Described | None:
         """What the tasks have to be told of the tables; None where they know it, or need not."""

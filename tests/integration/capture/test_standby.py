@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -19,8 +20,10 @@ from headrace.postgres.provision import ensure_slot
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession, check_same_server
+from headrace.postgres.slot import drop_slot
 from headrace.testing.postgres import EmbeddedPostgres
 from headrace.testing.postgres_files import server_account
+from integration.spark.killed import BOTH, TABLES, Killed, change_much, check, writers
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +60,9 @@ def standby(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
         copy.close()
 
 
-def made_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres, slot: str) -> Offset:
-    """A slot on the standby; it needs a word of the primary, which an idle one seldom says by itself."""
+@contextlib.contextmanager
+def talking(primary: EmbeddedPostgres) -> Iterator[None]:
+    """A slot on a standby needs a word of the primary, which an idle one seldom says by itself."""
     done = threading.Event()
 
     def talk() -> None:
@@ -66,14 +70,20 @@ def made_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres, slot: str) -> 
             while not done.wait(0.2):
                 execute(connection, "SELECT pg_log_standby_snapshot()")
 
-    talking = threading.Thread(target=talk)
-    talking.start()
+    thread = threading.Thread(target=talk)
+    thread.start()
     try:
-        tables = [TableName("public", "users")]
-        return Offset(ensure_slot(standby.url, slot=slot, publication="people", tables=tables, create=True))
+        yield
     finally:
         done.set()
-        talking.join()
+        thread.join()
+
+
+def made_on(standby: EmbeddedPostgres, primary: EmbeddedPostgres, slot: str) -> Offset:
+    """A slot on the standby."""
+    tables = [TableName("public", "users")]
+    with talking(primary):
+        return Offset(ensure_slot(standby.url, slot=slot, publication="people", tables=tables, create=True))
 
 
 def test_changes_flow_from_a_standby_and_reads_wait_for_its_replay(
@@ -167,3 +177,28 @@ def test_a_standby_whose_database_is_serializable_is_read_all_the_same(
                 assert list(backlog.read(parse_lsn(lsn))) == []
         finally:
             execute(writer, f"ALTER {where} RESET default_transaction_isolation")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kill", [("first", "begun"), ("middle", "read")])
+def test_first_rows_and_changes_of_a_standby_fit_where_the_reading_begins_again(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres, kill: tuple[str, str]
+) -> None:
+    """Its own list of open transactions is empty, so what a snapshot shows is told by a slot only."""
+    one = Killed(primary.url, **BOTH)
+    one.options["url"] = standby.url
+    one.sql(*TABLES, f"CREATE PUBLICATION {one.slot} FOR TABLE item, heap")
+    one.kill, one.meanwhile = kill, lambda: change_much(one)
+    known = "SELECT FROM pg_publication WHERE pubname = $1"
+    with connect(standby.url) as connection:
+        one.until_true(lambda: len(execute(connection, known, (one.slot,))) == 1)
+    try:
+        with talking(primary):
+            with writers(primary.url):
+                one.until(one.is_through)
+            check(one)
+    finally:
+        one.stop()
+        with connect(standby.url) as connection:
+            drop_slot(connection, one.slot)
+        one.sql("DROP TABLE item, heap", f"DROP PUBLICATION {one.slot}")

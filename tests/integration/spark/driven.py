@@ -64,9 +64,9 @@ class Query:
     def step(self) -> list[dict[str, Any]]:
         """One batch; its rows."""
         if not self.offsets:
-            self.offsets.append(_stored(self.reader.initialOffset()))
+            self.offsets.append(as_stored(self.reader.initialOffset()))
         start = self.offsets[-1]
-        end = _stored(self.reader.latestOffset(start, ReadAllAvailable()))
+        end = as_stored(self.reader.latestOffset(start, ReadAllAvailable()))
         if end == start:
             return []
         self.offsets.append(end)
@@ -87,9 +87,9 @@ class Query:
             self.step()
 
     @staticmethod
-    def until_true(condition: Callable[[], bool]) -> None:
-        """Wait for what the server does by itself."""
-        deadline = time.monotonic() + _WITHIN
+    def until_true(condition: Callable[[], bool], within: float = _WITHIN) -> None:
+        """Wait for what the server, or Spark, does by itself."""
+        deadline = time.monotonic() + within
         while not condition():
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -124,6 +124,7 @@ class Query:
             drop_slot(connection, self.slot)
 
 
-def _stored(offset: dict[str, Any]) -> dict[str, Any]:
+def as_stored(offset: dict[str, Any]) -> dict[str, Any]:
+    """An offset as a checkpoint gives it back."""
     kept: dict[str, Any] = json.loads(json.dumps(offset))
     return kept

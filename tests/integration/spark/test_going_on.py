@@ -356,14 +356,22 @@ def test_killed_while_the_rows_of_a_new_table_are_read(query: Callable[..., Quer
     again = one.offsets[-2:]
     one.restart()
     assert one.batch(*again) == [], "its snapshot died with the process"
+    one.settle()
+    one.sql("DELETE FROM tag WHERE id = 3", "UPDATE tag SET word = 'newer' WHERE id = 4")
     one.until(lambda: any(row["op"] == "u" for row in one.rows))
     kept: dict[str, tuple[int, int, str, str | None]] = {}
     for row in one.rows:
+        if row["op"] == "t":
+            kept.clear()
+            continue
         value = dict(row["after"] or row["before"])
         if place(row) >= kept.get(value["id"], (0, 0))[:2]:
             kept[value["id"]] = (*place(row), row["op"], value.get("word"))
     living = {key: word for key, (_, _, op, word) in kept.items() if op != "d"}
-    assert living == {"2": "new", **{str(g): "x" * 100 for g in range(3, 601)}}
+    assert living == {"2": "new", "4": "newer", **{str(g): "x" * 100 for g in range(5, 601)}}
+    assert [row["op"] for row in one.rows if row["op"] != "r"] == ["t", "d", "u"], (
+        "what is read is not told again"
+    )
 
 
 def test_a_batch_that_is_repeated_has_the_tables_that_it_had(query: Callable[..., Query]) -> None:

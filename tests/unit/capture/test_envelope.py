@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped
+from headrace.capture.rows import SnapshotPlace, emptied, snapshot_changes
 from headrace.capture.unchanged import Key, completed
 from headrace.catalog.known import KnownTable
 from headrace.model import CHANGES_SCHEMA, TableName
@@ -60,7 +61,19 @@ def test_each_row_has_its_table_and_its_key_in_the_order_of_the_log() -> None:
     source = batch.column("source").to_pylist()
     assert [one["commit_seq"] for one in source] == [1, 2, 3, 4, 5, 6]
     assert {one["database"] for one in source} == {"shop"}
-    assert [(one["snapshot"], one["snapshot_attempt"]) for one in source[-2:]] == [(False, None), (True, 6)]
+    assert [(one["snapshot"], one["snapshot_attempt"]) for one in source[-2:]] == [(False, None), (True, 3)]
+
+
+def test_what_takes_an_earlier_attempt_away_stands_before_its_rows() -> None:
+    place = SnapshotPlace(100, 2)
+    texts = pa.RecordBatch.from_pydict({"id": ["1"]})
+    batches = [emptied([ORDER], place), snapshot_changes(ORDER, texts, place)]
+    rows = [row for batch in batches for row in enveloped(batch, KEYS, "shop", {}).to_pylist()]
+    assert [(row["table"], row["op"]) for row in rows] == [("order", "t"), ("order", "r")]
+    assert {(row["source"]["snapshot"], row["source"]["snapshot_attempt"]) for row in rows} == {(True, 2)}
+    assert [row["source"]["commit_lsn"] for row in rows] == [99, 99]
+    first, second = (row["source"]["commit_seq"] for row in rows)
+    assert SnapshotPlace(100, 1).sequence < first < second
 
 
 def test_a_key_that_the_new_row_does_not_carry_is_the_old_rows() -> None:

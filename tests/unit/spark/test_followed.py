@@ -9,7 +9,15 @@ from headrace.capture import Offset
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.spark.cdc_options import CdcOptions
-from headrace.spark.followed import added, reading, tables_of, with_tables, without
+from headrace.spark.followed import (
+    added,
+    reading,
+    since_of,
+    tables_of,
+    with_since,
+    with_tables,
+    without,
+)
 from headrace.spark.initial import Progress
 from headrace.spark.loss import later
 from headrace.spark.options import read_options
@@ -63,8 +71,31 @@ def test_whose_rows_are_read(policy: str, before: Progress | None, after: Progre
 def test_the_changes_of_all_tables_but_some() -> None:
     rows = [{"schema": one.schema, "table": one.name, "_xid": n} for n, one in enumerate([A, B, ODD, A])]
     batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-    [found] = without([batch], (B, TableName("public", "none")))
+    [found] = without([batch], {B: None, TableName("public", "none"): None}, {})
     assert found.column("_xid").to_pylist() == [0, 2, 3]
+
+
+def test_what_was_read_as_rows_is_not_told_again() -> None:
+    """Also not that a partition was emptied, which has a name of its own."""
+    leaf = TableName("public", "b_1")
+    rows = [
+        {"schema": table.schema, "table": table.name, "_commit_lsn": lsn}
+        for table, lsn in [(A, 5), (B, 5), (leaf, 6), (B, 7), (leaf, 8)]
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+    [found] = without([batch], {B: 7}, {leaf: B})
+    places = zip(found.column("table").to_pylist(), found.column("_commit_lsn").to_pylist(), strict=True)
+    assert list(places) == [("a", 5), ("b", 7), ("b_1", 8)]
+
+
+def test_from_where_on_changes_count_is_kept_until_the_log_is_read_so_far() -> None:
+    since = {B: 0x16B3748, ODD: 0x100000001}
+    stored = with_since(since, 0)
+    assert stored == {"since": {'"My shop"."x""*.y"': "1/1", "public.b": "0/16B3748"}}
+    assert since_of(stored) == since
+    assert with_since(since, 0x16B3748) == {"since": {'"My shop"."x""*.y"': "1/1"}}
+    assert with_since(since, 0x100000001) == with_since({}, 0) == {}
+    assert since_of({}) == {}
 
 
 def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
