@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from headrace.catalog.usage import Usage
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.session import ReadSession
 
@@ -122,8 +122,7 @@ class Fingerprint:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the catalog as it was cannot be read from the deployment's state: {error!r}",
-                "Use the version that wrote it, or seed again (`headrace teardown --indexes`, then "
-                "`headrace run`).",
+                f"Use the version that wrote it; or seed again. {SEED_AGAIN}",
             ) from error
 
 

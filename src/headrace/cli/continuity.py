@@ -5,13 +5,11 @@ Pure: what the sink remembers is compared with what the server says, before ever
 
 from __future__ import annotations
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
-
-_AGAIN = "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again."
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
@@ -61,7 +59,7 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
             Kind.SLOT_LOST,
             f"the replication slot {state.slot!r} is gone, and with it the changes since "
             f"{format_lsn(state.applied)}",
-            _AGAIN,
+            SEED_AGAIN,
         )
     if server.current_lsn < state.applied:
         raise _broken(
@@ -81,4 +79,4 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
 
 
 def _broken(cause: str) -> HeadraceError:
-    return HeadraceError(Kind.CONTINUITY, cause, _AGAIN)
+    return HeadraceError(Kind.CONTINUITY, cause, SEED_AGAIN)

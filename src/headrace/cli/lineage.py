@@ -228,11 +228,14 @@ class Lineage:
 
     def complete(self, one: GenerationState, documents: int) -> None:
         """It is filled and compared: let readers see it. The query may run."""
+        before = self.state.served(one.index)
         self.seeding.finish(one)
         reach("filled")
         self._serve(one)
         reach("swapped")
         self._meta.keep(self.state.generations)
+        if before is None:  # what readers saw until now is of a deployment that was torn down
+            self.seeding.drop_strangers(one.index, (*self.state.of(one.index), *self._doomed))
         self.seeding.forget_progress(one)
         self._board.index(
             one.index,
