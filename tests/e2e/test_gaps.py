@@ -10,6 +10,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.testing.postgres import EmbeddedPostgres
 
 _INDEX = "users"
 
@@ -65,3 +68,58 @@ def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_built_i
     stopped.terminate()
     assert new != old
     assert generations(stopped) == {new}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_lost_slot_is_followed_by_a_new_seeding_whatever_is_killed_in_it(stopped: Headrace) -> None:
+    """With on_gap = reseed: readers keep the old generation until the swap, and nothing is lost."""
+    shop, old, documents = stopped.shop, served(stopped), stopped.documents(_INDEX)
+    stopped.arguments = ("--on-gap", "reseed")
+    shop.drop_slots()
+    shop.run("UPDATE users SET name = name || '!'", "DELETE FROM reviews WHERE id % 5 = 0")
+    for failpoint in ("forgotten", "slot", "range", "filled"):
+        stopped.start(failpoint=failpoint)
+        stopped.wait_failpoint()
+        assert (served(stopped), stopped.documents(_INDEX)) == (old, documents)
+        stopped.kill()
+        shop.run("UPDATE orders SET status = 'paid' WHERE id % 3 = 0", "UPDATE users SET name = name || '?'")
+    stopped.start()
+    stopped.wait_ready()
+    stopped.converges()
+    shop.run("UPDATE users SET name = name || '.'", "DELETE FROM orders WHERE id % 11 = 0")
+    stopped.converges()
+    new = served(stopped)
+    stopped.terminate()
+    assert new != old
+    assert generations(stopped) == {new}
+    assert "on_gap = reseed" in stopped.output.read_text()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_process(
+    stopped: Headrace, postgres: EmbeddedPostgres
+) -> None:
+    """A slot that is somebody else's is not dropped: the run goes on from it."""
+    stopped.config.write_text(stopped.config.read_text().replace("[source]", '[source]\non_gap = "reseed"'))
+    stopped.start()
+    stopped.wait_ready()
+    old = served(stopped)
+    with connect(stopped.shop.url) as connection, connect(postgres.url) as outside:
+        execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS false")
+        try:
+            execute(connection, "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots")
+            drop_slot(connection, stopped.name)
+            execute(connection, "UPDATE users SET name = name || '?'")
+            execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (stopped.name,))
+        finally:
+            execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS true")
+    stopped.wait_until(lambda: served(stopped) != old, "was not seeded anew", 120)
+    stopped.wait_ready()
+    stopped.converges()
+    stopped.shop.run("UPDATE users SET name = name || '.'")
+    stopped.converges()
+    assert b"headrace_gaps_total 1.0" in stopped.ask("/metrics").data
+    assert stopped.status()["warnings"] == []
+    stopped.terminate()

@@ -248,6 +248,10 @@ class Lineage:
         self.tell(one.index)
         project = self._inspection.project
         terminal.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
+        if before is not None and before.frozen:
+            terminal.done(
+                f"{project.label}{one.index}: readers see {one.generation}, which is followed again"
+            )
 
     def give_up(self, given: Collection[GenerationState], reason: str) -> None:
         """Follow these no longer, so that the others can go on; no query runs."""
@@ -277,6 +281,8 @@ class Lineage:
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
             self._board.index(index, phase=phase, generation=served.generation, building=building)
+            if served.frozen:
+                self._board.index(index, error=f"what readers see is frozen: {served.frozen}")
         elif found:
             backfilling = IndexPhase.BACKFILLING
             self._board.index(index, phase=backfilling, generation=found[-1].generation, building=building)
