@@ -12,7 +12,7 @@ from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
 
 
-class Gap(HeadraceError):
+class GapError(HeadraceError):
     """The log between the documents and what follows is lost, on the server that they come from.
 
     With `on_gap = "reseed"` a run builds everything anew; another server or database is never taken for it.
@@ -66,31 +66,31 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
     """
     _check_database(state, server)
     if slot is None:
-        raise Gap(
+        raise GapError(
             Kind.SLOT_LOST,
             f"the replication slot {state.slot!r} is gone, and with it the changes since "
             f"{format_lsn(state.applied)}",
         )
     if slot.lost:
-        raise Gap(
+        raise GapError(
             Kind.SLOT_LOST,
             f"the replication slot {state.slot!r} is lost, and with it the changes since "
             f"{format_lsn(state.applied)}: {slot.why_lost}",
         )
     if server.current_lsn < state.applied:
-        raise Gap(
+        raise GapError(
             Kind.CONTINUITY,
             f"the database stands at {format_lsn(server.current_lsn)}, before the position "
             f"{format_lsn(state.applied)} that the documents have: it was restored",
         )
     if (slot.confirmed_flush or 0) > state.applied:
-        raise Gap(
+        raise GapError(
             Kind.CONTINUITY,
             f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
             f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else",
         )
     if server.timeline != state.timeline:
-        raise Gap(
+        raise GapError(
             Kind.CONTINUITY,
             f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
             "promoted, and documents may hold commits that it never got",

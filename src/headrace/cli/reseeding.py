@@ -1,8 +1,8 @@
 """How does a run begin anew behind a gap in the log, while readers keep what they have? (decision 0062)
 
-What is served is frozen: its versions are places in a log that does not go on, so nothing is written to it any
-more. Slot and state begin anew, and each index gets its next generation. Each step can be repeated: a start
-after a kill finds the phase "creating", with frozen generations, and goes on.
+What is served is frozen: its versions are places in a log that does not go on, so nothing is written to it
+any more. Slot and state begin anew, and each index gets its next generation. Each step can be repeated: a
+start after a kill finds the phase "creating", with frozen generations, and goes on.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from headrace.cli import terminal
 from headrace.cli.branches import Branches
-from headrace.cli.continuity import Gap
-from headrace.cli.project import Here, Project
+from headrace.cli.continuity import GapError
+from headrace.cli.project import Here
 from headrace.cli.tending import Exported
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
@@ -46,21 +46,19 @@ class Reseeding:
 
     def __init__(
         self,
-        project: Project,
         here: Here,
         meta: MetaIndex,
         board: StatusBoard,
         branches: Branches,
         exported: Exported,
     ) -> None:
-        self._project = project
         self._here = here
         self._meta = meta
         self._board = board
         self._branches = branches
         self._exported = exported
 
-    def forget(self, gap: Gap, state: PipelineState) -> PipelineState:
+    def forget(self, gap: GapError, state: PipelineState) -> PipelineState:
         """Follow nothing of what there is any more, and note that there is no slot.
 
         The further sinks come first: their lists name no log, so nobody could tell later that they are old.
@@ -78,9 +76,8 @@ class Reseeding:
         reach("forgotten")
         return state
 
-    def slot(self, connection: Connection, state: PipelineState) -> ExportedSlot:
+    def slot(self, connection: Connection, state: PipelineState, *, failover: bool) -> ExportedSlot:
         """The slot at a new place, see `make_slot_anew`."""
-        failover = self._project.deployment.source.failover
         slot = make_slot_anew(connection, self._here.database, state, failover=failover)
         reach("slot")
         return slot

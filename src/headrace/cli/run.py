@@ -17,7 +17,7 @@ from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatal
 from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import Gap, check_continuity, check_origin, new_state
+from headrace.cli.continuity import GapError, check_continuity, check_origin, new_state
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -137,7 +137,7 @@ class Run:
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._branches = Branches(project, here, self._client, board)
         self._exported = Exported()
-        self._reseeding = Reseeding(project, here, self._meta, board, self._branches, self._exported)
+        self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
         self._lease: Lease | None = None
         self._announced = False
 
@@ -230,7 +230,8 @@ class Run:
             return catalog, lineage
         found = Alterations() if is_begun_anew(state) else catalog.since(state.catalog)
         if is_begun_anew(state):
-            slot = running.enter_context(self._reseeding.slot(connection, state))
+            failover = self._project.deployment.source.failover
+            slot = running.enter_context(self._reseeding.slot(connection, state, failover=failover))
             text = catalog.baseline.to_text()
             state = self._reseeding.begin(slot, state, inspection.server, published, text)
         lineage = self._lineage(inspection, state, catalog)
@@ -258,7 +259,7 @@ class Run:
             try:
                 self._follow(spark, catalog, lineage, lock)
             except HeadraceError as error:
-                if not (error.kind in ALTERED or (isinstance(error, Gap) and self._reseeds)):
+                if not (error.kind in ALTERED or (isinstance(error, GapError) and self._reseeds)):
                     raise
                 failure = error
             else:
@@ -286,7 +287,7 @@ class Run:
         state = self._meta.load()
         try:
             check_origin(state, inspection.server, inspection.slot)
-        except Gap as gap:
+        except GapError as gap:
             if state is None or not self._reseeds:
                 raise
             return self._reseeding.forget(gap, state)
@@ -400,7 +401,7 @@ class Run:
         Again after failures that may pass, and where it is to write other generations.
 
         Raises:
-            HeadraceError: what does not pass; Gap, SCHEMA_CHANGED, REPLICA_IDENTITY: see `_follow_on`.
+            HeadraceError: what does not pass; GapError, SCHEMA_CHANGED, REPLICA_IDENTITY: see `_follow_on`.
         """
         around = self._surroundings(lock)
         failures = 0

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.continuity import Gap, check_continuity, check_origin
+from headrace.cli.continuity import GapError, check_continuity, check_origin
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -70,7 +70,9 @@ def test_what_does_not_belong_together_is_refused_with_the_way_out(
     assert SEED_AGAIN in refused.value.remedy, "which leaves readers what they have"
     wrong_address = server.system_identifier != SERVER.system_identifier
     recreated = server.database_oid != SERVER.database_oid
-    assert isinstance(refused.value, Gap) != (wrong_address or recreated), "what a run may mend by itself"
+    assert isinstance(refused.value, GapError) != (wrong_address or recreated), (
+        "what a run may mend by itself"
+    )
 
 
 def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:
