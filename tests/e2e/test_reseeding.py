@@ -114,7 +114,9 @@ def test_a_restored_database_and_a_promotion_under_a_run(
     server.start()
     for _ in range(5):
         shop.run("UPDATE order_items SET quantity = quantity % 9 + 1", "UPDATE users SET name = name || '?'")
-    shop.run("INSERT INTO users (id, email, name) VALUES (7777, 'never@example.org', 'never happened')")
+    shop.run(
+        "INSERT INTO users (id, external_id, email, name) VALUES (777, gen_random_uuid(), 'x@y.z', 'never')"
+    )
     converges(pipeline)
     before = served(pipeline)
     server.stop("immediate")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
+from headrace.catalog.enums import without_labels
 from headrace.catalog.usage import Usage
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, TableName
@@ -129,7 +130,7 @@ class Fingerprint:
 def determining(found: Fingerprint, usage: Usage) -> list[object]:
     """What of it determines documents that read `usage`, as JSON values: types and what they are made of."""
     return [
-        [table.schema, table.name, name, column.type, column.inside]
+        [table.schema, table.name, name, column.type, without_labels(column.inside)]
         for table in sorted(usage)
         if table in found.tables
         for name, column in sorted(found.tables[table].columns.items())
