@@ -123,3 +123,30 @@ def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_proce
     assert b"headrace_gaps_total 1.0" in stopped.ask("/metrics").data
     assert stopped.status()["warnings"] == []
     stopped.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_the_first_seeding_lets_go_of_its_snapshot_and_goes_on(deploy: Deploy) -> None:
+    """While it is held, no row that has died since is removed anywhere in the database."""
+    with deploy(users=60) as pipeline:
+        text = pipeline.config.read_text()
+        pipeline.config.write_text(f"{text}\n[seeding]\nrows_per_second = 20\nsnapshot_minutes = 0.01\n")
+        pipeline.start()
+        pipeline.wait_until(lambda: holds_snapshot(pipeline), "held no snapshot", 60)
+        pipeline.wait_until(lambda: not holds_snapshot(pipeline), "kept its snapshot", 60)
+        assert not pipeline.is_ready()
+        pipeline.shop.run("UPDATE users SET name = name || '!'", "DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.wait_ready()
+        pipeline.converges()
+        pipeline.terminate()
+
+
+def holds_snapshot(pipeline: Headrace) -> bool:
+    """Whether the connection that made the slot is open; it is not the one that reads it."""
+    return bool(
+        pipeline.shop.ids(
+            "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender' AND backend_xmin IS NOT NULL "
+            f"AND application_name = 'headrace/{pipeline.name}'"
+        )
+    )

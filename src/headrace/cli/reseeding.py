@@ -13,8 +13,8 @@ from dataclasses import replace
 from headrace.cli import terminal
 from headrace.cli.branches import Branches
 from headrace.cli.continuity import GapError
+from headrace.cli.exported import Exported
 from headrace.cli.project import Here
-from headrace.cli.tending import Exported
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
@@ -100,7 +100,7 @@ class Reseeding:
         state = with_log(state, server, slot.consistent_point)
         state = replace(state, published=published, catalog=catalog)
         self._meta.save(state)
-        self._exported.slot = slot
+        self._exported.hold(slot)
         return state
 
 

@@ -18,6 +18,7 @@ from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
 from headrace.cli.continuity import GapError, check_continuity, check_origin, new_state
+from headrace.cli.exported import Exported
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -27,7 +28,7 @@ from headrace.cli.restarting import BeginningAgain
 from headrace.cli.seeding import Seeding
 from headrace.cli.settling import settle
 from headrace.cli.stopping import Stopping
-from headrace.cli.tending import Ending, Exported, Running, Surroundings, Tending, needs_of
+from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_of
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import format_lsn
@@ -136,7 +137,7 @@ class Run:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._branches = Branches(project, here, self._client, board)
-        self._exported = Exported()
+        self._exported = Exported(60.0 * project.deployment.seeding.snapshot_minutes)
         self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
         self._lease: Lease | None = None
         self._announced = False
@@ -349,7 +350,7 @@ class Run:
             terminal.done(f"slot {slot.name} at {format_lsn(point)}")
             state = dataclasses.replace(state, phase="following", consistent_point=point, applied=point)
             lineage.born(state, point)
-        self._exported.slot = slot
+        self._exported.hold(slot)
         return lineage
 
     def _slot(self) -> ExportedSlot:
@@ -473,7 +474,7 @@ class Run:
                 work,
                 generations,
                 self._board,
-                snapshot=self._exported.slot,
+                snapshot=self._exported,
                 pace=self._pace(),
                 turn=turn,
             )

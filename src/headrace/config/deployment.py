@@ -293,6 +293,8 @@ class Seeding(_Model):
     """Documents of all indexes together that are read in a second, at most; None: as fast as it goes."""
     connections: Annotated[int, Field(ge=1)] | None = None
     """Ranges of rows that are read at once, each over a connection; None: one for each place of Spark."""
+    snapshot_minutes: Annotated[float, Field(ge=0)] = 10.0
+    """How long the new slot's snapshot is kept at most: it holds back VACUUM in the whole database."""
 
 
 class GenerationsPolicy(_Model):
