@@ -1,8 +1,8 @@
 """How long is the new slot's snapshot kept?
 
 While it lives, VACUUM removes no row of any table of the database that has died since. So it is kept while an
-index is filled from it, and for some minutes at most; what is left then is read as it is there, as it is after
-a kill.
+index is filled from it, and for some minutes at most; what is left then is read as it is there, like after a
+kill.
 """
 
 from __future__ import annotations

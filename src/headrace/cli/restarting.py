@@ -44,7 +44,7 @@ class BeginningAgain(Generic[_Taken]):
             HeadraceError: SLOT_IN_USE, where another Headrace has the slot; `failure`, where the files do not
                 fit the database any more; what else does not pass.
         """
-        terminal.warn(f"{failure}; beginning again from what is there")
+        terminal.warn(f"[{failure.code}] {failure.cause}; beginning again from what is there")
         for pause in itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE)):
             with self.stopping.interrupting():
                 found = self._attempt(here)
