@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from conftest import installation
 from e2e.harness import Headrace, Shop
 from headrace.postgres.connection import connect, execute
 from headrace.testing.opensearch import EmbeddedOpenSearch
@@ -23,7 +24,7 @@ _OTHER = f"{_NAME}_other_"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(durable=False) as server:
+    with EmbeddedPostgres(durable=False, binaries=installation()) as server:
         yield server
 
 
