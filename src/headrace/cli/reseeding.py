@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from headrace.cli import terminal
 from headrace.cli.branches import Branches
-from headrace.cli.continuity import GapError
+from headrace.cli.continuity import GapError, new_state
 from headrace.cli.exported import Exported
 from headrace.cli.project import Here
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
@@ -115,14 +115,18 @@ def is_begun_anew(state: PipelineState) -> bool:
 
 
 def with_log(state: PipelineState, server: ServerFacts, beginning: Lsn) -> PipelineState:
-    """The state once there is a slot: every change behind `beginning` is in the log."""
+    """A new state, once there is a slot: every change behind `beginning` is in the log.
+
+    Of the former one only stays what is no place in a log.
+    """
     return replace(
-        state,
+        new_state(server, state.slot, state.publication),
         phase="following",
-        timeline=server.timeline,
         consistent_point=beginning,
         applied=beginning,
-        ahead=None,
+        generations=state.generations,
+        identities_before=state.identities_before,
+        counters=state.counters,
     )
 
 
