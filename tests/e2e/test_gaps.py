@@ -48,7 +48,7 @@ def served(pipeline: Headrace, index: str = _INDEX) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_built_it_anew(
     stopped: Headrace,
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_built_i
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_lost_slot_is_followed_by_a_new_seeding_whatever_is_killed_in_it(stopped: Headrace) -> None:
     """With on_gap = reseed: readers keep the old generation until the swap, and nothing is lost."""
     shop, old, documents = stopped.shop, served(stopped), stopped.documents(_INDEX)
@@ -97,7 +97,7 @@ def test_a_lost_slot_is_followed_by_a_new_seeding_whatever_is_killed_in_it(stopp
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_process(
     stopped: Headrace, postgres: EmbeddedPostgres
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_proce
             execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (stopped.name,))
         finally:
             execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS true")
-    stopped.wait_until(lambda: served(stopped) != old, "was not seeded anew", 120)
+    stopped.wait_until(lambda: served(stopped) != old, "was not seeded anew", 300)
     stopped.wait_ready()
     stopped.converges()
     stopped.shop.run("UPDATE users SET name = name || '.'")
@@ -126,7 +126,7 @@ def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_proce
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_the_first_seeding_lets_go_of_its_snapshot_and_goes_on(deploy: Deploy) -> None:
     """While it is held, no row that has died since is removed anywhere in the database."""
     with deploy(users=60) as pipeline:
