@@ -88,6 +88,12 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SLOT_WAIT: _AGAIN,
 }
 
+SEED_AGAIN = (
+    "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is seeded "
+    "anew."
+)
+"""The remedy where a deployment cannot go on from its slot."""
+
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
@@ -156,7 +156,7 @@ def check_same_timeline(now: Origin, before: Origin) -> None:
             Kind.CONTINUITY,
             f"the server is on timeline {now.timeline} now ({before.timeline} before): a standby was "
             "promoted, and documents may hold commits that it never got",
-            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
+            SEED_AGAIN,
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from headrace.catalog.enums import has_only_more_labels
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
 from headrace.catalog.usage import Usage
 from headrace.model import TableName
@@ -131,7 +132,7 @@ def _column(
         said = f"{what} was dropped and added again"
     elif (new.type_oid, new.modifier) != (old.type_oid, old.modifier):
         said = f"{what} was {old.type}, and is {new.type} now"
-    elif new.inside != old.inside:
+    elif not has_only_more_labels(old.inside, new.inside):
         said = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
         said = f"{what} was altered, and the table written anew: its values may be others"

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Self
 
+from headrace.catalog.enums import without_labels
 from headrace.catalog.usage import Usage
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.session import ReadSession
 
@@ -122,15 +123,14 @@ class Fingerprint:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the catalog as it was cannot be read from the deployment's state: {error!r}",
-                "Use the version that wrote it, or seed again (`headrace teardown --indexes`, then "
-                "`headrace run`).",
+                f"Use the version that wrote it; or seed again. {SEED_AGAIN}",
             ) from error
 
 
 def determining(found: Fingerprint, usage: Usage) -> list[object]:
     """What of it determines documents that read `usage`, as JSON values: types and what they are made of."""
     return [
-        [table.schema, table.name, name, column.type, column.inside]
+        [table.schema, table.name, name, column.type, without_labels(column.inside)]
         for table in sorted(usage)
         if table in found.tables
         for name, column in sorted(found.tables[table].columns.items())

@@ -63,6 +63,13 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
+class GapPolicy(enum.StrEnum):
+    """What a run does where the log cannot be gone on from."""
+
+    STOP = "stop"
+    RESEED = "reseed"
+
+
 Config = Annotated[Path, typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", help="the deployment file")]
 Slot = Annotated[
     str | None, typer.Option(envvar="HEADRACE_SLOT", help="the replication slot (else the file's)")
@@ -118,13 +125,21 @@ def run(
         list[str] | None,
         typer.Option(envvar="HEADRACE_CONF", help="KEY=VALUE, a setting of Spark; may be repeated"),
     ] = None,
+    on_gap: Annotated[
+        GapPolicy | None,
+        typer.Option(
+            envvar="HEADRACE_ON_GAP", help="where the log has a gap: stop or reseed (else the file's)"
+        ),
+    ] = None,
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
     from headrace.cli.running import run_deployment, run_options  # noqa: PLC0415 - loads Spark
 
-    options = run_options(master, conf or [], log_level.value, os.environ)
+    options = run_options(
+        master, conf or [], log_level.value, os.environ, on_gap=None if on_gap is None else on_gap.value
+    )
     run_deployment(config, os.environ, slot, publication, public_address=public_address, options=options)
 
 

@@ -130,6 +130,14 @@ class Branch:
         project = dataclasses.replace(inspection.project, specs=found.project.specs, kept=found.project.kept)
         return dataclasses.replace(found, project=project)
 
+    def freeze(self, reason: str) -> None:
+        """Follow nothing of what there is any more; no query runs.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: of the cluster that keeps the state.
+        """
+        self._meta.save(self._loaded().frozen(reason))
+
     def take_up(
         self,
         inspection: Inspection,

@@ -121,6 +121,11 @@ class Branches:
                 catalog=catalog.baseline.to_text(),
             )
 
+    def freeze(self, reason: str) -> None:
+        """See `Branch.freeze`."""
+        for branch in self._branches:
+            branch.freeze(reason)
+
     def needs(self) -> list[tuple[str, Lsn]]:
         """What each generation is called in the inspection, and its `as_of`."""
         return [

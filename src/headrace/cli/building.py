@@ -18,11 +18,11 @@ from typing import Self
 
 from headrace.assembly.identities import Identities
 from headrace.cli import terminal
+from headrace.cli.exported import Exported
 from headrace.cli.sweeping import sweep
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.postgres.session import ReadSession
-from headrace.postgres.slot import ExportedSlot
 from headrace.sinks.opensearch import Client, GenerationState, KeptDocument, MetaIndex, build_notes
 from headrace.sinks.opensearch.contents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
@@ -93,7 +93,7 @@ class Building:
         work: the stream's own, which holds the generations.
         generations: those to fill.
         board: is told of the progress.
-        snapshot: whose documents are read at `joined`; None, or gone: what is there.
+        snapshot: whose documents are read at `joined`, while it is held; without it: what is there.
         turn: see `WorkingOff`.
     """
 
@@ -104,7 +104,7 @@ class Building:
         generations: Sequence[GenerationState],
         board: IndexBoard,
         *,
-        snapshot: ExportedSlot | None,
+        snapshot: Exported | None,
         pace: Pace,
         turn: Turn,
     ) -> None:
@@ -212,9 +212,6 @@ class Building:
         if error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
             self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
             return
-        if self._snapshot is not None:  # it may be gone, with its connection
-            self._snapshot = None
-            return
         if len(concerned) > 1 and not self._apart:
             self._apart = True
             return
@@ -266,7 +263,7 @@ class Building:
 
     def _exported(self, one: _Filling) -> str | None:
         """The slot's snapshot, for a generation that joined where it was taken; others came later."""
-        slot = self._snapshot
+        slot = None if self._snapshot is None else self._snapshot.slot
         if slot is None or one.state.joined > slot.consistent_point:
             return None
         return slot.snapshot_name

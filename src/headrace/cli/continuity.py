@@ -5,13 +5,23 @@ Pure: what the sink remembers is compared with what the server says, before ever
 
 from __future__ import annotations
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
 
-_AGAIN = "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again."
+
+class GapError(HeadraceError):
+    """The log between the documents and what follows is lost, on the server that they come from.
+
+    With `on_gap = "reseed"` a run builds everything anew; another server or database is never taken for it.
+    """
+
+    def __init__(self, kind: Kind, cause: str, remedy: str = "") -> None:
+        super().__init__(
+            kind, cause, remedy or f'{SEED_AGAIN} With on_gap = "reseed" a run does it by itself.'
+        )
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
@@ -44,6 +54,8 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         )
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
+    elif state is not None and state.generations:
+        _check_database(state, server)
 
 
 def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> None:
@@ -52,33 +64,48 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
     Raises:
         HeadraceError: CONTINUITY or SLOT_LOST, with what has happened.
     """
+    _check_database(state, server)
+    if slot is None:
+        raise GapError(
+            Kind.SLOT_LOST,
+            f"the replication slot {state.slot!r} is gone, and with it the changes since "
+            f"{format_lsn(state.applied)}",
+        )
+    if slot.lost:
+        raise GapError(
+            Kind.SLOT_LOST,
+            f"the replication slot {state.slot!r} is lost, and with it the changes since "
+            f"{format_lsn(state.applied)}: {slot.why_lost}",
+        )
+    if server.current_lsn < state.applied:
+        raise GapError(
+            Kind.CONTINUITY,
+            f"the database stands at {format_lsn(server.current_lsn)}, before the position "
+            f"{format_lsn(state.applied)} that the documents have: it was restored",
+        )
+    if (slot.confirmed_flush or 0) > state.applied:
+        raise GapError(
+            Kind.CONTINUITY,
+            f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
+            f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else",
+        )
+    if server.timeline != state.timeline:
+        raise GapError(
+            Kind.CONTINUITY,
+            f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
+            "promoted, and documents may hold commits that it never got",
+        )
+
+
+def _check_database(state: PipelineState, server: ServerFacts) -> None:
+    """Whether it is the database at all: never a gap, because a wrong address would replace all documents."""
     if state.system_identifier != str(server.system_identifier):
         raise _broken("the database is on another system than the one that the documents come from")
     if state.database_oid != server.database_oid:
         raise _broken("the database was recreated: it has another identity than the documents remember")
-    if slot is None:
-        raise HeadraceError(
-            Kind.SLOT_LOST,
-            f"the replication slot {state.slot!r} is gone, and with it the changes since "
-            f"{format_lsn(state.applied)}",
-            _AGAIN,
-        )
-    if server.current_lsn < state.applied:
-        raise _broken(
-            f"the database stands at {format_lsn(server.current_lsn)}, before the position "
-            f"{format_lsn(state.applied)} that the documents have: it was restored"
-        )
-    if (slot.confirmed_flush or 0) > state.applied:
-        raise _broken(
-            f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
-            f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else"
-        )
-    if server.timeline != state.timeline:
-        raise _broken(
-            f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
-            "promoted, and documents may hold commits that it never got"
-        )
 
 
 def _broken(cause: str) -> HeadraceError:
-    return HeadraceError(Kind.CONTINUITY, cause, _AGAIN)
+    return HeadraceError(
+        Kind.CONTINUITY, cause, f"Correct the address; if this database is meant: {SEED_AGAIN}"
+    )

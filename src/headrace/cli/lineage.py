@@ -235,11 +235,14 @@ class Lineage:
 
     def complete(self, one: GenerationState, documents: int) -> None:
         """It is filled and compared: let readers see it. The query may run."""
+        before = self.state.served(one.index)
         self.seeding.finish(one)
         reach("filled")
         self._serve(one)
         reach("swapped")
         self._meta.keep(self.state.generations)
+        if before is None:  # what readers saw until now is of a deployment that was torn down
+            self.seeding.drop_strangers(one.index, (*self.state.of(one.index), *self._doomed))
         self.seeding.forget_progress(one)
         self._board.index(
             one.index,
@@ -252,6 +255,10 @@ class Lineage:
         self.tell(one.index)
         project = self._inspection.project
         terminal.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
+        if before is not None and before.frozen:
+            terminal.done(
+                f"{project.label}{one.index}: readers see {one.generation}, which is followed again"
+            )
 
     def give_up(self, given: Collection[GenerationState], reason: str) -> None:
         """Follow these no longer, so that the others can go on; no query runs."""
@@ -325,6 +332,8 @@ class Lineage:
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
             self._board.index(index, phase=phase, generation=served.generation, building=building)
+            if served.frozen:
+                self._board.index(index, error=f"what readers see is frozen: {served.frozen}")
         elif found:
             backfilling = IndexPhase.BACKFILLING
             self._board.index(index, phase=backfilling, generation=found[-1].generation, building=building)

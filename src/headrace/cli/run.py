@@ -12,30 +12,31 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
-
 from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import check_continuity, check_origin, new_state
+from headrace.cli.continuity import GapError, check_continuity, check_origin, new_state
+from headrace.cli.exported import Exported
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
-from headrace.cli.project import Here, Project
+from headrace.cli.project import Here, Problems, Project
+from headrace.cli.reseeding import Reseeding, is_begun_anew
+from headrace.cli.restarting import BeginningAgain
 from headrace.cli.seeding import Seeding
+from headrace.cli.settling import settle
 from headrace.cli.stopping import Stopping
-from headrace.cli.tending import Ending, Exported, Running, Surroundings, Tending, needs_of
-from headrace.cli.watching import impatient_client
+from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_of
+from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
-from headrace.model import Lsn, format_lsn
+from headrace.model import format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import (
     ExportedSlot,
-    advance_slot,
     create_slot,
     drop_slot,
     read_slot,
@@ -44,13 +45,12 @@ from headrace.postgres.slot_lock import SlotLock
 from headrace.postgres.steps import execute_plan
 from headrace.sinks.opensearch import (
     Client,
-    Counters,
     Generation,
     Generations,
     GenerationState,
     MetaIndex,
+    Order,
     Orders,
-    Parked,
     PipelineState,
 )
 from headrace.sinks.opensearch.lease import Lease, holder_of
@@ -77,6 +77,8 @@ _BY_A_GENERATION = ALTERED | {
     Kind.PRIVILEGE,
 }
 """What one generation may be the only reason of."""
+_OF_THE_LOG = frozenset({Kind.CONTINUITY, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
+"""What is said where the log cannot be gone on from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,27 @@ class RunOptions:
 
     Attributes:
         conf: settings of Spark that the user gives.
+        on_gap: over what the deployment file says.
     """
 
     master: str = "local[*]"
     log_level: str = "info"
     conf: Mapping[str, str] = field(default_factory=dict)
+    on_gap: OnGap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """What a run begins from.
+
+    Attributes:
+        state: what earlier runs left; None where there is nothing to build on.
+        orders: what was asked for while nothing ran.
+    """
+
+    inspection: Inspection
+    state: PipelineState | None
+    orders: Sequence[Order]
 
 
 class Run:
@@ -120,7 +138,8 @@ class Run:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._branches = Branches(project, here, self._client, board)
-        self._exported = Exported()
+        self._exported = Exported(60.0 * project.deployment.seeding.snapshot_minutes)
+        self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
         self._lease: Lease | None = None
         self._announced = False
 
@@ -137,8 +156,7 @@ class Run:
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
                 lock = held.enter_context(self._slot_lock())
                 connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
-                inspection = inspect(self._project, self._here, connection)
-                inspection.raise_errors()
+                inspection = self._inspected(connection)
                 self._client.wait_until_ready(_SINK_SECONDS)
                 lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
                 self._lease = held.enter_context(lease)
@@ -163,29 +181,102 @@ class Run:
     def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
-                state = self._known_state(connection, inspection)
-                orders = self._orders.read(self._project.specs) if state is not None else []
-                if state is not None:
-                    inspection, state = self._with_kept(connection, inspection, state)
+                beginning = self._beginning(connection, inspection)
                 with self._stopping.patient(), terminal.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if not is_local(self._options.master):
                     check_cluster(spark, self._project, self._here)
-                published = self._set_up(connection, inspection)
-                catalog = KnownCatalog(inspection, self._here)
-                for name in self._project.specs:
-                    self._board.index(name, phase=IndexPhase.PENDING)
-                if state is None:
-                    lineage = self._born(inspection, published, catalog, running)
-                    self._branches.remember()
-                    self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
-                else:
-                    lineage = self._lineage(inspection, state, catalog)
-                    found = catalog.since(state.catalog)
-                    # First: what is noted of tables when the other is taken up, is known no more then.
-                    self._branches.take_up(inspection, catalog, state, published, found)
-                    lineage.take_up(published, found, catalog.baseline.to_text(), orders)
-            self._follow(spark, catalog, lineage, lock)
+                catalog, lineage = self._take_up(connection, beginning, running)
+            self._follow_on(spark, catalog, lineage, lock, running)
+
+    def _inspected(self, connection: Connection) -> Inspection:
+        """What there is.
+
+        Raises:
+            Problems: what keeps the run from starting. That the slot is lost does not, where it is made anew.
+        """
+        inspection = inspect(self._project, self._here, connection)
+        wrong = [
+            error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
+        ]
+        if wrong:
+            raise Problems(tuple(wrong))
+        return inspection
+
+    @property
+    def _reseeds(self) -> bool:
+        """Whether a gap in the log is a reason to build everything anew, and not to end."""
+        return (self._options.on_gap or self._project.deployment.source.on_gap) == "reseed"
+
+    def _beginning(self, connection: Connection, inspection: Inspection) -> _Beginning:
+        state = self._known_state(connection, inspection)
+        if state is None:
+            return _Beginning(inspection, None, ())
+        orders = self._orders.read(self._project.specs)
+        inspection, state = self._with_kept(connection, inspection, state)
+        return _Beginning(inspection, state, orders)
+
+    def _take_up(
+        self, connection: Connection, beginning: _Beginning, running: contextlib.ExitStack
+    ) -> tuple[KnownCatalog, Lineage]:
+        """Make what is missing, and go on from what is there; no query runs."""
+        inspection, state = beginning.inspection, beginning.state
+        published = self._set_up(connection, inspection)
+        catalog = KnownCatalog(inspection, self._here)
+        for name in self._project.specs:
+            self._board.index(name, phase=IndexPhase.PENDING)
+        if state is None:
+            lineage = self._born(inspection, published, catalog, running)
+            self._branches.remember()
+            self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
+            return catalog, lineage
+        found = Alterations() if is_begun_anew(state) else catalog.since(state.catalog)
+        if is_begun_anew(state):
+            failover = self._project.deployment.source.failover
+            slot = running.enter_context(self._reseeding.slot(connection, state, failover=failover))
+            text = catalog.baseline.to_text()
+            state = self._reseeding.begin(slot, state, inspection.server, published, text)
+        lineage = self._lineage(inspection, state, catalog)
+        # First: what is noted of tables when the other is taken up, is known no more then.
+        self._branches.take_up(inspection, catalog, state, published, found)
+        lineage.take_up(published, found, catalog.baseline.to_text(), beginning.orders)
+        return catalog, lineage
+
+    def _follow_on(
+        self,
+        spark: LocalSpark,
+        catalog: KnownCatalog,
+        lineage: Lineage,
+        lock: SlotLock,
+        running: contextlib.ExitStack,
+    ) -> None:
+        """Follow until told to stop; begin anew behind a gap and where tables were altered.
+
+        Raises:
+            HeadraceError: what ended the run.
+        """
+        restarts = 0
+        while True:
+            began = time.monotonic()
+            try:
+                self._follow(spark, catalog, lineage, lock)
+            except HeadraceError as error:
+                if not (error.kind in ALTERED or (isinstance(error, GapError) and self._reseeds)):
+                    raise
+                failure = error
+            else:
+                return
+            restarts = 1 if time.monotonic() - began > _CALM_SECONDS else restarts + 1
+            if restarts > _MOST_RESTARTS:
+                raise failure
+            again = BeginningAgain(
+                lambda found: self._anew(found, running), lock, self._board, self._stopping
+            )
+            catalog, lineage = again.behind(failure, self._here)
+
+    def _anew(self, connection: Connection, running: contextlib.ExitStack) -> tuple[KnownCatalog, Lineage]:
+        """As a new start."""
+        return self._take_up(connection, self._beginning(connection, self._inspected(connection)), running)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -196,8 +287,13 @@ class Run:
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""
         state = self._meta.load()
-        check_origin(state, inspection.server, inspection.slot)
-        if state is None or state.phase == "following":
+        try:
+            check_origin(state, inspection.server, inspection.slot)
+        except GapError as gap:
+            if state is None or not self._reseeds:
+                raise
+            return self._reseeding.forget(gap, state)
+        if state is None or state.phase == "following" or is_begun_anew(state):
             return state
         terminal.say("the last start ended before its slot was made; beginning again")
         drop_slot(connection, self._project.slot)
@@ -257,7 +353,7 @@ class Run:
             terminal.done(f"slot {slot.name} at {format_lsn(point)}")
             state = dataclasses.replace(state, phase="following", consistent_point=point, applied=point)
             lineage.born(state, point)
-        self._exported.slot = slot
+        self._exported.hold(slot)
         return lineage
 
     def _slot(self) -> ExportedSlot:
@@ -307,6 +403,9 @@ class Run:
         """Run the query until told to stop.
 
         Again after failures that may pass, and where it is to write other generations.
+
+        Raises:
+            HeadraceError: what does not pass; GapError, SCHEMA_CHANGED, REPLICA_IDENTITY: see `_follow_on`.
         """
         around = self._surroundings(lock)
         failures = 0
@@ -327,12 +426,15 @@ class Run:
             if failure is ending.failure and failure.kind in ALTERED:
                 for other in (lineage, *self._branches.lineages()):  # the log will hold it again
                     other.give_up(other.written, failure.cause)
+            if failure.kind in _OF_THE_LOG:
+                self._still_continuous(lock)  # it may know better what has happened
             if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
             lineage.adopt(self._still_continuous(lock))
-        self._settle()
+        self._board.happened(Event.STOPPED)
+        settle(self._project, self._here)
 
     def _surroundings(self, lock: SlotLock) -> Surroundings:
         return Surroundings(
@@ -375,7 +477,7 @@ class Run:
                 work,
                 generations,
                 self._board,
-                snapshot=self._exported.slot,
+                snapshot=self._exported,
                 pace=self._pace(),
                 turn=turn,
             )
@@ -464,6 +566,7 @@ class Run:
         if building:
             return
         self._board.happened(Event.FOLLOWING)
+        self._board.gap_closed()
         if not self._announced:
             self._announced = True
             terminal.done("live: following the log")
@@ -483,38 +586,6 @@ class Run:
             raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
         check_continuity(state, server, slot)
         return state
-
-    def _settle(self) -> None:
-        """Confirm what was applied after the source's last confirmation, so that nothing repeats."""
-        self._board.happened(Event.STOPPED)
-        try:
-            with contextlib.closing(impatient_client(self._here)) as client:
-                meta = MetaIndex(client, self._project.slot, self._project.prefix)
-                state = meta.load()
-                parked = Parked(client, self._project.slot, self._project.prefix)
-                if state is not None and state.ahead is not None and parked.count() == 0:
-                    state = meta.advance(state.ahead, Counters())
-            if state is not None:
-                with connect(self._here.database) as connection:
-                    confirm(connection, self._project.slot, state.applied)
-        except HeadraceError as error:
-            terminal.warn(f"the last position is not confirmed; the next start repeats a little ({error})")
-
-
-def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
-    """Advance the slot to `applied`; its reader lets go of it a moment after it has ended.
-
-    Raises:
-        HeadraceError: SLOT_IN_USE after some seconds, or what the server refuses.
-    """
-    for attempt in Retrying(
-        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.kind is Kind.SLOT_IN_USE),
-        wait=wait_fixed(0.1),
-        stop=stop_after_delay(5),
-        reraise=True,
-    ):
-        with attempt:
-            advance_slot(connection, slot, applied)
 
 
 def _may_pass(error: HeadraceError, failures: int) -> bool:

@@ -14,6 +14,7 @@ from headrace.cli.project import Here, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.waits import RunWaits
+from headrace.config.deployment import OnGap
 from headrace.config.spark_conf import chosen_master, given_settings
 from headrace.errors import HeadraceError
 from headrace.spark.settings import is_local
@@ -23,7 +24,12 @@ from headrace.status.sinks import ReportsPort
 
 
 def run_options(
-    master: str | None, conf: Sequence[str], log_level: str, environ: Mapping[str, str]
+    master: str | None,
+    conf: Sequence[str],
+    log_level: str,
+    environ: Mapping[str, str],
+    *,
+    on_gap: OnGap | None = None,
 ) -> RunOptions:
     """What the words of the command and Spark's own file say together.
 
@@ -31,7 +37,7 @@ def run_options(
         HeadraceError: USAGE, CONFIG.
     """
     given = given_settings(conf, environ)
-    return RunOptions(chosen_master(master, conf, given), log_level, given)
+    return RunOptions(chosen_master(master, conf, given), log_level, given, on_gap)
 
 
 def run_deployment(

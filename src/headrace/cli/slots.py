@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.config import load_deployment, resolve_database
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import (
@@ -84,9 +84,7 @@ def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_j
             terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
         facts = facts or _known(connection, own)
     if facts.lost:
-        raise HeadraceError(
-            Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", "Tear down and seed again."
-        )
+        raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", SEED_AGAIN)
     if not as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
         late = seconds_behind(facts, datetime.now(UTC))

@@ -37,7 +37,7 @@ def succeed(found: Sequence[GenerationState], wanted: str) -> Next:
         wanted: the hash of what the files say.
     """
     served = _served(found)
-    if served is not None and served.pinned == wanted:
+    if served is not None and served.followed and served.pinned == wanted:
         return Next(drop=_building(found))
     fitting = [one for one in found if one.hash == wanted and one.followed]
     if served in fitting:

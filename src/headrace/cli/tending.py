@@ -12,16 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from headrace.catalog.needs import Needs
+from headrace.cli import terminal
 from headrace.cli.altering import CatalogWatch, KnownCatalog
 from headrace.cli.branches import Branches
 from headrace.cli.building import BuildFailure, Buildings
+from headrace.cli.exported import Exported
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
-from headrace.postgres.slot import ExportedSlot
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import GenerationState, Order, Orders
 from headrace.sinks.opensearch.lease import Lease
@@ -77,19 +78,6 @@ class Running:
     beside: WorkingOff
     filling: Buildings
     turn: Turn
-
-
-@dataclass(slots=True)
-class Exported:
-    """The new slot's snapshot, for as long as anything is filled from it."""
-
-    slot: ExportedSlot | None = None
-
-    def close(self) -> None:
-        """Nothing is any more."""
-        if self.slot is not None:
-            self.slot.close()
-            self.slot = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +229,10 @@ class Tending:
             del self._filled[0]
         if not self._lineage.building:
             self._around.exported.close()
+        elif self._around.exported.close_if_due():
+            terminal.say(
+                "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
+            )
 
     def _failed_to_fill(self, failed: BuildFailure) -> Ending:
         """What is served goes on; an index that nobody can read yet ends the run."""

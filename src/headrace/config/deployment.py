@@ -23,6 +23,9 @@ OnError = Literal["stop", "skip", "quarantine"]
 OnQuarantine = Literal["keep", "delete"]
 """What becomes of the older version of a document that goes to quarantine."""
 
+OnGap = Literal["stop", "reseed"]
+"""What a gap in the log does, on the server that the documents come from: end the run, or seed anew."""
+
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
 _PREFIX = re.compile(r"(?:[a-z0-9][a-z0-9._+-]{0,99})?")
@@ -111,6 +114,8 @@ class Source(_Model):
     slot: str = "headrace"
     failover: bool = False
     """Whether a slot that is made is kept on standbys too, so that it outlives a failover (17 and later)."""
+    on_gap: OnGap = "stop"
+    """What happens where the log cannot be gone on from: a lost slot, a promotion, a restored database."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
 
     @field_validator("connection_url")
@@ -288,6 +293,8 @@ class Seeding(_Model):
     """Documents of all indexes together that are read in a second, at most; None: as fast as it goes."""
     connections: Annotated[int, Field(ge=1)] | None = None
     """Ranges of rows that are read at once, each over a connection; None: one for each place of Spark."""
+    snapshot_minutes: Annotated[float, Field(ge=0)] = 10.0
+    """How long the new slot's snapshot is kept at most: it holds back VACUUM in the whole database."""
 
 
 class GenerationsPolicy(_Model):

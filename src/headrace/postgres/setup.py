@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.generated import SENDING, Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
@@ -183,8 +183,7 @@ def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
         "be read with a publication that is younger",
-        "Name the publication that the slot was made for, or drop the slot (`headrace teardown`), run "
-        "`headrace setup` and seed again.",
+        f"Name the publication that the slot was made for; or seed again. {SEED_AGAIN}",
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.capture import Offset
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.initial import Progress
@@ -66,7 +66,7 @@ def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
             Kind.CONTINUITY,
             f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
             "applied last: it was made anew or moved by somebody else, and what lies between is lost",
-            "Run `headrace teardown --indexes`, then `headrace run`: it seeds everything again.",
+            SEED_AGAIN,
         )
 
 

@@ -129,7 +129,8 @@ class Worker:
         Args:
             index: the generation.
             version: a position that was applied before (decision 11).
-            snapshot: an exported one whose documents they are; None reads what is there.
+            snapshot: an exported one whose documents they are; None, or one that has gone, reads what is
+                there, which is no older.
             rows_per_second: no faster than that.
             gently: leave the stream room in the sink.
 
@@ -140,12 +141,21 @@ class Worker:
         for attempt in self._attempts():
             with (
                 attempt,
-                ReadSession(self._work.connections.database, snapshot=snapshot) as session,
+                self._reading_at(snapshot) as session,
             ):
                 session.await_replay(version)
                 result = self._seed(session, delivery, index, part, version, pace=rows_per_second)
         reach("range")
         return result
+
+    def _reading_at(self, snapshot: str | None) -> ReadSession:
+        url = self._work.connections.database
+        try:
+            return ReadSession(url, snapshot=snapshot)
+        except HeadraceError as error:
+            if snapshot is None or error.kind is not Kind.DATABASE:
+                raise
+        return ReadSession(url)
 
     def _seed(
         self,

@@ -41,7 +41,8 @@ class IndexStatus:
         documents: documents written by its seeding.
         documents_per_second: of late; None where nothing is filled.
         seconds_left: as far as that tells.
-        error: why the last generation could not be filled or is kept no longer; None where all is well.
+        error: why the last generation could not be filled or is kept no longer, or why what is served is not
+            followed any more; None where all is well.
         quarantined: documents that the sink refuses and that are kept in quarantine.
     """
 
@@ -142,6 +143,7 @@ class View:
     lag_seconds: float | None
     last_error: LastError | None
     warnings: tuple[str, ...]
+    gaps: int = 0
     sinks: tuple[SinkActivity, ...] = ()
     further: Mapping[str, FurtherStatus] = field(default_factory=dict)
 
@@ -157,6 +159,8 @@ class _Content:
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
     follows: bool = False
+    gaps: int = 0
+    gap: str | None = None
     further: dict[str, FurtherStatus] = field(default_factory=dict)
 
 
@@ -250,6 +254,17 @@ class StatusBoard:
             if positions.current is not None:
                 self._content.samples = self._content.samples.observed(positions.current, self._clock())
 
+    def gap_found(self, text: str) -> None:
+        """The log cannot be gone on from; a warning until `gap_closed`."""
+        with self._lock:
+            self._content.gaps += 1
+            self._content.gap = text
+
+    def gap_closed(self) -> None:
+        """Every index is built anew."""
+        with self._lock:
+            self._content.gap = None
+
     def warned(self, warnings: Iterable[str]) -> None:
         """What an operator has accepted and should not forget, one sentence each; replaces the former."""
         with self._lock:
@@ -286,7 +301,8 @@ class StatusBoard:
                 lag_bytes=bytes_behind(confirmed, content.positions.current),
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
-                warnings=content.warnings,
+                warnings=content.warnings if content.gap is None else (content.gap, *content.warnings),
+                gaps=content.gaps,
                 sinks=sinks,
                 further=dict(content.further),
             )
@@ -304,7 +320,7 @@ class StatusBoard:
             "reason": view.unready,
             "started": _iso(view.started),
             "indexes": [{**asdict(one), "phase": one.phase.value} for one in view.indexes],
-            "counters": {**asdict(view.counts), "errors": sum(view.errors.values())},
+            "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
             "sinks": _sinks(view),

@@ -64,6 +64,9 @@ def _counters(view: View) -> Iterator[Metric]:
     yield CounterMetricFamily("headrace_deletes", "Documents deleted while following.", counts.deletes)
     yield CounterMetricFamily("headrace_batches", "Batches whose documents are durable.", counts.batches)
     yield CounterMetricFamily("headrace_rejected", "Documents that a sink refused for good.", counts.rejected)
+    yield CounterMetricFamily(
+        "headrace_gaps", "Gaps in the log that were found while on_gap = reseed.", view.gaps
+    )
     errors = CounterMetricFamily("headrace_errors", "Errors by their stable code.", labels=["code"])
     for code, count in sorted(view.errors.items()):
         errors.add_metric([code], count)

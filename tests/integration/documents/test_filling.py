@@ -279,3 +279,20 @@ def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:
         world.fill(world.second)
     with closing(world.client):
         assert [one.index for one in world.generations.existing("people")] == [world.first.index]
+
+
+def test_a_range_whose_snapshot_has_gone_reads_what_is_there(world: World) -> None:
+    """It was given up so that VACUUM can go on; the version is the same, for what is there is no older."""
+    with ReadSession(world.url) as session:
+        [part] = plan_ranges(session, world.root(), 8 << 20)
+    position = world.position()
+    world.writer.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    [(snapshot,)] = world.writer.execute("SELECT pg_export_snapshot()").fetchall()
+    with psycopg.connect(world.url, autocommit=True) as other:
+        other.execute("INSERT INTO visit VALUES (1000, 'b', 1, 'again')")
+    world.worker.seed(world.first.index, part, position, snapshot)
+    as_of = world.expected()
+    assert world.held(world.first) == as_of
+    world.writer.execute("COMMIT")
+    world.worker.seed(world.first.index, part, position, snapshot)
+    assert world.held(world.first) == world.expected() != as_of

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.continuity import check_continuity, check_origin
-from headrace.errors import HeadraceError, Kind
+from headrace.cli.continuity import GapError, check_continuity, check_origin
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState
@@ -54,6 +54,7 @@ def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
         (replace(SERVER, system_identifier=8), SLOT, Kind.CONTINUITY, "another system"),
         (replace(SERVER, database_oid=6), SLOT, Kind.CONTINUITY, "recreated"),
         (SERVER, None, Kind.SLOT_LOST, "gone"),
+        (SERVER, replace(SLOT, wal_status="lost", restart=None), Kind.SLOT_LOST, "is lost"),
         (replace(SERVER, current_lsn=199), SLOT, Kind.CONTINUITY, "restored"),
         (SERVER, replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "recreated, or read by someone else"),
         (replace(SERVER, timeline=2), SLOT, Kind.CONTINUITY, "promoted"),
@@ -66,7 +67,12 @@ def test_what_does_not_belong_together_is_refused_with_the_way_out(
     with pytest.raises(HeadraceError, match=words) as refused:
         check_origin(STATE, server, slot)
     assert refused.value.kind is kind
-    assert "headrace teardown --indexes" in refused.value.remedy
+    assert SEED_AGAIN in refused.value.remedy, "which leaves readers what they have"
+    wrong_address = server.system_identifier != SERVER.system_identifier
+    recreated = server.database_oid != SERVER.database_oid
+    assert isinstance(refused.value, GapError) != (wrong_address or recreated), (
+        "what a run may mend by itself"
+    )
 
 
 def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:

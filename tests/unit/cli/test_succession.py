@@ -39,6 +39,7 @@ ROLLBACK = replace(REINDEX, what="rollback", number="n2")
         ),
         ((replace(SERVED, pinned="bb"), KEPT), "bb", Next()),
         ((replace(SERVED, pinned="bb"), KEPT), "cc", Next(make=True)),
+        ((replace(FROZEN, pinned="bb"),), "bb", Next(make=True)),
         ((SERVED, replace(BUILDING, hash="aa", order="n1")), "aa", Next()),
     ],
 )

@@ -263,3 +263,13 @@ def test_what_a_seeding_may_take_and_what_is_kept(tmp_path: Path) -> None:
     for wrong in ("[seeding]\nconnections = 0\n", "[generations]\nkeep = -1\n", "[seeding]\nrows = 1\n"):
         with pytest.raises(ConfigErrors, match=r"headrace.toml"):
             load(tmp_path, SOURCE + wrong)
+
+
+def test_how_long_a_snapshot_is_held_and_what_a_gap_does(tmp_path: Path) -> None:
+    least = load(tmp_path, SOURCE)
+    assert (least.seeding.snapshot_minutes, least.source.on_gap) == (10.0, "stop")
+    found = load(tmp_path, SOURCE + 'on_gap = "reseed"\n[seeding]\nsnapshot_minutes = 3\n')
+    assert (found.seeding.snapshot_minutes, found.source.on_gap) == (3.0, "reseed")
+    for wrong in ('on_gap = "go on"\n', "[seeding]\nsnapshot_minutes = -1\n"):
+        with pytest.raises(ConfigErrors, match=r"headrace.toml"):
+            load(tmp_path, SOURCE + wrong)

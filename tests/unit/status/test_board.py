@@ -140,6 +140,7 @@ def test_counts_never_shrink() -> None:
         "batches": 2,
         "rejected": 1,
         "errors": 0,
+        "gaps": 0,
     }
 
 
@@ -184,3 +185,12 @@ def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     assert (one.phase, one.ready) == (Phase.BACKFILLING, True)
     one.index("users", phase=IndexPhase.BACKFILLING)
     assert one.snapshot()["reason"] == "not seeded: users"
+
+
+def test_a_gap_is_a_warning_until_everything_is_built_anew() -> None:
+    board = StatusBoard(["users"])
+    board.warned(["ignored"])
+    board.gap_found("the slot is gone")
+    assert board.snapshot()["warnings"] == ["the slot is gone", "ignored"]
+    board.gap_closed()
+    assert (board.snapshot()["warnings"], board.view().gaps) == (["ignored"], 1)

@@ -113,6 +113,11 @@ class MetaIndex:
         self._list.save({_GENERATIONS: listed})
         self._state, self._kept = state, listed
 
+    def forget_log(self) -> None:
+        """Forget what was parked and what somebody waits for: places in a log that does not go on."""
+        self._parked.forget()
+        self._client.call("DELETE", path(*wish_document(self.index, self._slot)), allow=(404,))
+
     def delete(self) -> None:
         """Forget the pipeline, what it has parked, what was refused and what was asked of it."""
         Parked(self._client, self._slot, self._prefix).forget()

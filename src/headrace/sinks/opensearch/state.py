@@ -142,6 +142,11 @@ class PipelineState:
         left = tuple(one for one in self.generations if one.generation not in names)
         return replace(self, generations=left)
 
+    def frozen(self, reason: str) -> Self:
+        """With nothing that is followed any more."""
+        followed = [generation for generation in self.generations if generation.followed]
+        return self.changed(*(replace(generation, frozen=reason) for generation in followed))
+
     def advanced(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
 

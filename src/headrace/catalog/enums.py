@@ -1,0 +1,41 @@
+"""Has an enum only got more labels? Pure; about `ColumnPrint.inside`.
+
+A label that is added changes no row, and the order of the others stays: no document is another one for it.
+Whatever else becomes of labels may change documents: they are renamed, or a type of that name is made anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_LABEL = r" ?E?'(?:[^'\\]|''|\\.)*'"
+_ENUM = re.compile(rf"(?!generated: |collation: )(.+?): ({_LABEL}(?:, {_LABEL})*)", re.DOTALL)
+_ENTRY = re.compile(r"""(?:[^'";]|'(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|;(?! ))+""", re.DOTALL)
+
+
+def has_only_more_labels(before: str, now: str) -> bool:
+    """Whether every entry of `before` is in `now`, enums perhaps with labels between or behind theirs."""
+    old, new = list(_entries(before)), list(_entries(now))
+    return len(old) == len(new) and all(map(_is_covered, old, new))
+
+
+def without_labels(inside: str) -> str:
+    """What is left where an enum's labels do not count."""
+    return "; ".join(name if labels else entry for entry, name, labels in _entries(inside))
+
+
+def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tuple[str, ...]]) -> bool:
+    if old[0] == new[0]:
+        return True
+    left = iter(new[2])
+    return bool(old[2]) and old[1] == new[1] and all(label in left for label in old[2])
+
+
+def _entries(inside: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each entry, with the name and the labels that it has if it is an enum."""
+    for found in _ENTRY.finditer(inside):
+        entry = found[0].strip()
+        enum = _ENUM.fullmatch(entry)
+        labels = () if enum is None else tuple(re.findall(_LABEL, enum[2], re.DOTALL))
+        yield entry, "" if enum is None else enum[1], tuple(label.strip() for label in labels)
