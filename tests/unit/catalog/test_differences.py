@@ -21,7 +21,7 @@ COLUMNS = {
 }
 PART = PartPrint(T, "d", frozenset({"id"}), 50, "p")
 TABLE = TablePrint(50, COLUMNS, {50: PART}, frozenset({(9, None, False)}), {1: "id", 2: "note", 3: "unread"})
-FOUND = Fingerprint({T: TABLE}, (5, False, "insert, update, delete, truncate", False), 100)
+FOUND = Fingerprint({T: TABLE}, (5, False, "insert, update, delete, truncate", False, 700), 100)
 LEAF = replace(PART, name=TableName("public", "leaf"))
 PARTED = replace(TABLE, parts={60: LEAF})
 
