@@ -130,9 +130,7 @@ class RootNames(Names):
         return self._session
 
     def _read(self, oid: int) -> PartitionPlace | None:
-        return read_place(
-            self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost
-        )
+        return read_place(self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost)
 
 
 class DocumentNames(RootNames):

@@ -11,8 +11,8 @@ from headrace.model import TableName
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-# A row is older than a row of the catalog by its transaction, or by its place in the same transaction. The raw
-# xmin stays when a row is frozen.
+# A row is older than a row of the catalog by its transaction, or by its place in the same transaction. The
+# raw xmin stays when a row is frozen.
 _OLDER = """
 SELECT EXISTS (
     SELECT FROM {table} AS r, ({made}) AS made

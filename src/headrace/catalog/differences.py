@@ -146,9 +146,13 @@ def _is_rewritten(before: PartPrint, now: PartPrint) -> bool:
 
 def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Difference]:
     if new.named != old.named and new.owner == old.owner:
-        yield Difference(table, f"the table {table} was called otherwise, or was in another schema, and is back")
+        yield Difference(
+            table, f"the table {table} was called otherwise, or was in another schema, and is back"
+        )
     if new.inherited and not old.inherited:
-        yield Difference(table, f"other tables inherit from {table} now, or did: their changes are not its own")
+        yield Difference(
+            table, f"other tables inherit from {table} now, or did: their changes are not its own"
+        )
     if not old.members <= new.members:
         yield Difference(table, f"the table {table} has left the publication, or is published in part now")
     for name, column in old.columns.items():

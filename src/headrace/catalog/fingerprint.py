@@ -212,7 +212,7 @@ def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
 def _table(found: Mapping[str, Any]) -> TablePrint:
     return TablePrint(
         found["oid"],
-        {name: ColumnPrint(*one, frozenset(versions)) for name, *one, versions in found["columns"]},
+        {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in found["columns"]},
         {oid: _part(*one) for oid, *one in found["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
@@ -392,7 +392,8 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
             END,
             c.relfilenode::bigint, CASE c.relkind WHEN 'f' THEN 'f' ELSE c.relpersistence END,
             c.reltoastrelid::bigint,
-            (SELECT coalesce(json_agg(l.oid::bigint), '[]') FROM pg_publication_rel l WHERE l.prrelid = c.oid),
+            (SELECT coalesce(json_agg(l.oid::bigint), '[]')
+             FROM pg_publication_rel l WHERE l.prrelid = c.oid),
             t.edges,
             (SELECT coalesce(max(d.xmin::text::bigint), 0) FROM pg_depend d
              WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0

@@ -235,7 +235,9 @@ def read_altered(connection: Connection, name: str) -> int | None:
         HeadraceError: CONNECTION, DATABASE.
     """
     try:
-        rows = execute(connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,))
+        rows = execute(
+            connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,)
+        )
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
     return rows[0][0] if rows else None

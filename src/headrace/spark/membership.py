@@ -14,10 +14,10 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
+from headrace.model.table_pattern import written
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_altered, read_memberships
-from headrace.spark.followed import written
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0

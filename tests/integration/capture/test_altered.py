@@ -133,7 +133,11 @@ def test_a_column_that_was_renamed_there_and_back_is_noticed(source: Source, sta
 
 
 CALLED_OTHERWISE = {
-    "line": ("ALTER TABLE line RENAME TO x", "ALTER TABLE x RENAME TO line", "INSERT INTO x VALUES (2, 1, 1)"),
+    "line": (
+        "ALTER TABLE line RENAME TO x",
+        "ALTER TABLE x RENAME TO line",
+        "INSERT INTO x VALUES (2, 1, 1)",
+    ),
     "schema": (
         "ALTER TABLE line SET SCHEMA other",
         "ALTER TABLE other.line SET SCHEMA public",
@@ -188,7 +192,9 @@ def test_changes_with_an_origin_come_too(source: Source, start: Offset) -> None:
         source.transaction(
             "SELECT pg_replication_origin_session_setup('elsewhere')", "INSERT INTO line VALUES (1, 1, 1)"
         )
-        source.transaction("SET LOCAL session_replication_role = replica", "INSERT INTO line VALUES (2, 1, 1)")
+        source.transaction(
+            "SET LOCAL session_replication_role = replica", "INSERT INTO line VALUES (2, 1, 1)"
+        )
         assert names(source, stream, start, 2)[0] == ["c line", "c line"]
     finally:
         source.sql("SELECT pg_replication_origin_drop('elsewhere')")

@@ -91,15 +91,15 @@ ENDING = {
 }
 _ALL = "insert, update, delete, truncate"
 UNDONE = {
-    "ALTER TABLE line RENAME TO x; INSERT INTO x VALUES (2, 1); ALTER TABLE x RENAME TO line": "called otherwise",
-    "CREATE SCHEMA other; ALTER TABLE line SET SCHEMA other; ALTER TABLE other.line SET SCHEMA public": "is back",
+    "ALTER TABLE line RENAME TO x; DELETE FROM x; ALTER TABLE x RENAME TO line": "line was called otherwise",
+    "CREATE SCHEMA s; ALTER TABLE line SET SCHEMA s; ALTER TABLE s.line SET SCHEMA public": "is back",
     "ALTER TABLE event RENAME TO x; ALTER TABLE x RENAME TO event": "the table event was called otherwise",
     f"""ALTER PUBLICATION p SET (publish = 'insert'); UPDATE line SET shop_id = 2;
         ALTER PUBLICATION p SET (publish = '{_ALL}')""": "the publication was altered",
-    "ALTER PUBLICATION p RENAME TO q; UPDATE line SET shop_id = 2; ALTER PUBLICATION q RENAME TO p": "was altered",
+    "ALTER PUBLICATION p RENAME TO q; DELETE FROM line; ALTER PUBLICATION q RENAME TO p": "was altered",
     f"ALTER PUBLICATION p SET (publish = '{_ALL}')": "the publication was altered",
     """ALTER TABLE event DETACH PARTITION event_2; INSERT INTO event_2 VALUES (1, 12, 'w');
-       ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM (10) TO (20)""": "event_2 was attached to event",
+       ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM (10) TO (20)""": "event_2 was attached",
     """BEGIN; ALTER TABLE event DETACH PARTITION event_2; DELETE FROM event_2;
        INSERT INTO event_2 VALUES (1, 12, 'w');
        ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM (10) TO (20); COMMIT""": "with rows in it",
@@ -110,7 +110,7 @@ UNDONE = {
        COMMIT""": "event_1 was written anew, and may have been unlogged",
     "CREATE UNLOGGED TABLE more PARTITION OF event DEFAULT": "more is unlogged now",
     "ALTER TABLE event_1 SET UNLOGGED": "event_1 is unlogged now",
-    "CREATE TABLE heir () INHERITS (line); INSERT INTO heir VALUES (2, 1); DROP TABLE heir": "inherit from line",
+    "CREATE TABLE heir () INHERITS (line); DROP TABLE heir": "other tables inherit from line",
     "ALTER TYPE mood RENAME VALUE 'ok' TO 'x'; ALTER TYPE mood RENAME VALUE 'x' TO 'ok'": "altered back",
     "ALTER TYPE place RENAME ATTRIBUTE zip TO x; ALTER TYPE place RENAME ATTRIBUTE x TO zip": "altered back",
     """CREATE TABLE branch (LIKE event INCLUDING ALL) PARTITION BY RANGE (day);

@@ -389,7 +389,7 @@ def test_the_log_carries_a_stored_key_and_documents_may_need_it(
     source = Source(url)
     try:
         start: Offset = source.create_slot()
-        [(oid,)] = source.sql("SELECT 't'::regclass::oid::bigint")
+        oid = source.number("SELECT 't'::regclass::oid::bigint")
         names = {T: TableNeeds(oid, {"g": ColumnNeed(None, -1, "integer", 0, carried=True)})}
         stream = source.stream(start, documents=names)
         source.sql("INSERT INTO t VALUES (1, 'x')", "UPDATE t SET a = 2", "DELETE FROM t")
