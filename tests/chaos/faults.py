@@ -216,6 +216,43 @@ def _rewrite_root(ground: Ground) -> bool:
     return ground.at_its_bulk(ground.build(_ROOT), rewrite)
 
 
+_UNDONE = (
+    (
+        "ALTER TABLE {t} RENAME TO elsewhere",
+        "DELETE FROM elsewhere WHERE random() < 0.2",
+        "ALTER TABLE elsewhere RENAME TO {t}",
+    ),
+    (
+        "ALTER PUBLICATION chaos SET (publish = 'truncate')",
+        "DELETE FROM {t} WHERE random() < 0.2",
+        "ALTER PUBLICATION chaos SET (publish = 'insert, update, delete, truncate')",
+    ),
+    (
+        "ALTER PUBLICATION chaos DROP TABLE {t}",
+        "ALTER TABLE {t} SET UNLOGGED",
+        "DELETE FROM {t} WHERE random() < 0.2",
+        "ALTER TABLE {t} SET LOGGED",
+        "ALTER PUBLICATION chaos ADD TABLE {t}",
+    ),
+)
+"""What leaves the catalog as it was, and the log without the rows or with another name."""
+
+
+def _altered_back(*, stopped: bool) -> Fault:
+    """The next look, or start, finds it, and builds anew."""
+
+    def strike(ground: Ground) -> bool:
+        if stopped:
+            _kill_run(ground)
+        statements = ground.random.choice(_UNDONE)
+        table = ground.random.choice(_BELOW)
+        _on_the_database(ground, *(sql.format(t=table) for sql in statements))
+        time.sleep(0 if stopped else 12)  # a look later
+        return True
+
+    return strike
+
+
 _KILLED: Mapping[str, Blow] = {
     "the run": _kill_run,
     "Java": _kill_java,
@@ -240,5 +277,7 @@ FAULTS: Mapping[str, Fault] = {
     "TRUNCATE of a child": _truncate_child,
     "TRUNCATE of a root, seeding": _truncate_root,
     "VACUUM FULL, seeding": _rewrite_root,
+    "altered and altered back, live": _altered_back(stopped=False),
+    "altered and altered back, stopped": _altered_back(stopped=True),
 }
 """All of them, by name."""

@@ -64,15 +64,19 @@ class RootNames(Names):
         url: the database.
         wanted: the tables that were asked for; a partition stands for the nearest of them above it, else for
             the topmost table.
-        documents: the rows lead to something that is read anew: those of a detached partition still count,
-            and a partition stands for the topmost table that was asked for, from which the plan leads on.
+        planned: the tables that documents are made of, by their oids, instead of `wanted`. Their rows lead
+            to something that is read anew: those of a detached partition still count, and a partition stands
+            for the topmost of them, from which the plan leads on.
     """
 
-    def __init__(self, url: str, wanted: Iterable[TableName], *, documents: bool = False) -> None:
+    def __init__(
+        self, url: str, wanted: Iterable[TableName] = (), planned: Mapping[int, TableName] | None = None
+    ) -> None:
         self._url = url
         self._wanted = frozenset(wanted)
-        self._roots = PartitionRoots(self._read, keep=documents)
-        self._topmost = documents
+        self._planned = planned or {}
+        self._topmost = planned is not None
+        self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
         self._session: ReadSession | None = None
 
@@ -126,19 +130,20 @@ class RootNames(Names):
         return self._session
 
     def _read(self, oid: int) -> PartitionPlace | None:
-        return read_place(self.session(), oid, self._wanted, topmost=self._topmost)
+        return read_place(self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost)
 
 
 class DocumentNames(RootNames):
     """The same for documents, whose plan must fit.
 
-    A TRUNCATE of a leaf means the same as one of its root: whatever exists may have changed. Rows of a
-    partition that was detached count as long as they come.
+    A table is known by its oid: rows that were written while it was called otherwise count. A TRUNCATE of a
+    leaf means the same as one of its root: whatever exists may have changed. Rows of a partition that was
+    detached count as long as they come.
     """
 
     def __init__(self, url: str, needs: Needs) -> None:
-        super().__init__(url, needs, documents=True)
-        self._needs = needs
+        super().__init__(url, planned={one.oid: table for table, one in needs.items()})
+        self._needs = {table: one.columns for table, one in needs.items()}
 
     def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Compared before any of its rows is used."""

@@ -2,7 +2,8 @@
 
 A table's rows can change without any change in the log: by a rewrite, by a partition that comes with rows or
 goes with its rows, by a table that is made anew, while a table is not published. Then documents are built
-anew. Other differences mean only that the plan is old, or nothing.
+anew. So they are where something was altered and altered back, because nobody knows what was written between.
+Other differences mean only that the plan is old, or nothing.
 """
 
 from __future__ import annotations
@@ -54,6 +55,19 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A relation in another file that has no TOAST table, and may have been unlogged meanwhile.
+
+    Its rows tell; `ended` is that of the fingerprint that had the old file.
+    """
+
+    table: TableName
+    oid: int
+    part: PartPrint
+    ended: int
+
+
+@dataclass(frozen=True, slots=True)
 class Weakening:
     """A relation whose old rows do not carry what leads to documents, and did before, or is new."""
 
@@ -69,6 +83,7 @@ class Differences:
     plain: tuple[Difference, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     departures: tuple[Departure, ...] = ()
+    rewrites: tuple[Rewrite, ...] = ()
 
 
 def compare(before: Fingerprint, now: Fingerprint) -> Differences:
@@ -80,6 +95,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
     plain: list[Difference] = []
     arrivals: list[Arrival] = []
     departures: list[Departure] = []
+    rewrites: list[Rewrite] = []
     for table, old in before.tables.items():
         plain += _publication(table, before, now)
         new = now.tables.get(table)
@@ -90,9 +106,11 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
-                arrivals += [Arrival(table, oid, new.parts[oid]) for oid in new.parts.keys() - old.parts]
-                departures += [Departure(table, oid, old.parts[oid]) for oid in old.parts.keys() - new.parts]
-    return Differences(tuple(plain), tuple(arrivals), tuple(departures))
+                came, went = _moves(old, new)
+                arrivals += [Arrival(table, oid, new.parts[oid]) for oid in came]
+                departures += [Departure(table, oid, old.parts[oid]) for oid in went]
+            rewrites += [Rewrite(table, oid, new.parts[oid], before.ended) for oid in _in_doubt(old, new)]
+    return Differences(tuple(plain), tuple(arrivals), tuple(departures), tuple(rewrites))
 
 
 def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> Iterator[Weakening]:
@@ -104,19 +122,61 @@ def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> I
                 yield Weakening(table, part, tuple(sorted(missing)))
 
 
+def _moves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
+    """The leaves that came and those that went; one that was detached and attached again did both."""
+    again = {oid for oid in old.parts.keys() & new.parts if old.parts[oid].edges != new.parts[oid].edges}
+    return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
+
+
+def _in_doubt(old: TablePrint, new: TablePrint) -> Iterator[int]:
+    for oid, part in old.parts.items():
+        now = new.parts.get(oid)
+        if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):
+            yield oid
+
+
+def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
+    """SET UNLOGGED and SET LOGGED write a table anew each; PostgreSQL refuses them while it is listed."""
+    return _is_rewritten(before, now) and not before.listings & now.listings
+
+
+def _is_rewritten(before: PartPrint, now: PartPrint) -> bool:
+    """By more than VACUUM FULL, CLUSTER and TRUNCATE, as far as a TOAST table tells."""
+    return now.file != before.file and (now.toast != before.toast or not now.toast)
+
+
 def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Difference]:
+    if new.named != old.named and new.owner == old.owner:
+        yield Difference(
+            table, f"the table {table} was called otherwise, or was in another schema, and is back"
+        )
+    if new.inherited and not old.inherited:
+        yield Difference(
+            table, f"other tables inherit from {table} now, or did: their changes are not its own"
+        )
     if not old.members <= new.members:
         yield Difference(table, f"the table {table} has left the publication, or is published in part now")
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
-            yield from _column(table, name, column, new, _is_rewritten(old, new))
-    for oid, part in old.parts.items():
-        if part.persistence == "p" and oid in new.parts and new.parts[oid].persistence != "p":
-            yield Difference(table, f"{part.name} is unlogged now: its changes are not in the log")
+            yield from _column(table, name, column, new, _any_rewritten(old, new))
+    for oid, part in new.parts.items():
+        yield from _part(table, old.parts.get(oid), part)
 
 
-def _is_rewritten(old: TablePrint, new: TablePrint) -> bool:
-    return any(oid in new.parts and new.parts[oid].file != part.file for oid, part in old.parts.items())
+def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[Difference]:
+    if new.persistence != "p" and (old is None or old.persistence == "p"):
+        what = "a foreign table" if new.persistence == "f" else "unlogged"
+        yield Difference(table, f"{new.name} is {what} now: its changes are not in the log")
+    elif old is None:
+        return
+    elif new.toast != old.toast and _may_have_been_unlogged(old, new):
+        yield Difference(table, f"{new.name} was written anew, and may have been unlogged meanwhile")
+    elif new.name.schema == old.name.schema and new.moved != old.moved:
+        yield Difference(table, f"{new.name} was in another schema, and is back")
+
+
+def _any_rewritten(old: TablePrint, new: TablePrint) -> bool:
+    return any(oid in new.parts and _is_rewritten(part, new.parts[oid]) for oid, part in old.parts.items())
 
 
 def _column(
@@ -136,6 +196,8 @@ def _column(
         said = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
         said = f"{what} was altered, and the table written anew: its values may be others"
+    elif not old.versions <= new.versions:
+        said = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
     yield Difference(table, said, name)
@@ -147,11 +209,15 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
     if now.publication is None:
         yield Difference(table, "the publication is gone")
         return
-    oid, every, operations, via_root = before.publication
-    oid_now, every_now, operations_now, via_root_now = now.publication
+    oid, every, operations, via_root, version = before.publication
+    oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
         yield Difference(table, "the publication was made anew or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
         yield Difference(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
         yield Difference(table, "the publication has publish_via_partition_root on now")
+    elif version != version_now:
+        yield Difference(
+            table, "the publication was altered: what was written meanwhile may be missing from the log"
+        )

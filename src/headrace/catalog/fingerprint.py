@@ -2,6 +2,11 @@
 
 For each table: its oid, the columns that are read with their types (an enum's labels, a composite type's
 attributes), the relations that hold its rows with their replica identities, and how it is published.
+
+What is altered and altered back leaves these as they were. So the transaction that wrote a row of the catalog
+last (its raw xmin) belongs to it, of those rows that GRANT, VACUUM, ANALYZE, CREATE INDEX and the like leave
+alone: of the publication, of a partition's place in its tree, of a table's row type (which is called what the
+table is called), of enum labels and attributes.
 """
 
 from __future__ import annotations
@@ -9,8 +14,8 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -32,6 +37,7 @@ class ColumnPrint:
         inside: what its values are made of: enum labels and attributes, domains and arrays followed; the
             expression of a generated column; a collation of its own.
         touched: the transaction that defined the column last (raw xid).
+        versions: each label, attribute and expression of `inside` with the transaction that wrote it last.
     """
 
     number: int
@@ -40,6 +46,7 @@ class ColumnPrint:
     type: str
     inside: str
     touched: int
+    versions: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,12 @@ class PartPrint:
         identity: pg_class.relreplident.
         carried: the columns of its old rows in the log; None is all of them.
         file: pg_class.relfilenode; another one where it was rewritten, or emptied by TRUNCATE.
-        persistence: pg_class.relpersistence.
+        persistence: pg_class.relpersistence; `f` for a foreign table, of which the log has nothing either.
+        toast: the oid of its TOAST table, 0 where it has none; VACUUM FULL, CLUSTER and TRUNCATE keep it, an
+            ALTER TABLE that writes the table anew does not.
+        listings: the oids of its own entries in any publication: while it has one, it cannot be unlogged.
+        edges: each partition on the way from the root down to it, with the transaction that attached it.
+        moved: the transaction that gave it its schema.
     """
 
     name: TableName
@@ -59,6 +71,10 @@ class PartPrint:
     carried: frozenset[str] | None
     file: int
     persistence: str
+    toast: int = 0
+    listings: frozenset[int] = frozenset()
+    edges: frozenset[tuple[int, int]] = frozenset()
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +87,9 @@ class TablePrint:
         names: all columns by their number; not compared, only told.
         members: what the server calls each membership of the table, its leaves or their schemas in the
             publication, and what it hides: (oid, column list or None, whether rows are filtered).
+        named: the transaction that gave it its name, schema or owner.
+        owner: its owner's oid.
+        inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
     """
 
     oid: int
@@ -78,6 +97,9 @@ class TablePrint:
     parts: Mapping[int, PartPrint]
     members: frozenset[tuple[int, tuple[str, ...] | None, bool]] = frozenset()
     names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}), compare=False)
+    named: int = 0
+    owner: int = 0
+    inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +108,30 @@ class Fingerprint:
 
     Attributes:
         tables: an absent one does not exist.
-        publication: its oid, whether it holds all tables, what it publishes and whether under the root's
-            name; None where it does not exist.
+        publication: its oid, whether it holds all tables, what it publishes, whether under the root's name,
+            and the transaction that altered it last; None where it does not exist.
         as_of: a place in the log; every change before it that was made to one of the tables in another
             shape than this was visible when this was read (bytes).
+        ended: every transaction before this one had ended when this was read (64 bits); 0: not known.
     """
 
     tables: Mapping[TableName, TablePrint] = field(default_factory=lambda: MappingProxyType({}))
-    publication: tuple[int, bool, str, bool] | None = None
+    publication: tuple[int, bool, str, bool, int] | None = None
     as_of: Lsn = 0
+    ended: int = field(default=0, compare=False)
+
+    def altered_like(self, other: Fingerprint) -> Fingerprint:
+        """The same, with the publication altered last when it was in `other`: what came between was ours."""
+        if self.publication is None or other.publication is None:
+            return self
+        return replace(self, publication=(*self.publication[:4], other.publication[4]))
 
     def to_text(self) -> str:
         """As the state of a deployment keeps it: some kilobytes for a hundred tables."""
         found = {
             "publication": self.publication,
             "tables": [[name.schema, name.name, _table_json(one)] for name, one in self.tables.items()],
+            "ended": self.ended,
         }
         return base64.b64encode(zlib.compress(json.dumps(found).encode())).decode("ascii")
 
@@ -118,6 +149,7 @@ class Fingerprint:
             return cls(
                 {TableName(schema, name): _table(one) for schema, name, one in found["tables"]},
                 None if found["publication"] is None else tuple(found["publication"]),
+                ended=found["ended"],
             )
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise HeadraceError(
@@ -149,14 +181,14 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
         [(position,)] = session.query(_POSITION)
         after = _read(session, usage, publication)
         if after == before:
-            return Fingerprint(after.tables, after.publication, int(position))
+            return Fingerprint(after.tables, after.publication, int(position), before.ended)
         before = after
 
 
 def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
     names = sorted(usage)
     columns = [(name, column) for name in names for column in sorted(usage[name])]
-    [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
+    [(version, ended)] = session.query(_BEFORE)
     sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if version >= _SCHEMAS_SINCE else "")
     rows = session.query(
         sql,
@@ -173,24 +205,48 @@ def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
     return Fingerprint(
         {TableName(schema, name): _table(one) for schema, name, one in rows},
         tuple(found[0]) if found else None,
+        ended=int(ended),
     )
 
 
 def _table(found: Mapping[str, Any]) -> TablePrint:
     return TablePrint(
         found["oid"],
-        {name: ColumnPrint(*one) for name, *one in found["columns"]},
-        {
-            oid: PartPrint(
-                TableName(schema, name), identity, None if kept is None else frozenset(kept), file, logged
-            )
-            for oid, schema, name, identity, kept, file, logged in found["parts"]
-        },
+        {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in found["columns"]},
+        {oid: _part(*one) for oid, *one in found["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
             for oid, listed, filtered in found["members"]
         ),
         {int(number): name for number, name in found.get("names", {}).items()},
+        found["named"],
+        found["owner"],
+        found["inherited"],
+    )
+
+
+def _part(  # noqa: PLR0917 - a row
+    schema: str,
+    name: str,
+    identity: str,
+    kept: Sequence[str] | None,
+    file: int,
+    persistence: str,
+    toast: int,
+    listings: Sequence[int],
+    edges: Sequence[tuple[int, int]],
+    moved: int,
+) -> PartPrint:
+    return PartPrint(
+        TableName(schema, name),
+        identity,
+        None if kept is None else frozenset(kept),
+        file,
+        persistence,
+        toast,
+        frozenset(listings),
+        frozenset((oid, attached) for oid, attached in edges),
+        moved,
     )
 
 
@@ -198,18 +254,22 @@ def _table_json(one: TablePrint) -> dict[str, Any]:
     return {
         "oid": one.oid,
         "columns": [
-            [name, c.number, c.type_oid, c.modifier, c.type, c.inside, c.touched]
+            [name, c.number, c.type_oid, c.modifier, c.type, c.inside, c.touched, sorted(c.versions)]
             for name, c in one.columns.items()
         ],
         "parts": [
             [
                 *(oid, part.name.schema, part.name.name, part.identity),
                 None if part.carried is None else sorted(part.carried),
-                *(part.file, part.persistence),
+                *(part.file, part.persistence, part.toast),
+                *(sorted(part.listings), sorted(part.edges), part.moved),
             ]
             for oid, part in one.parts.items()
         ],
         "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(one.members, key=_by_oid)],
+        "named": one.named,
+        "owner": one.owner,
+        "inherited": one.inherited,
     }
 
 
@@ -224,11 +284,15 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_curr
         - '0/0')::bigint
 """
 
+_BEFORE = """
+SELECT current_setting('server_version_num')::int, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+"""
+
 _PUBLICATION = """
 SELECT oid::bigint, puballtables,
        concat_ws(', ', CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,
                  CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END),
-       pubviaroot
+       pubviaroot, xmin::text::bigint
 FROM pg_publication WHERE pubname = $1
 """
 
@@ -243,10 +307,11 @@ _SCHEMA_MEMBERS = """
 # to_jsonb: PostgreSQL 14 has neither column lists nor row filters.
 _TABLES = """
 WITH RECURSIVE named AS (
-    SELECT c.oid, c.relkind, n.nspname, c.relname
+    SELECT c.oid, c.relkind, n.nspname, c.relname, c.relowner, c.relhassubclass, t.xmin AS named
     FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
     JOIN pg_namespace n ON n.nspname = wanted.nspname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+    JOIN pg_type t ON t.oid = c.reltype
     WHERE c.relkind IN ('r', 'p')
 ),
 attribute AS (
@@ -269,9 +334,10 @@ inside (declared, reached) AS (
     ) AS step (oid)
 ),
 tree AS (
-    SELECT oid AS root, oid FROM named
+    SELECT oid AS root, oid, ARRAY[]::bigint[] AS edges FROM named
     UNION
-    SELECT tree.root, i.inhrelid FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
+    SELECT tree.root, i.inhrelid, tree.edges || ARRAY[[i.inhrelid::bigint, i.xmin::text::bigint]]
+    FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
     JOIN pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
 )
 SELECT r.nspname::text, r.relname::text, json_build_object(
@@ -298,7 +364,20 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
                 SELECT 'collation: ' || quote_ident(k.collname)
                 FROM pg_collation k
                 WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation) AS made (of)),
-            a.xmin::text::bigint) ORDER BY a.attnum), '[]')
+            a.xmin::text::bigint,
+            (SELECT coalesce(json_agg(made.by), '[]') FROM (
+                SELECT e.oid || ' ' || e.xmin
+                FROM inside JOIN pg_enum e ON e.enumtypid = inside.reached WHERE inside.declared = a.atttypid
+                UNION ALL
+                SELECT b.attrelid || '.' || b.attnum || ' ' || b.xmin
+                FROM inside JOIN pg_type t ON t.oid = inside.reached AND t.typtype = 'c'
+                JOIN pg_attribute b ON b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
+                WHERE inside.declared = a.atttypid
+                UNION ALL
+                SELECT 'generated ' || d.oid || ' ' || d.xmin
+                FROM pg_attrdef d
+                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum) AS made (by)))
+            ORDER BY a.attnum), '[]')
         FROM attribute a WHERE a.attrelid = r.oid),
     'names', (SELECT json_object_agg(b.attnum, b.attname) FROM pg_attribute b
               WHERE b.attrelid = r.oid AND b.attnum > 0 AND NOT b.attisdropped),
@@ -311,7 +390,14 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
                  WHERE x.indrelid = c.oid AND x.indisvalid AND x.indimmediate
                    AND CASE c.relreplident WHEN 'd' THEN x.indisprimary WHEN 'i' THEN x.indisreplident END)
             END,
-            c.relfilenode::bigint, c.relpersistence) ORDER BY c.oid), '[]')
+            c.relfilenode::bigint, CASE c.relkind WHEN 'f' THEN 'f' ELSE c.relpersistence END,
+            c.reltoastrelid::bigint,
+            (SELECT coalesce(json_agg(l.oid::bigint), '[]')
+             FROM pg_publication_rel l WHERE l.prrelid = c.oid),
+            t.edges,
+            (SELECT coalesce(max(d.xmin::text::bigint), 0) FROM pg_depend d
+             WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
+               AND d.refclassid = 'pg_namespace'::regclass)) ORDER BY c.oid), '[]')
         FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
         JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE t.root = r.oid),
@@ -324,7 +410,10 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
         WHERE p.pubname = $6 AND (m.prrelid IN (SELECT t.oid FROM tree t WHERE t.root = r.oid)
                                   OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(r.oid)))
         /*schemas*/
-        ) AS found (member, listed, filtered))
+        ) AS found (member, listed, filtered)),
+    'named', r.named::text::bigint,
+    'owner', r.relowner::bigint,
+    'inherited', r.relkind = 'r' AND r.relhassubclass
 )
 FROM named r
 """

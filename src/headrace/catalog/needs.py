@@ -42,8 +42,16 @@ class IndexNeeds:
     as_of: Lsn
 
 
-Needs = Mapping[TableName, Mapping[str, ColumnNeed]]
-"""By table, as documents name it, and column."""
+@dataclass(frozen=True, slots=True)
+class TableNeeds:
+    """A table that documents read; `columns` by name."""
+
+    oid: int
+    columns: Mapping[str, ColumnNeed]
+
+
+Needs = Mapping[TableName, TableNeeds]
+"""By table, as documents name it."""
 
 
 def stream_needs(
@@ -57,12 +65,12 @@ def stream_needs(
     Args:
         carried: the columns that old rows must carry, by table.
     """
-    needs: dict[TableName, dict[str, ColumnNeed]] = {}
+    needs: dict[TableName, TableNeeds] = {}
     for table, print_ in found.tables.items():
         readers = [one for one in indexes if table in one.usage]
         listed = [columns for _, columns, _ in print_.members]
         old = carried.get(table, frozenset())
-        needs[table] = {}
+        columns: dict[str, ColumnNeed] = {}
         for name in sorted(print_.columns.keys() | old):
             column, known = print_.columns.get(name), catalog[table].column(name)
             asked = [one.as_of for one in readers if name in one.usage[table] or name in old]
@@ -71,13 +79,14 @@ def stream_needs(
             hidden = known.generated or (
                 listed and all(part is not None and name not in part for part in listed)
             )
-            needs[table][name] = ColumnNeed(
+            columns[name] = ColumnNeed(
                 None if column is None or hidden else column.type_oid,
                 -1 if column is None else column.modifier,
                 known.type,
                 min(asked),
                 name in old,
             )
+        needs[table] = TableNeeds(print_.oid, columns)
     return needs
 
 
@@ -85,9 +94,14 @@ def to_text(needs: Needs) -> str:
     """As an option's value."""
     return json.dumps(
         [
-            [table.schema, table.name, name, one.type_oid, one.modifier, one.type, one.since, one.carried]
-            for table, columns in needs.items()
-            for name, one in columns.items()
+            [
+                *(table.schema, table.name, one.oid),
+                [
+                    [name, need.type_oid, need.modifier, need.type, need.since, need.carried]
+                    for name, need in one.columns.items()
+                ],
+            ]
+            for table, one in needs.items()
         ]
     )
 
@@ -98,7 +112,7 @@ def from_text(text: str) -> Needs:
     Raises:
         ValueError, TypeError: something else wrote it.
     """
-    needs: dict[TableName, dict[str, ColumnNeed]] = {}
-    for schema, table, column, *rest in json.loads(text):
-        needs.setdefault(TableName(schema, table), {})[column] = ColumnNeed(*rest)
-    return needs
+    return {
+        TableName(schema, table): TableNeeds(oid, {name: ColumnNeed(*need) for name, *need in columns})
+        for schema, table, oid, columns in json.loads(text)
+    }

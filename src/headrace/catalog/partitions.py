@@ -1,29 +1,33 @@
-"""Of which table is a row that the log reports under a partition's name?
+"""Of which table is a row that the log reports under another name, as that of a partition?
 
 Without publish_via_partition_root the log names the leaf that holds a row, so that a truncated leaf is seen.
-Whoever asked for a partitioned table means all of its leaves, also those that are made later. Leaves are
+Whoever asked for a partitioned table means all of its leaves, also those that are made later. Tables are
 known by their oid: the log decodes old rows under the names of their time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 
 _PLACE = """
-SELECT c.relispartition, rn.nspname::text, rc.relname::text
+SELECT c.relispartition, root.followed, root.relid::bigint, rn.nspname::text, rc.relname::text
 FROM pg_class c
 CROSS JOIN LATERAL (
-    SELECT coalesce(a.relid, c.oid) AS relid
+    SELECT ac.oid AS relid, wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[]) AS followed
     FROM (SELECT) AS here
     LEFT JOIN pg_partition_ancestors(c.oid) WITH ORDINALITY AS a (relid, distance) ON true
-    LEFT JOIN pg_class ac ON ac.oid = a.relid LEFT JOIN pg_namespace an ON an.oid = ac.relnamespace
+    LEFT JOIN pg_class ac ON ac.oid = coalesce(a.relid, c.oid)
+    LEFT JOIN pg_namespace an ON an.oid = ac.relnamespace
     LEFT JOIN unnest($2::text[], $3::text[]) AS wanted (schema, name)
          ON an.nspname = wanted.schema AND ac.relname = wanted.name
-    ORDER BY wanted.name IS NULL, CASE WHEN $4 OR wanted.name IS NULL THEN -a.distance ELSE a.distance END
+    ORDER BY NOT (wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[])),
+             CASE WHEN $4 OR NOT (wanted.name IS NOT NULL OR ac.oid = ANY ($5::text[]::oid[]))
+                  THEN -a.distance ELSE a.distance END
     LIMIT 1
 ) AS root
 JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.relnamespace
@@ -50,27 +54,43 @@ ORDER BY 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """Where a table stands now; `root` is the table itself where it is no partition."""
+    """Where a table stands now.
+
+    Attributes:
+        followed: whether `root` is one of those that were asked for.
+        root: the table itself where it is no partition.
+    """
 
     is_partition: bool
+    followed: bool
     root: TableName
 
 
 def read_place(
-    session: ReadSession, oid: int, wanted: Iterable[TableName] = (), *, topmost: bool = False
+    session: ReadSession,
+    oid: int,
+    wanted: Iterable[TableName] = (),
+    *,
+    planned: Mapping[int, TableName] = MappingProxyType({}),
+    topmost: bool = False,
 ) -> PartitionPlace | None:
     """Where the table `oid` stands now, or None where it is gone.
 
-    A partition stands for its nearest ancestor in `wanted`, itself counted, or for the `topmost` of those;
-    where none is, for the topmost of all.
+    A partition stands for its nearest ancestor in `wanted` or `planned`, itself counted, or for the
+    `topmost` of those; where none is, for the topmost of all. Those of `planned` are known by their oids and
+    keep the names that they have there.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(wanted))
     schemas = [one.schema for one in names]
-    rows = session.query(_PLACE, (str(oid), schemas, [one.name for one in names], topmost))
-    return None if not rows else PartitionPlace(rows[0][0], TableName(*rows[0][1:]))
+    oids = [str(number) for number in planned]
+    rows = session.query(_PLACE, (str(oid), schemas, [one.name for one in names], topmost, oids))
+    if not rows:
+        return None
+    [(is_partition, followed, root, *name)] = rows
+    return PartitionPlace(is_partition, followed, planned.get(root) or TableName(*name))
 
 
 def read_leaves(session: ReadSession, table: TableName) -> set[int]:
@@ -108,9 +128,13 @@ class PartitionRoots:
         self._keep = keep
 
     def root_of(self, oid: int, table: TableName) -> TableName:
-        """The table that `table` stands for; itself where it is no partition, or was gone before we came."""
+        """The table that `table` stands for; itself where it is no partition, or was gone before we came.
+
+        One that is called as somebody asked for, and was not when its rows were written, is that one.
+        """
         place = self._read(oid)
-        if place is not None and place.is_partition:
+        is_renamed = place is not None and place.followed and not (self._keep and oid in self._known)
+        if place is not None and (place.is_partition or is_renamed):
             self._known[oid] = place.root
         elif place is not None and not self._keep:
             self._known.pop(oid, None)

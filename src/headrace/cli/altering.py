@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.arrivals import came_with_rows
+from headrace.catalog.arrivals import came_with_rows, may_have_been_unlogged
 from headrace.catalog.differences import Difference, Weakening, compare, weakened
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
@@ -33,8 +33,8 @@ class Alterations:
 
     Attributes:
         wrong: makes documents wrong, or may: they are built anew.
-        moved: whether partitions have come or gone.
-        emptied: tables that lost a partition with its rows: whatever exists may have changed.
+        moved: whether partitions have come or gone, or a table was emptied.
+        emptied: tables that lost rows, with a partition for example: whatever exists may have changed.
     """
 
     wrong: tuple[Difference, ...] = ()
@@ -52,12 +52,19 @@ def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> Alte
     brought = [
         Difference(one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it")
         for one in found.arrivals
-        if came_with_rows(session, one.table, one.part.name, one.oid)
+        if one.part.persistence == "p" and came_with_rows(session, one.table, one.part.name, one.oid)
     ]
+    unlogged = {one: may_have_been_unlogged(session, one) for one in found.rewrites}
+    doubtful = [
+        Difference(one.table, f"{one.part.name} was written anew, and may have been unlogged meanwhile")
+        for one, doubt in unlogged.items()
+        if doubt
+    ]
+    emptied = [one.table for one, doubt in unlogged.items() if doubt is None]
     return Alterations(
-        (*found.plain, *brought),
-        bool(found.arrivals or found.departures),
-        frozenset(one.table for one in found.departures),
+        (*found.plain, *brought, *doubtful),
+        bool(found.arrivals or found.departures or emptied),
+        frozenset((*(one.table for one in found.departures), *emptied)),
     )
 
 
@@ -177,13 +184,15 @@ class KnownCatalog:
         )
         with ReadSession(self._url) as session:
             self.baseline = self._dependence.read(session)
-            if wrong := altered(session, inspection.fingerprint, self.baseline).wrong:
+            ours = inspection.setup.alters(inspection.project.publication)
+            self._found = self.baseline.altered_like(inspection.fingerprint) if ours else self.baseline
+            if wrong := altered(session, inspection.fingerprint, self._found).wrong:
                 raise schema_changed(wrong)
 
     def since(self, text: str) -> Alterations:
         """What was altered since a state was written that holds this text."""
         with ReadSession(self._url) as session:
-            return altered(session, Fingerprint.from_text(text), self.baseline)
+            return altered(session, Fingerprint.from_text(text), self._found)
 
     def watch(self) -> CatalogWatch:
         """From what is known now."""

@@ -228,6 +228,21 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
+def read_altered(connection: Connection, name: str) -> int | None:
+    """The transaction that altered the publication itself last (raw xid); None where there is none.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    try:
+        rows = execute(
+            connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,)
+        )
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
+    return rows[0][0] if rows else None
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Something that a publication hides.

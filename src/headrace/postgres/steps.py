@@ -14,6 +14,7 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
+from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
 
@@ -74,6 +75,11 @@ class SetupPlan:
     refused: tuple[HeadraceError, ...] = ()
     warnings: tuple[str, ...] = ()
     outstanding: tuple[HeadraceError, ...] = ()
+
+    def alters(self, publication: str) -> bool:
+        """Whether a step alters the publication itself, and not only which tables it has."""
+        setting = f"ALTER PUBLICATION {identifier(publication)} SET ("
+        return any(sql.startswith(setting) for step in self.steps for sql in step.statements)
 
 
 def render(steps: Sequence[Step]) -> str:

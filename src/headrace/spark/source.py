@@ -35,6 +35,7 @@ from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
 from headrace.postgres.position import end_of_commits
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
@@ -59,7 +60,7 @@ from headrace.spark.followed import (
 from headrace.spark.forms import Described, Describing, plan_changes
 from headrace.spark.initial import InitialRows, Progress
 from headrace.spark.loss import LOSSES, gone_on, later
-from headrace.spark.membership import MembershipWatch
+from headrace.spark.membership import MembershipWatch, Published, check_published, read_published
 from headrace.spark.options import read_options
 from headrace.spark.parts import ChangePartition, read_part, split
 from headrace.spark.shape import RowsPlan, plan_rows
@@ -132,6 +133,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._resumed = False
         self._moved: Offset | None = None
         self._watch: MembershipWatch | None = None
+        self._published_as: Published | None = None
         self._used = False
 
     @told_alone()
@@ -195,7 +197,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new or begin != stored:
             return begin.to_json() | with_since(since_of(start), begin.lsn) | named
         stream.confirm(begin)
-        self._membership().look()
+        if not self._options.progress:  # a documents query has its own look, at more than that
+            self._membership().look()
         if self._upto is not None and begin.order[0] >= self._upto:
             return start
         awaited = self._awaited()
@@ -236,14 +239,27 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return later(begin, self._moved)
 
     def _check_published(self, start: Mapping[str, Any]) -> None:
-        """The publication still sends what is followed."""
+        """The publication still sends what is followed, and has all the time."""
         known = tables_of(start)
         tables = [table for table in self._tables() if known is None or table in known]
+        if self._options.progress:  # a documents query's catalog is watched
+            self._publish((), tables)
+            return
+        found = self._read_published()  # before we ourselves alter it
         self._publish((), tables)
+        losing = not self._options.fail_on_data_loss
+        check_published(start, found, self._options.publication_name, losing=losing)
+
+    def _read_published(self) -> Published:
+        options = self._options
+        url = for_slot(options.connection, options.slot_name)
+        with connect(url, application_name="headrace watch") as connection:
+            return read_published(connection, options.publication_name, self._tables())
 
     def _publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
         options = self._options
         if new or tables:
+            self._published_as = None
             ensure_published(
                 for_slot(options.connection, options.slot_name),
                 slot=options.slot_name,
@@ -255,20 +271,24 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _membership(self) -> MembershipWatch:
-        """The look at the publication; a documents query has its own, at more than that."""
+        """The look at the publication."""
         if self._watch is None:
             options = self._options
             self._watch = MembershipWatch(
                 for_slot(options.connection, options.slot_name),
                 options.publication_name,
-                () if options.progress else self._tables(),
+                self._tables(),
                 losing=not options.fail_on_data_loss,
             )
         return self._watch
 
     def _named(self) -> dict[str, Any]:
-        """The tables that are followed, as an offset names them."""
-        return with_tables(self._tables())
+        """The tables that are followed, as an offset names them, and how they are published."""
+        if self._options.progress:
+            return with_tables(self._tables())
+        if self._published_as is None:
+            self._published_as = self._read_published()
+        return with_tables(self._tables()) | self._published_as.to_json()
 
     def _awaited(self) -> Lsn | None:
         """Up to where the log is waited for; None: a moment is enough.

@@ -132,6 +132,74 @@ def test_a_column_that_was_renamed_there_and_back_is_noticed(source: Source, sta
     assert refused(source.stream(start, documents=documents), start).kind is Kind.SCHEMA_CHANGED
 
 
+CALLED_OTHERWISE = {
+    "line": (
+        "ALTER TABLE line RENAME TO x",
+        "ALTER TABLE x RENAME TO line",
+        "INSERT INTO x VALUES (2, 1, 1)",
+    ),
+    "schema": (
+        "ALTER TABLE line SET SCHEMA other",
+        "ALTER TABLE other.line SET SCHEMA public",
+        "INSERT INTO other.line VALUES (2, 1, 1)",
+    ),
+    "schema's name": (
+        "ALTER SCHEMA public RENAME TO x",
+        "ALTER SCHEMA x RENAME TO public",
+        "INSERT INTO x.line VALUES (2, 1, 1)",
+    ),
+    "root": ("ALTER TABLE event RENAME TO x", "ALTER TABLE x RENAME TO event", "INSERT INTO x VALUES (2, 1)"),
+}
+
+
+@pytest.mark.parametrize("for_documents", [True, False], ids=["documents", "changes"])
+@pytest.mark.parametrize("case", CALLED_OTHERWISE)
+@pytest.mark.parametrize("at_once", [True, False], ids=["one transaction", "several"])
+def test_rows_of_a_table_that_was_called_otherwise_for_a_while(
+    source: Source, start: Offset, *, for_documents: bool, case: str, at_once: bool
+) -> None:
+    """Its name is back when they are read."""
+    source.sql("CREATE SCHEMA other")
+    needed = needs(source)
+    away, back, write = CALLED_OTHERWISE[case]
+    if at_once:
+        source.transaction(away, write, back)
+    else:
+        source.sql(away, write, back)
+    table = "event" if case == "root" else "line"
+    source.sql(f"INSERT INTO {table} VALUES (3, 1)")
+    followed = {} if for_documents else {"tables": frozenset({LINE, EVENT})}
+    stream = source.stream(start, documents=needed if for_documents else None, **followed)
+    changes, _ = take(stream, start, 2)
+    assert [change.table for change in changes] == [TableName("public", table)] * 2
+
+
+def test_documents_get_rows_that_are_read_while_their_table_is_called_otherwise(
+    source: Source, start: Offset
+) -> None:
+    """Who asks for changes of a name has that table no more, and is told so."""
+    stream = source.stream(start, documents=needs(source))
+    source.sql("ALTER TABLE line RENAME TO x", "INSERT INTO x VALUES (2, 1, 1)")
+    source.sql("ALTER TABLE event RENAME TO y", "INSERT INTO y VALUES (2, 1)", "TRUNCATE x")
+    assert names(source, stream, start, 3)[0] == ["c line", "c event", "t line"]
+
+
+def test_changes_with_an_origin_come_too(source: Source, start: Offset) -> None:
+    """Whoever replicates into the database marks what it writes so; `origin = none` would leave it out."""
+    stream = source.stream(start, documents=needs(source))
+    source.sql("SELECT pg_replication_origin_create('elsewhere')")
+    try:
+        source.transaction(
+            "SELECT pg_replication_origin_session_setup('elsewhere')", "INSERT INTO line VALUES (1, 1, 1)"
+        )
+        source.transaction(
+            "SET LOCAL session_replication_role = replica", "INSERT INTO line VALUES (2, 1, 1)"
+        )
+        assert names(source, stream, start, 2)[0] == ["c line", "c line"]
+    finally:
+        source.sql("SELECT pg_replication_origin_drop('elsewhere')")
+
+
 def names(source: Source, stream: ChangeStream, start: Offset, rows: int) -> tuple[list[str], Offset]:
     changes, end = take(stream, start, rows)
     return [f"{change.op} {change.table.name}" for change in changes], end

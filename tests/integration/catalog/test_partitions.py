@@ -12,6 +12,7 @@ import pytest
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.catalog import read_catalog
+from headrace.catalog.needs import TableNeeds
 from headrace.catalog.partitions import PartitionRoots, read_place
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.postgres.connection import Connection, connect, execute
@@ -150,8 +151,9 @@ def test_changes_of_every_leaf_lead_to_documents_from_the_first_on(url: str, tmp
         with create_slot(url, slot) as made:
             start = Offset(made.consistent_point)
         resolver = Resolver(session, plan_resolution([spec], catalog))
+        needs = {EVENTS: TableNeeds(catalog[EVENTS].oid, {})}
         stream = ChangeStream(
-            StreamSettings(url, slot, publication, documents={EVENTS: {}}, idle_seconds=1000), start
+            StreamSettings(url, slot, publication, documents=needs, idle_seconds=1000), start
         )
         stream.open()
         try:

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from headrace.capture import Offset
-from headrace.catalog.needs import ColumnNeed
+from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
@@ -389,7 +389,8 @@ def test_the_log_carries_a_stored_key_and_documents_may_need_it(
     source = Source(url)
     try:
         start: Offset = source.create_slot()
-        names = {T: {"g": ColumnNeed(None, -1, "integer", 0, carried=True)}}
+        oid = source.number("SELECT 't'::regclass::oid::bigint")
+        names = {T: TableNeeds(oid, {"g": ColumnNeed(None, -1, "integer", 0, carried=True)})}
         stream = source.stream(start, documents=names)
         source.sql("INSERT INTO t VALUES (1, 'x')", "UPDATE t SET a = 2", "DELETE FROM t")
         changes, _ = take(stream, start, 3)

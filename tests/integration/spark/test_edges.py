@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -410,6 +410,69 @@ def test_a_table_that_leaves_the_publication_is_told_of(query: Callable[..., Que
         watch.look()
     assert caught.value.kind is Kind.PUBLICATION
     watch.close()
+
+
+_NARROWED = (
+    "ALTER PUBLICATION {p} SET (publish = 'insert')",
+    "UPDATE item SET name = 'lost'",
+    "ALTER PUBLICATION {p} SET (publish = 'insert, update, delete, truncate')",
+)
+_LEFT = (
+    "ALTER PUBLICATION {p} DROP TABLE item",
+    "INSERT INTO item VALUES (2, 'lost')",
+    "ALTER PUBLICATION {p} ADD TABLE item",
+)
+
+
+@pytest.mark.parametrize(
+    ("altering", "said"), [(_NARROWED, "was altered"), (_LEFT, "has lost the table public.item for a while")]
+)
+def test_a_publication_that_was_altered_while_nothing_ran_is_told_of(
+    query: Callable[..., Query], altering: Sequence[str], said: str
+) -> None:
+    """It is as it was, and what was written between is in no log."""
+    one = query(**_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.stop()
+    one.sql(*(sql.format(p=one.slot) for sql in altering))
+    one.restart()
+    with pytest.raises(HeadraceError, match=said) as caught:
+        one.step()
+    assert caught.value.kind is Kind.PUBLICATION
+    one.restart(failOnDataLoss="false")
+    one.sql("INSERT INTO item VALUES (3, 'c')")
+    assert kinds(one.take(1)) == [("insert", 3)]
+
+
+def test_a_publication_that_is_altered_while_it_is_read_is_told_of(
+    query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MembershipWatch.__init__, "__kwdefaults__", {"seconds": 0.0})
+    one = query(**_START)
+    one.step()
+    one.sql("INSERT INTO item VALUES (1, 'a')")
+    one.take(1)
+    one.sql(*(sql.format(p=one.slot) for sql in _NARROWED))
+    with pytest.raises(HeadraceError, match="was altered while it was read"):
+        one.step()
+
+
+def test_other_work_on_a_publication_and_its_tables_is_none_of_ours(query: Callable[..., Query]) -> None:
+    one = query(**_START)
+    one.step()
+    one.stop()
+    one.sql(
+        "CREATE TABLE another (id int PRIMARY KEY)",
+        f"ALTER PUBLICATION {one.slot} ADD TABLE another",
+        f"COMMENT ON PUBLICATION {one.slot} IS 'x'",
+        "GRANT SELECT ON item TO PUBLIC",
+        "VACUUM FULL item",
+        "INSERT INTO item VALUES (1, 'a')",
+    )
+    one.restart()
+    assert kinds(one.take(1)) == [("insert", 1)]
 
 
 def test_a_table_that_is_dropped_has_left_nothing_behind(query: Callable[..., Query]) -> None:

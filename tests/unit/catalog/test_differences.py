@@ -8,7 +8,7 @@ import pytest
 
 from headrace.catalog.differences import compare, weakened
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
-from headrace.catalog.needs import ColumnNeed, IndexNeeds, from_text, stream_needs, to_text
+from headrace.catalog.needs import ColumnNeed, IndexNeeds, TableNeeds, from_text, stream_needs, to_text
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -21,7 +21,7 @@ COLUMNS = {
 }
 PART = PartPrint(T, "d", frozenset({"id"}), 50, "p")
 TABLE = TablePrint(50, COLUMNS, {50: PART}, frozenset({(9, None, False)}), {1: "id", 2: "note", 3: "unread"})
-FOUND = Fingerprint({T: TABLE}, (5, False, "insert, update, delete, truncate", False), 100)
+FOUND = Fingerprint({T: TABLE}, (5, False, "insert, update, delete, truncate", False, 700), 100)
 LEAF = replace(PART, name=TableName("public", "leaf"))
 PARTED = replace(TABLE, parts={60: LEAF})
 
@@ -89,12 +89,15 @@ def test_the_oldest_reader_of_a_column_says_since_when_it_is_needed() -> None:
     ]
     needs = stream_needs(readers, {T: frozenset({"id", "other"})}, FOUND, catalog)
     assert needs == {
-        T: {
-            "id": ColumnNeed(23, -1, "integer", 200, carried=True),
-            "note": ColumnNeed(25, -1, "text", 300),
-            "other": ColumnNeed(None, -1, "text", 200, carried=True),
-        }
+        T: TableNeeds(
+            50,
+            {
+                "id": ColumnNeed(23, -1, "integer", 200, carried=True),
+                "note": ColumnNeed(25, -1, "text", 300),
+                "other": ColumnNeed(None, -1, "text", 200, carried=True),
+            },
+        )
     }
     assert from_text(to_text(needs)) == needs
     listed = with_table(replace(TABLE, members=frozenset({(9, ("id",), False)})))
-    assert stream_needs(readers, {}, listed, catalog)[T]["note"].type_oid is None
+    assert stream_needs(readers, {}, listed, catalog)[T].columns["note"].type_oid is None

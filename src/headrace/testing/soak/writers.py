@@ -92,7 +92,7 @@ class _Session:
         if guarded:
             self._connection.execute(b"RELEASE SAVEPOINT guard")
         self._counted.done += 1
-        self._exclusive |= sql.startswith("TRUNCATE")
+        self._exclusive |= sql.startswith(("TRUNCATE", "ALTER"))
 
     def _back(self) -> None:
         """To the last savepoint, else to the beginning."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 from headrace.model import TableName
@@ -43,6 +44,7 @@ class Writer:
             self.move_row: 1,
             self.merge_in: 2,
             self.truncate: 0.6,
+            self.call_otherwise: 0.6,
         }
 
     def statement(self) -> str:
@@ -237,6 +239,14 @@ class Writer:
             names = {TableName(table.name.schema, f"{table.name.name}_0")}
         listed = ", ".join(table_sql(name) for name in sorted(names))
         return f"TRUNCATE {listed}{self._random.choice((' CASCADE', ' CASCADE', ''))}"
+
+    def call_otherwise(self, table: Table) -> str:
+        """What one table holds, changed while it has another name."""
+        away = replace(table, name=TableName(table.name.schema, f"{table.name.name}_away"))
+        change = self._random.choice((self.update_many, self.delete_some, self.insert, self.move))
+        there = f"ALTER TABLE {table_sql(table.name)} RENAME TO {identifier(away.name.name)}"
+        back = f"ALTER TABLE {table_sql(away.name)} RENAME TO {identifier(table.name.name)}"
+        return f"{there}; {change(away)}; {back}"
 
     def _updated(self, table: Table, new: str, where: str) -> str:
         return f"UPDATE {table_sql(table.name)} SET {new} WHERE {where}"
