@@ -20,7 +20,7 @@ SELECT pg_current_snapshot()::text,
        CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
 """
 
-# Its own commit, which waits for the disk, has all on disk that was written before. Public, as are its rights.
+# A commit that waits for the disk puts all on it that was written before. Every role may call it by default.
 _FLUSH = "SELECT pg_logical_emit_message(true, 'headrace', '')"
 
 _EMPTY_TRANSACTION = "SELECT pg_current_xact_id()"
@@ -38,8 +38,8 @@ class FlushedReads:
     """Waits until what a session has read is on disk.
 
     Reading itself writes to the log (pruned pages, hint bits), and so does whoever has not committed yet: the
-    log's end is often not on disk, and nobody hurries. So what counts are commits. Where the same transactions
-    are visible as at a moment whose commits were on disk, those that were read are too.
+    log's end is often not on disk, and nobody hurries. So what counts are commits. Where the same ones are
+    visible as at a moment when all of the log was on disk, those that were read are too.
 
     Args:
         query: the session's; `synchronous_commit` is at least `local` there.
