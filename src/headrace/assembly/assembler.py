@@ -55,7 +55,8 @@ class Assembler:
         """The operations that bring the documents of `keys` to what the database holds now.
 
         An upsert for each root row that has one of the keys and is live, a delete for each id that no live
-        row has; each comes when all that it was read from is on the server's disk. Memory holds one chunk: at most 1000 documents, fewer where documents are large.
+        row has; each comes when all that it was read from is on the server's disk. Memory holds one chunk: at
+        most 1000 documents, fewer where documents are large.
 
         Args:
             keys: texts of the key's columns in key order; several texts may mean one row.
