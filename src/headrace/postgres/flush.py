@@ -14,11 +14,12 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 
-_LOOK = """
-SELECT pg_current_snapshot()::text,
+SEEN = """pg_current_snapshot()::text,
        CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END,
-       CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END
-"""
+       CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END"""
+"""What `FlushedReads.note` is told, as columns of a statement."""
+
+_LOOK = f"SELECT {SEEN}"
 
 # A commit that waits for the disk puts all on it that was written before. Every role may call it by default.
 _FLUSH = "SELECT pg_logical_emit_message(true, 'headrace', '')"
@@ -56,12 +57,22 @@ class FlushedReads:
             what `query` does.
         """
         [(snapshot, end, flushed)] = self._query(_LOOK)
-        if end is None or snapshot == self._flushed:
+        return self.note(snapshot, end, flushed)
+
+    def note(self, snapshot: str, end: Lsn | None, flushed: Lsn | None) -> Lsn | None:
+        """As `look`, for what a statement of the session said just now.
+
+        Args:
+            snapshot: the transactions that it sees.
+            end: of the log then (bytes); None on a standby.
+            flushed: how far that is on disk.
+        """
+        if end is None or flushed is None or snapshot == self._flushed:
             return None
-        if flushed is not None and flushed >= end:
-            self._flushed = snapshot
-            return None
-        return int(end)
+        if flushed < end:
+            return end
+        self._flushed = snapshot
+        return None
 
     def wait(self) -> None:
         """Return once every commit that is visible now is on disk.
@@ -88,7 +99,6 @@ class FlushedReads:
         while latest is None or time.monotonic() < latest:
             time.sleep(_POLL_SECONDS)
             [(snapshot, now, flushed)] = self._query(_LOOK)
-            if now is None or flushed is None or flushed >= end:
-                self._flushed = snapshot if flushed is not None and flushed >= now else self._flushed
+            if self.note(snapshot, now, flushed) is None or flushed >= end:
                 return True
         return False

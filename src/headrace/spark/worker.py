@@ -261,7 +261,6 @@ class Worker:
                     wanted.add(index, keys)
                 for index in touched.everything:
                     self._want_all(wanted, index, task.version)
-                session.await_flush()  # a row that seemed to be moved may belong to another document still
         return wanted
 
     def _want_all(self, wanted: Wanted, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a further sink
