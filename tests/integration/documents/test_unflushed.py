@@ -10,21 +10,27 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from conftest import installation
+from headrace.assembly.identities import Identities
+from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
-from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op
+from headrace.cli.verification.sides import DatabaseDocuments
+from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.snapshot import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work
+from headrace.spark.snapshot_source import PostgresSnapshot
 from headrace.spec import load_schema
 from headrace.testing.memory_sink import MemorySink
 from headrace.testing.naive import naive_documents
@@ -112,7 +118,7 @@ class World:
         self.spec = load_schema(path, INDEX)
         self.sink = StrikingSink()
         with ReadSession(self.url) as session:
-            catalog = read_catalog(session, self.spec.tables())
+            self.catalog = catalog = read_catalog(session, self.spec.tables())
         plan = DocumentsPlan(
             specs={INDEX: self.spec},
             catalog=catalog,
@@ -241,6 +247,57 @@ def test_what_is_written_stays(make: Callable[[str | None], World], begin: Begin
     assert world.crashes == 1
     assert world.expected() == before
     world.check()
+
+
+def hold_a_snapshot(world: World) -> None:
+    with exported_snapshot(world.url):
+        pass
+
+
+def read_a_table(world: World) -> None:
+    options = {"url": world.url, "tables": "public.person"}
+    schema = StructType([StructField("id", IntegerType()), StructField("name", StringType())])
+    reader = PostgresSnapshot(options).reader(schema)
+    for part in reader.partitions():
+        assert sum(batch.num_rows for batch in cast("Iterator[pa.RecordBatch]", reader.read(part))) == 2
+
+
+def read_large_values(world: World) -> None:
+    with ReadSession(world.url) as session:
+        found = Reread(TableName("public", "person"), {"id": "integer"}).read(session, [("1",)], ["name"])
+    assert found == {0: ("nobody",)}
+
+
+def compare_ids(world: World) -> None:
+    with ReadSession(world.url) as session:
+        assert Identities(session, world.spec, world.catalog).buckets()
+
+
+def list_ids(world: World) -> None:
+    with ReadSession(world.url) as session:
+        assert sorted(Identities(session, world.spec, world.catalog).of(range(1 << 16))) == ["1", "2"]
+
+
+def repair_a_document(world: World) -> None:
+    """Of a row that is not there."""
+    with ReadSession(world.url) as session:
+        database = DatabaseDocuments(session, world.spec, world.catalog)
+        [gone] = database.operations(INDEX, ["7"], world.position(), {})
+    assert gone.body is None
+
+
+READINGS = (hold_a_snapshot, read_a_table, read_large_values, compare_ids, list_ids, repair_a_document)
+
+
+@pytest.mark.parametrize("read", READINGS, ids=lambda read: read.__name__)
+def test_what_is_read_stays(make: Callable[[str | None], World], read: Callable[[World], None]) -> None:
+    """By whoever reads rows and passes them on, or what follows from them."""
+    world = make(None)
+    world.query(_WRITER, RENAMED)
+    before = world.expected()
+    read(world)
+    world.crash()
+    assert world.expected() == before
 
 
 @pytest.mark.parametrize(("begin", "lost"), CASES.values(), ids=CASES.keys())
