@@ -24,7 +24,9 @@ from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
 from headrace.cli.verification.sides import DatabaseDocuments
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
+from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
+from headrace.postgres.steps import SetupPlan, Step, execute_plan
 from headrace.resolution import plan_resolution
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
@@ -298,6 +300,17 @@ def test_what_is_read_stays(make: Callable[[str | None], World], read: Callable[
     read(world)
     world.crash()
     assert world.expected() == before
+
+
+def test_what_is_set_up_stays(make: Callable[[str | None], World]) -> None:
+    """Where the database's own default is an asynchronous commit."""
+    world = make(None)
+    world.query(f"ALTER DATABASE {world.name} SET synchronous_commit = off")
+    step = Step(("CREATE PUBLICATION lasting FOR ALL TABLES",), "", "", "", "")
+    with connect(world.url) as connection:
+        execute_plan(SetupPlan((step,)), connection)
+    world.crash()
+    assert world.query("SELECT count(*) FROM pg_publication WHERE pubname = 'lasting'") == "1"
 
 
 @pytest.mark.parametrize(("begin", "lost"), CASES.values(), ids=CASES.keys())
