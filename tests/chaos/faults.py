@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -28,6 +29,8 @@ _STORM = 20
 _BLOCK = "index.blocks.read_only_allow_delete"
 _ROOT = "products"
 _LOCK_SECONDS = 5
+_MOMENT = 0.5
+_RENAME = "UPDATE public.products SET name = $1 WHERE id = $2"
 _BELOW = ("order_items", "product_tags", "reviews")
 """What a TRUNCATE of the root table empties with it."""
 
@@ -58,8 +61,40 @@ def _kill_opensearch(ground: Ground) -> None:
 
 
 def _kill_postgres(ground: Ground) -> None:
-    ground.postgres.kill()
+    _crash_postgres(ground)
     time.sleep(ground.random.uniform(0, 4))
+
+
+def _crash_postgres(ground: Ground) -> None:
+    """What is committed and not on disk yet is gone."""
+    if ground.random.random() < 0.5:
+        ground.postgres.kill()
+    else:
+        ground.postgres.stop("immediate")
+
+
+def _crash_unflushed(ground: Ground) -> bool:
+    """The server crashes at a bulk whose documents have seen a commit that need not be on disk yet."""
+    name, written = _ROOT.encode(), threading.Event()
+    product = ground.random.choice(ground.shop.ids("SELECT id FROM products"))
+
+    def write() -> None:
+        with connect(ground.shop.url) as connection:
+            for commit in ("on", "off"):
+                execute(connection, f"SET synchronous_commit = {commit}")
+                execute(connection, _RENAME, (f"{commit} {ground.random.random()}", product))
+        written.set()
+
+    with ground.writers.paused():
+        writing = threading.Timer(_MOMENT, write)
+        writing.start()
+        struck = ground.at(
+            lambda one: written.is_set() and one.target.startswith("/_bulk") and name in one.body,
+            lambda: _crash_postgres(ground),
+            None,
+        )
+        writing.join()
+    return struck
 
 
 def _live(blow: Blow) -> Fault:
@@ -266,6 +301,7 @@ FAULTS: Mapping[str, Fault] = {
     "kill the first process, live": _live(_kill_first),
     **{f"kill {name}, seeding": _seeding(blow) for name, blow in _KILLED.items()},
     **{f"kill {name}, at the swap": _swap(blow) for name, blow in _KILLED.items() if name != "a worker"},
+    "crash PostgreSQL behind asynchronous commits": _crash_unflushed,
     "cluster full": _full,
     "cluster slow": _spoiled(_slow),
     "cluster silent": _spoiled(_silent),

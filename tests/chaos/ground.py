@@ -29,6 +29,8 @@ _READY_WITHIN = 300.0
 _RIGHT_WITHIN = 180.0
 _STRIKES_WITHIN = 90.0
 _BEFORE_FORWARDING = 2.0
+_SETTINGS = {"wal_writer_delay": "3s"}
+"""Asynchronous commits are lost in a crash, where nobody hurries them to the disk."""
 
 
 class Ground:
@@ -183,7 +185,7 @@ def ground(users: int, seed: int) -> Iterator[Ground]:
     """Servers of its own and a deployment that is seeded and right."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder,
-        EmbeddedPostgres(durable=False) as postgres,
+        EmbeddedPostgres(durable=False, settings=_SETTINGS) as postgres,
         EmbeddedOpenSearch() as opensearch,
         HttpProxy(opensearch.url) as front,
         TcpProxy.before(postgres.url) as line,

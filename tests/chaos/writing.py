@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError
 from headrace.testing.workload import Workload
 
 _PAUSE = 0.005
+_COMMITS = ("on", "local", "off")
 _AGAIN = 0.2
 _AWAY = ("08", "57P")
 """How the server's own end is named: connection, and shut down or crashed."""
@@ -39,7 +40,7 @@ class Writer(threading.Thread):
     def run(self) -> None:
         while not self._ended.is_set() and self.failure is None:
             try:
-                with Workload(self._url, next(self._seeds)) as workload:
+                with Workload(self._url, next(self._seeds), _COMMITS) as workload:
                     self._write(workload)
             except (psycopg.Error, HeadraceError) as error:
                 self._judge(error)

@@ -56,7 +56,8 @@ class Assembler:
         """The operations that bring the documents of `keys` to what the database holds now.
 
         An upsert for each root row that has one of the keys and is live, a delete for each id that no live
-        row has. Memory holds one chunk: at most 1000 documents, fewer where documents are large.
+        row has; each comes when all that it was read from is on the server's disk. Memory holds one chunk: at
+        most 1000 documents, fewer where documents are large.
 
         Args:
             keys: texts of the key's columns in key order; several texts may mean one row.
@@ -72,6 +73,7 @@ class Assembler:
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
             found = self._found(chunk, refuse)
+            self._session.await_flush()
             self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
             yield from self._operations(found, version)
 
@@ -92,7 +94,8 @@ class Assembler:
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
         """Upserts of all live documents whose root row lies in `part`, as a stream.
 
-        The session is busy until the iterator is exhausted or closed.
+        The session is busy until the iterator is exhausted or closed; so it is the caller who waits until
+        what was read is on the server's disk (`ReadSession.await_flush`).
 
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; `is_refused_row` where a row is the
@@ -115,6 +118,7 @@ class Assembler:
             HeadraceError: as `assemble`.
         """
         rows = self._session.query(range_keys_statement(self._plan, part), range_parameters(part))
+        self._session.await_flush()  # also where there are none
         operations = self.assemble([tuple(row) for row in rows], version, refuse)
         yield from (one for one in operations if one.body is not None)
 

@@ -67,6 +67,7 @@ class Identities:
                 raise
             self._sums, self._listed = self._all_sums, self._all_listed
             rows = self._session.query(self._sums)
+        self._session.await_flush()  # a difference may be hidden by a commit that never happens
         return {bucket: (count, int(total)) for bucket, count, total in rows}
 
     def of(self, buckets: Sequence[int]) -> Iterator[str]:
@@ -77,3 +78,4 @@ class Identities:
         """
         for (id_,) in self._session.stream(self._listed, [list(buckets)]):
             yield id_
+        self._session.await_flush()

@@ -62,6 +62,8 @@ class Reread:
     ) -> dict[int, tuple[str | None, ...]]:
         """The newest texts of `columns`, by the place of a row's key in `keys`; without rows that are gone.
 
+        They are on the server's disk.
+
         Raises:
             HeadraceError: CONNECTION, PRIVILEGE, DATABASE.
         """
@@ -87,6 +89,7 @@ class Reread:
             parts = [[key[number] for key in some] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
                 found[first + place - 1] = tuple(texts)
+        session.await_flush()
         return found
 
 

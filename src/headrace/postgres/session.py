@@ -25,6 +25,7 @@ from headrace.postgres.connection import (
     open_connection,
     place,
 )
+from headrace.postgres.flush import SEEN, FlushedReads
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import literal
 
@@ -46,6 +47,7 @@ PINNED = {
     "standard_conforming_strings": "on",
     "xmloption": "content",
     "jit": "off",
+    "synchronous_commit": "local",
 }
 """The settings of every reading session (decision 9); compiling a document's expression takes seconds."""
 
@@ -57,6 +59,8 @@ _PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 _REFUSED_ROW = re.compile(r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$")
+
+_REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """The process that answers, and the server's mark."""
@@ -89,6 +93,7 @@ class ReadSession:
     def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
         self._url = url
         self._connection: Connection = open_connection(url, "headrace read", password, {})
+        self._reads = FlushedReads(self.query)
         try:
             [(pid, self.server_mark)] = self._connection.execute(WHO).fetchall()
             check_direct(self._connection, pid, url)
@@ -184,12 +189,23 @@ class ReadSession:
         A standby's own snapshots say nothing about transactions in flight on its primary (decision 8).
         """
         while True:
-            [(behind,)] = self.query(
-                "SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn", (format_lsn(lsn),)
-            )
+            [(behind, *seen)] = self.query(_REPLAYED, (format_lsn(lsn),))
             if not behind:
-                return
+                break
             time.sleep(poll)
+        if not self.in_transaction:
+            self._reads.note(*seen)  # mostly all is on disk now, and reading itself writes to the log
+
+    def await_flush(self) -> None:
+        """Return once every commit that has been read is on disk: a crash takes none of them back.
+
+        Where statements share a transaction, at once: whoever has exported its snapshot has waited.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE: what was read is to be read again.
+        """
+        if not self.in_transaction:
+            self._reads.wait()
 
 
 def check_same_server(mark: str, other: str, url: str) -> None:

@@ -142,6 +142,7 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
             execute(connection, "SET LOCAL statement_timeout = 0")
+            execute(connection, "SET LOCAL synchronous_commit = on")  # what is built on it must not vanish
             for statement in step.statements:
                 execute(connection, statement)
         return

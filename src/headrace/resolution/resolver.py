@@ -52,7 +52,8 @@ class Resolver:
         """The touched documents. Memory holds the values that lead to them, and 5,000 keys.
 
         At most one query for each route of the plan, two where a label was renamed. Every transaction of
-        `changes` must be visible to the session (decision 8).
+        `changes` must be visible to the session (decision 8). When the keys are exhausted, all that led to
+        them is on the server's disk.
 
         Raises:
             HeadraceError: REPLICA_IDENTITY, where a change does not carry a column that leads to
@@ -69,6 +70,8 @@ class Resolver:
         for route, lead in values.items():
             for keys in self._follow(route, list(lead), changes):
                 yield route.index, keys
+        if any(route.statement is not None for route in values):
+            self._session.await_flush()  # a row that seemed to be moved may lead to another document still
 
     def _collect(self, changes: pa.Table) -> tuple[set[str], dict[Route, dict[Key, None]]]:
         """The indexes that a truncate touches, and the values to lead along each route."""

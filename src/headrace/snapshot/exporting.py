@@ -21,6 +21,8 @@ _LONGEST_NAME = 63
 def exported_snapshot(url: str) -> Iterator[str]:
     """Hold a snapshot of the database for as long as the block runs; gives its id.
 
+    All that it sees is on the server's disk.
+
     The server keeps every row version that the snapshot sees: do not hold it for longer than the reading.
 
     Args:
@@ -32,6 +34,8 @@ def exported_snapshot(url: str) -> Iterator[str]:
     with ReadSession(url) as session:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")
+        with ReadSession(url) as another:
+            another.await_flush()
         yield str(snapshot)
 
 

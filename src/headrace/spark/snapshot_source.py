@@ -34,6 +34,7 @@ from pyspark.sql.types import StructType
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
+from headrace.postgres.flush import FlushedReads
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import Selection, check_readable, check_table, plan_parts, read_part
 from headrace.snapshot.predicates import Comparison, Condition, rendered
@@ -153,6 +154,9 @@ class SnapshotReader(DataSourceReader):
         with told_alone():
             for one in partition.ranges:
                 with _opened(RowSession, options) as session:
+                    if FlushedReads(session.query).look() is not None:  # it takes the snapshot
+                        with ReadSession(options.connection) as another:
+                            another.await_flush()
                     yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
 
 

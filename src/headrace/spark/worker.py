@@ -16,7 +16,7 @@ from tenacity import Retrying
 
 from headrace.assembly import Assembler, Refuse
 from headrace.errors import HeadraceError, Kind, patiently
-from headrace.model import CtidRange, Key, Lsn, TableName, key_of_id
+from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
@@ -175,7 +175,7 @@ class Worker:
         while True:
             before = read_filenodes(session, tables)
             try:
-                operations = assembler.assemble_range(part, version)
+                operations = self._once_flushed(session, assembler.assemble_range(part, version))
                 result = delivery.write(paced(operations, pace), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
@@ -186,6 +186,19 @@ class Worker:
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
+
+    def _once_flushed(
+        self, session: ReadSession, operations: Iterator[DocumentOperation]
+    ) -> Iterator[DocumentOperation]:
+        """The operations of one statement, from when all that it sees is on the server's disk."""
+        exported = session.in_transaction  # whoever has exported the snapshot has waited
+        first = next(operations, None)
+        if not exported:
+            with self._reading() as another:
+                another.await_flush()
+        if first is not None:
+            yield first
+            yield from operations
 
     def mend(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble the documents of these keys anew; `version` as for `seed`."""

@@ -29,16 +29,18 @@ class Workload:
     Args:
         url: the shop's database.
         seed: the same seed on the same shop, alone, makes the same changes.
+        commits: the values of `synchronous_commit` of which each transaction has one.
 
     Attributes:
         done: how often each kind of change was made, also in transactions that were rolled back, and
             under `commit`, `rollback` and `race` how transactions ended.
     """
 
-    def __init__(self, url: str, seed: int = 1) -> None:
+    def __init__(self, url: str, seed: int = 1, commits: Sequence[str] = ("on",)) -> None:
         self.done: Counter[str] = Counter()
         self._connection: Connection = connect(url, application_name="headrace workload", autocommit=False)
         self._hand = Hand(self._connection, seed)
+        self._commits = commits
 
     def __enter__(self) -> Self:
         return self
@@ -66,6 +68,7 @@ class Workload:
             else self._hand.random.choices(list(CHANGES), list(WEIGHTS.values()), k=self._hand.dice(4))
         )
         try:
+            self._hand.do(f"SET LOCAL synchronous_commit = {self._hand.random.choice(self._commits)}")
             for name in names:
                 self._change(name)
             if change is None and self._hand.random.random() < 0.2:  # noqa: PLR2004

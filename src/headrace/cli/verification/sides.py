@@ -48,10 +48,12 @@ class DatabaseDocuments:
         self, index: str, ids: Sequence[str], version: Lsn, refused: dict[str, str]
     ) -> list[DocumentOperation]:
         """What makes the documents of `ids` what they should be; `refused` gets what cannot be, and why."""
+        present = self._presence.read(ids)
         made = {
             one.id: dataclasses.replace(one, index=index)
-            for one in self._assembled(self._presence.read(ids), version, refused)
+            for one in self._assembled(present, version, refused)
         }
+        self._session.await_flush()  # also where a row seems to be gone
         return [
             made.get(one, DocumentOperation(index, one, version, None)) for one in ids if one not in refused
         ]

@@ -117,6 +117,8 @@ def _turn(random: Random) -> Step:
 def _transactions(random: Random, writer: Writer, session: int, count: int) -> Iterator[Step]:
     for _ in range(count):
         saved = False
+        commit = random.choice(("on", "local", "off"))
+        yield Statement(session, f"SET LOCAL synchronous_commit = {commit}", guarded=False)
         for _ in range(random.choice((1, 1, 2, 3, 5))):
             if random.random() < 0.15:
                 yield Control(session, "SAVEPOINT")
