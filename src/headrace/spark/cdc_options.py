@@ -104,7 +104,7 @@ class CdcOptions(DatabaseOptions):
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
     )
-    continues: dict[str, str | int] | None = Field(
+    continues: dict[str, Any] | None = Field(
         None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
     )
     held_file: Path | None = Field(

@@ -84,7 +84,7 @@ class Noting:
                 if done > self._noted:
                     self._note(done)
                 elif self._waiting is not None and time.monotonic() >= self._next:
-                    self._advance(self._waiting, Counters())
+                    self._advance(Offset(self._waiting), Counters())
         except HeadraceError as error:
             if not self._ending.is_set():  # else whoever starts next repeats what was not noted
                 self._failure = error
@@ -97,7 +97,7 @@ class Noting:
     def _note(self, batch: int) -> None:
         """Everything up to the end of a batch is durable or parked."""
         try:
-            reached = Offset.from_json(self._commits.end_of(batch)).lsn
+            reached = Offset.from_json(self._commits.end_of(batch))
         except FileNotFoundError:
             return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
@@ -106,10 +106,12 @@ class Noting:
         if counters.changes:
             reach("applied")
 
-    def _advance(self, reached: Lsn, counters: Counters) -> None:
+    def _advance(self, reached: Offset, counters: Counters) -> None:
         """Note a position, and look at it again soon where documents before it are parked."""
         for attempt in self._patiently():
             with attempt:
-                state = self._meta.advance(reached, counters, parked=self._parked.count() > 0)
+                state = self._meta.advance(
+                    reached.lsn, counters, parked=self._parked.count() > 0, last=reached.last
+                )
         self._held.set(state.applied)
         self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS

@@ -199,6 +199,107 @@ def test_a_database_that_is_restored_from_a_copy_is_refused(server: EmbeddedPost
 
 
 @contextmanager
+def put_back(server: EmbeddedPostgres) -> Iterator[None]:
+    """The storage as it was at the beginning, at the end; the server runs, and before and after."""
+    server.stop()
+    data, copy = server._site.data, server._site.folder / "copy"
+    subprocess.run(["cp", "-a", data, copy], check=True)
+    server.start()
+    yield
+    server.stop("immediate")
+    shutil.rmtree(data)
+    copy.rename(data)
+    server.start()
+
+
+def end_of_log(source: Source) -> int:
+    return source.number("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+
+
+@pytest.mark.parametrize("backlog", [None, 1])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_storage_that_was_put_back_and_has_written_past_is_refused(
+    server: EmbeddedPostgres, backlog: int | None, stopped: bool
+) -> None:
+    """Its log is longer than what was read, of the same system and timeline; only its commits are others."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy:
+        url = proxy.url(source.url)
+        with streaming(source, url, start, backlog_bytes=backlog) as stream:
+            insert(source, 1, 3)
+            _, place = take(stream, start, 3)
+            with put_back(server):
+                insert(source, 4, 10)
+                _, place = take(stream, place, 7)
+                stream.confirm(place)
+                eventually(lambda: source.confirmed() >= place.lsn)
+                proxy.refuse()
+                if stopped:
+                    origin = stream.origin
+                    stream.close()
+            insert(source, 1004, 3000)
+            assert end_of_log(source) > place.lsn
+            confirmed = source.confirmed()
+            proxy.resume()
+            if stopped:
+                place = Offset.from_json(place.to_json())
+                with streaming(source, url, place, origin=origin, backlog_bytes=backlog) as again:
+                    refused(again, place, Kind.CONTINUITY, "put back to an earlier time")
+            else:
+                refused(stream, place, Kind.CONTINUITY, "put back to an earlier time")
+            assert source.confirmed() == confirmed, "else nobody could tell at the next start"
+
+
+def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_now(
+    server: EmbeddedPostgres,
+) -> None:
+    """What was read last is still there; behind it the log was empty up to a place that was confirmed."""
+    source, start = filled(server)
+    with (
+        TcpProxy.before(source.url) as proxy,
+        streaming(source, proxy.url(source.url), start, idle_seconds=0.1) as stream,
+    ):
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        with put_back(server):
+            source.sql("SELECT pg_logical_emit_message(false, 'x', repeat('x', 200000))")
+            end = end_of_log(source)
+            while place.lsn < end:
+                stream.confirm(place)
+                place = next_batch(stream, place)
+            proxy.refuse()
+        insert(source, 4, 4)
+        insert(source, 5, 5000)
+        assert end_of_log(source) > place.lsn
+        proxy.resume()
+        refused(stream, place, Kind.CONTINUITY, "was not there when the log was read")
+
+
+def test_a_crash_that_loses_no_commit_is_none_of_that(server: EmbeddedPostgres) -> None:
+    """The slot's confirmed position goes back, and what comes again is left out."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        source.sql("CHECKPOINT")
+        before = source.confirmed()
+        insert(source, 4, 10)
+        _, place = take(stream, place, 7)
+        stream.confirm(place)
+        eventually(lambda: source.confirmed() >= place.lsn)
+        proxy.refuse()
+        server.stop("immediate")
+        server.start()
+        assert before <= source.confirmed() < place.lsn
+        proxy.resume()
+        insert(source, 11, 12)
+        changes, place = take(stream, place, 2)
+        assert ids(changes) == ["11", "12"]
+        stream.confirm(place)
+        eventually(lambda: source.confirmed() >= place.lsn)
+
+
+@contextmanager
 def standby_of(primary: EmbeddedPostgres, name: str, **settings: str) -> Iterator[EmbeddedPostgres]:
     """A streaming standby with a physical slot, whose copies of failover slots follow the primary's."""
     with connect(primary.url) as connection:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.kept import KeptDocument, build_notes, meta_index
 from headrace.sinks.opensearch.orders import Orders
@@ -83,8 +83,12 @@ class MetaIndex:
             self._progress.save(whole)
         self._state = state
 
-    def advance(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> PipelineState:
+    def advance(
+        self, reached: Lsn, counters: Counters, *, parked: bool = False, last: KnownCommit | None = None
+    ) -> PipelineState:
         """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
+
+        `last` is the last transaction before that place, where it is known.
 
         Raises:
             HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone.
@@ -97,7 +101,7 @@ class MetaIndex:
                 "lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        state = self._state.advanced(reached, counters, parked=parked)
+        state = self._state.advanced(reached, counters, parked=parked, last=last)
         self.save(state)
         return state
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 
 Phase = Literal["creating", "seeding", "following"]
 
@@ -83,6 +83,7 @@ class PipelineState:
         applied: every change up to here is durable in the documents; the slot is confirmed no further.
         ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
             on from here; else None.
+        last: the last transaction with a change before `reached`; None where it is not known.
         generations: all that are written or kept, in the order in which they were made.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
@@ -105,6 +106,7 @@ class PipelineState:
     catalog: str = ""
     counters: Counters = Counters()
     ahead: Lsn | None = None
+    last: KnownCommit | None = None
 
     @property
     def reached(self) -> Lsn:
@@ -136,24 +138,29 @@ class PipelineState:
         left = tuple(one for one in self.generations if one.generation not in names)
         return replace(self, generations=left)
 
-    def advanced(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> Self:
+    def advanced(
+        self, reached: Lsn, counters: Counters, *, parked: bool = False, last: KnownCommit | None = None
+    ) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
 
         Args:
             parked: some documents are not durable yet; then `applied` stays.
+            last: the last transaction before `reached`; None where it is the one that is known.
         """
+        known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         if parked:
-            return replace(self, ahead=reached, counters=counted)
-        return replace(self, applied=reached, ahead=None, counters=counted)
+            return replace(self, ahead=reached, counters=counted, last=known)
+        return replace(self, applied=reached, ahead=None, counters=counted, last=known)
 
-    def place(self) -> dict[str, str | int]:
+    def place(self) -> dict[str, Any]:
         """Whose log the documents come from, and up to where they have it."""
         return {
             "system": self.system_identifier,
             "timeline": self.timeline,
             "database": self.database_oid,
             "lsn": format_lsn(self.reached),
+            **({} if self.last is None else {"last": self.last.to_json()}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -168,6 +175,7 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
+            "last": None if self.last is None else self.last.to_json(),
             "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -192,6 +200,7 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
+            last=KnownCommit.from_json(found.get("last")),
             generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],
