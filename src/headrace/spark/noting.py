@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenacity import Retrying
 
+from headrace.capture.continuity import Origin
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind, patiently
@@ -97,21 +98,26 @@ class Noting:
     def _note(self, batch: int) -> None:
         """Everything up to the end of a batch is durable or parked."""
         try:
-            reached = Offset.from_json(self._commits.end_of(batch))
+            end = self._commits.end_of(batch)
         except FileNotFoundError:
             return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
-        self._advance(reached, counters)
+        origin = Origin.from_json(end)
+        self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
         self._noted = batch
         if counters.changes:
             reach("applied")
 
-    def _advance(self, reached: Offset, counters: Counters) -> None:
+    def _advance(self, reached: Offset, counters: Counters, began: Lsn | None = None) -> None:
         """Note a position, and look at it again soon where documents before it are parked."""
         for attempt in self._patiently():
             with attempt:
                 state = self._meta.advance(
-                    reached.lsn, counters, parked=self._parked.count() > 0, last=reached.last
+                    reached.lsn,
+                    counters,
+                    parked=self._parked.count() > 0,
+                    last=reached.last,
+                    began=began,
                 )
         self._held.set(state.applied)
         self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS

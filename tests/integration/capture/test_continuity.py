@@ -276,21 +276,17 @@ def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_n
 
 
 def test_a_crash_that_loses_no_commit_is_none_of_that(server: EmbeddedPostgres) -> None:
-    """The slot's confirmed position goes back, and what comes again is left out."""
+    """What was read last comes again, and is left out."""
     source, start = filled(server)
     with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
         insert(source, 1, 3)
         _, place = take(stream, start, 3)
-        source.sql("CHECKPOINT")
-        before = source.confirmed()
         insert(source, 4, 10)
         _, place = take(stream, place, 7)
-        stream.confirm(place)
-        eventually(lambda: source.confirmed() >= place.lsn)
         proxy.refuse()
         server.stop("immediate")
         server.start()
-        assert before <= source.confirmed() < place.lsn
+        assert source.confirmed() < place.lsn
         proxy.resume()
         insert(source, 11, 12)
         changes, place = take(stream, place, 2)
@@ -412,6 +408,55 @@ def test_a_promoted_standby_that_lacks_what_was_read_is_refused(server: Embedded
         proxy.resume()
         proxy.lead_to(standby.url)
         refused(stream, place, Kind.CONTINUITY, "timeline 2", "left timeline 1 at", "had not received")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("same_place", [False, True])
+def test_the_other_of_two_standbys_that_were_promoted_is_refused(
+    server: EmbeddedPostgres, same_place: bool
+) -> None:
+    """Both are on timeline 2; it is known by where that begins, else by the first transaction behind it."""
+    source = Source(server.create_database("shop"))
+    source.sql(TABLE, "CREATE PUBLICATION headrace FOR ALL TABLES")
+    create_slot(source.url, source.slot, failover=True).close()
+    with (
+        standby_of(server, "first") as first,
+        standby_of(server, "second") as second,
+        TcpProxy.before(source.url) as proxy,
+    ):
+        synchronise(source, first)
+        synchronise(source, second)
+        start = Offset(source.confirmed())
+        stream = source.stream(start, proxy.url(source.url))
+        insert(source, 1, 50)
+        changes, place = take(stream, start, 50)
+        eventually(lambda: caught_up(server, second))
+        if not same_place:
+            second.stop("fast")
+            insert(source, 51, 60)
+            changes, place = take(stream, place, 10)
+        eventually(lambda: caught_up(server, first))
+        proxy.refuse()
+        server.stop("fast")
+        if not same_place:
+            second.start()
+        promote(first)
+        promote(second)
+        source.url = first.database_url("shop")
+        proxy.resume()
+        proxy.lead_to(first.url)
+        insert(source, 61, 100)
+        _, place = take(stream, place, 40)
+        stream.confirm(place)
+        proxy.refuse()
+        first.stop("immediate")
+        source.url = second.database_url("shop")
+        insert(source, 1061, 4000)
+        proxy.resume()
+        proxy.lead_to(second.url)
+        words = ["which was read last"] if same_place else ["timeline 2 begins at", "this is the other one"]
+        refused(stream, place, Kind.CONTINUITY, *words)
+        source.close()
 
 
 def caught_up(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> bool:

@@ -84,11 +84,17 @@ class MetaIndex:
         self._state = state
 
     def advance(
-        self, reached: Lsn, counters: Counters, *, parked: bool = False, last: KnownCommit | None = None
+        self,
+        reached: Lsn,
+        counters: Counters,
+        *,
+        parked: bool = False,
+        last: KnownCommit | None = None,
+        began: Lsn | None = None,
     ) -> PipelineState:
         """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
 
-        `last` is the last transaction before that place, where it is known.
+        `last` is the last transaction before that place, where it is known; `began` as in the state.
 
         Raises:
             HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone.
@@ -101,7 +107,7 @@ class MetaIndex:
                 "lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        state = self._state.advanced(reached, counters, parked=parked, last=last)
+        state = self._state.advanced(reached, counters, parked=parked, last=last, began=began)
         self.save(state)
         return state
 

@@ -84,6 +84,7 @@ class PipelineState:
         ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
             on from here; else None.
         last: the last transaction with a change before `reached`; None where it is not known.
+        began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
         generations: all that are written or kept, in the order in which they were made.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
@@ -107,6 +108,7 @@ class PipelineState:
     counters: Counters = Counters()
     ahead: Lsn | None = None
     last: KnownCommit | None = None
+    began: Lsn | None = None
 
     @property
     def reached(self) -> Lsn:
@@ -139,19 +141,27 @@ class PipelineState:
         return replace(self, generations=left)
 
     def advanced(
-        self, reached: Lsn, counters: Counters, *, parked: bool = False, last: KnownCommit | None = None
+        self,
+        reached: Lsn,
+        counters: Counters,
+        *,
+        parked: bool = False,
+        last: KnownCommit | None = None,
+        began: Lsn | None = None,
     ) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
 
         Args:
             parked: some documents are not durable yet; then `applied` stays.
             last: the last transaction before `reached`; None where it is the one that is known.
+            began: where the timeline begins, if it was not known before.
         """
+        since = began if self.began is None else self.began
         known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         if parked:
-            return replace(self, ahead=reached, counters=counted, last=known)
-        return replace(self, applied=reached, ahead=None, counters=counted, last=known)
+            return replace(self, ahead=reached, counters=counted, last=known, began=since)
+        return replace(self, applied=reached, ahead=None, counters=counted, last=known, began=since)
 
     def place(self) -> dict[str, Any]:
         """Whose log the documents come from, and up to where they have it."""
@@ -161,6 +171,7 @@ class PipelineState:
             "database": self.database_oid,
             "lsn": format_lsn(self.reached),
             **({} if self.last is None else {"last": self.last.to_json()}),
+            **({} if self.began is None else {"began": format_lsn(self.began)}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -176,6 +187,7 @@ class PipelineState:
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
             "last": None if self.last is None else self.last.to_json(),
+            "began": None if self.began is None else format_lsn(self.began),
             "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -201,6 +213,7 @@ class PipelineState:
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
             last=KnownCommit.from_json(found.get("last")),
+            began=parse_lsn(found["began"]) if found.get("began") else None,
             generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],
