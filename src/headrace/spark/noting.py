@@ -27,6 +27,8 @@ from headrace.spark.plan import Work
 _LOOK_SECONDS = 0.02
 _PARKED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
+_RESTORED_SECONDS = 5.0
+"""How often it is looked in a quiet time whether what was noted is still there."""
 
 
 class Noting:
@@ -50,7 +52,7 @@ class Noting:
         self._counted = counted
         self._noted = -1
         self._waiting: Lsn | None = None
-        self._next = 0.0
+        self._next = self._next_look = 0.0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._note_all, name="headrace noting", daemon=True)
@@ -86,11 +88,20 @@ class Noting:
                     self._note(done)
                 elif self._waiting is not None and time.monotonic() >= self._next:
                     self._advance(Offset(self._waiting), Counters())
+                elif time.monotonic() >= self._next_look:
+                    self._look()
         except HeadraceError as error:
             if not self._ending.is_set():  # else whoever starts next repeats what was not noted
                 self._failure = error
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
             self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+
+    def _look(self) -> None:
+        """A cluster that is restored from a snapshot says nothing: what was noted is an earlier state then."""
+        for attempt in self._patiently():
+            with attempt:
+                self._meta.look()
+        self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _patiently(self) -> Retrying:
         return patiently(longest=1.0, ending=self._ending)
@@ -121,3 +132,4 @@ class Noting:
                 )
         self._held.set(state.applied)
         self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS
+        self._next_look = time.monotonic() + _RESTORED_SECONDS

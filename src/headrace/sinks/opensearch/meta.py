@@ -67,6 +67,15 @@ class MetaIndex:
         self._state = state
         return state
 
+    def look(self) -> None:
+        """See that the state is still the one that was loaded or saved last.
+
+        Raises:
+            HeadraceError: CONTINUITY, where someone else wrote, or the cluster was restored; SINK_UNREACHABLE,
+                SINK_BUSY.
+        """
+        self._progress.look()
+
     def save(self, state: PipelineState) -> None:
         """Write `state` whole; durable when it returns.
 
