@@ -99,10 +99,8 @@ class LogPositions:
     switches: Mapping[int, Lsn] = field(default_factory=dict)
 
 
-def read_positions(
-    connection: ReplicationConnection, slot: str, before: Origin | None = None, publication: str = ""
-) -> LogPositions:
-    """Ask the server behind `connection`; `before` is what was found the last time.
+def read_positions(connection: ReplicationConnection, slot: str, publication: str = "") -> LogPositions:
+    """Ask the server behind `connection`.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.

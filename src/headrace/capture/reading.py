@@ -260,7 +260,7 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot, self.origin, self._settings.publication)
+        positions = read_positions(connection, slot, self._settings.publication)
         reached = max(self._translation.position.lsn, self.confirmed)
         known = 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)

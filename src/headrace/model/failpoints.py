@@ -5,8 +5,9 @@ The names are the rows of the table of commit points: `planned` (a batch is plan
 `confirmed` (the confirmation was sent), `made` (a generation that is ordered is in the state, the stream does
 not write to it yet), `joined` (the stream does, the order is not forgotten yet), `range` (a seeding range is
 written, not yet noted), `filled` (a generation is complete, the alias not yet swapped), `swapped` (the alias
-is, the state does not say so yet) and `parked` (the documents of a parked chunk are durable, and noted). A
-batch without changes reaches none.
+is, the state does not say so yet), `parked` (the documents of a parked chunk are durable, and noted),
+`created` (a first start has made its slot, the state does not say where) and `known` (it does, there is no
+index yet). A batch without changes reaches none.
 
 The environment arms one of them, and every process of the pipeline inherits it:
 
@@ -27,7 +28,18 @@ from pathlib import Path
 from typing import Literal
 
 Name = Literal[
-    "planned", "bulk", "applied", "confirmed", "made", "joined", "range", "filled", "swapped", "parked"
+    "planned",
+    "bulk",
+    "applied",
+    "confirmed",
+    "made",
+    "joined",
+    "range",
+    "filled",
+    "swapped",
+    "parked",
+    "created",
+    "known",
 ]
 
 

@@ -97,7 +97,7 @@ class Noting:
             self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
 
     def _look(self) -> None:
-        """A cluster that is restored from a snapshot says nothing: what was noted is an earlier state then."""
+        """A cluster that is restored from a snapshot says nothing: its state is an earlier one then."""
         for attempt in self._patiently():
             with attempt:
                 self._meta.look()

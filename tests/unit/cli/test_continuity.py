@@ -57,6 +57,9 @@ def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
         (replace(SERVER, current_lsn=199), SLOT, Kind.CONTINUITY, "restored"),
         (SERVER, replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "recreated, or read by someone else"),
         (replace(SERVER, timeline=2), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), None, Kind.CONTINUITY, "promoted.* no replication slot 's'"),
+        (replace(SERVER, timeline=2, current_lsn=199), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "promoted"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_with_the_way_out(

@@ -2,8 +2,8 @@
 
 Every write names the version that was read before, so a second writer is noticed and never overwritten. A
 write whose answer is lost may have happened or not, or be about to: the next one looks first, and once more
-where it finds that the lost one came in between. Writes are numbered: one of ours that was followed by another
-is there again only where the cluster was restored from a snapshot, and what was written since is lost.
+where it finds that the lost one came in between. Writes are numbered: one of ours that was followed by
+another is there again only where the cluster was restored from a snapshot, and what was written since is lost.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class KeptDocument:
         return answer.ok
 
     def _find_out(self) -> None:
-        """After a write that may have happened: take what is there if it is what we saw or wrote behind it."""
+        """After a write that may have happened: take what is there if it is what we saw or wrote then."""
         found = self._get()
         if _seen(found) == self._seen:
             return
@@ -130,8 +130,8 @@ class KeptDocument:
     def _restored(self) -> HeadraceError:
         return HeadraceError(
             Kind.CONTINUITY,
-            f"{self._what} in the index {self._index} is an earlier one again: the cluster was restored from a "
-            "snapshot, and what was written since is lost",
+            f"{self._what} in the index {self._index} is an earlier one again: the cluster was restored from "
+            "a snapshot, and what was written since is lost",
             "Start `headrace run` again: it goes on where the log still has all of that, and says where not.",
         )
 

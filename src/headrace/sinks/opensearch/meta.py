@@ -71,8 +71,8 @@ class MetaIndex:
         """See that the state is still the one that was loaded or saved last.
 
         Raises:
-            HeadraceError: CONTINUITY, where someone else wrote, or the cluster was restored; SINK_UNREACHABLE,
-                SINK_BUSY.
+            HeadraceError: CONTINUITY, where someone else wrote, or the cluster was restored;
+                SINK_UNREACHABLE, SINK_BUSY.
         """
         self._progress.look()
 
