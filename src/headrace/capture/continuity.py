@@ -98,6 +98,10 @@ class LogPositions:
     written: Lsn | None
     switches: Mapping[int, Lsn] = field(default_factory=dict)
 
+    def left(self, before: Origin | None) -> Lsn | None:
+        """Where the timeline of `before` was left; None where it was not, or that is not known."""
+        return None if before is None else self.switches.get(before.timeline)
+
 
 def read_positions(connection: ReplicationConnection, slot: str, publication: str = "") -> LogPositions:
     """Ask the server behind `connection`.
@@ -205,7 +209,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
             f"Positions of one system mean nothing on another: correct the address. {_ANEW}",
         )
     if origin.timeline != before.timeline:
-        left = now.switches.get(before.timeline)
+        left = now.left(before)
         if left is None or left < known:
             where = "elsewhere" if left is None else f"at {format_lsn(left)}"
             raise HeadraceError(

@@ -239,7 +239,6 @@ class LogReader:
                 claim_slot(connection, settings.slot)
                 positions = self._check_continuity(connection)
                 self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
-                self._recognition.connected(positions.confirmed)
                 while (end := self._backlog_end(positions)) is not None:
                     self._read_backlog(connection, end)
                     positions = self._check_continuity(connection)
@@ -262,12 +261,13 @@ class LogReader:
         slot = self._settings.slot
         positions = read_positions(connection, slot, self._settings.publication)
         reached = max(self._translation.position.lsn, self.confirmed)
-        known = 0 if self._settings.read is None else self._settings.read.lsn
+        before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)
         if self._settings.same_timeline and self.origin is not None:
             check_same_timeline(positions.origin, self.origin)
         self._check_publication(positions.origin)
         self.origin = positions.origin.following(self.origin)
+        self._recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
     def _check_publication(self, now: Origin) -> None:
@@ -454,6 +454,7 @@ class LogReader:
         every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
         if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
             received, reply = max(self._received, confirmed), self._silence >= every
+            reply = reply or self._recognition.is_open
             status = encode_status(
                 received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
@@ -463,11 +464,8 @@ class LogReader:
                 reach("confirmed")
 
     def _confirmable(self, reported: Lsn) -> Lsn:
-        """What the server may be told; no more than before while it has to show that its log is the same.
-
-        A slot that is moved would not send it again.
-        """
-        return reported if self._recognition.is_awaiting else self.confirmed
+        """What the server may be told; no more than before until its log has shown that it is the same."""
+        return reported if self._recognition.is_open else self.confirmed
 
     # The backlog.
 

@@ -29,20 +29,35 @@ class Recognition:
     def __init__(self, read: Offset | None = None) -> None:
         self.last: KnownCommit | None = None if read is None else read.last
         self._upto: Lsn = 0 if read is None or read.last is None else read.order[0]
-        self._awaited = False
+        self._awaited = self._repeats = False
 
     @property
-    def is_awaiting(self) -> bool:
-        """Whether the last transaction has to come again, and has not come yet: nothing may be confirmed."""
-        return self._awaited
+    def is_open(self) -> bool:
+        """Whether the log may still turn out to be another one: nothing may be confirmed until then.
 
-    def connected(self, confirmed: Lsn | None) -> None:
-        """A connection begins to read a slot that stands at `confirmed` (bytes)."""
-        self._awaited = self.last is not None and confirmed is not None and confirmed <= self.last.lsn
+        A slot that is moved would not show it again.
+        """
+        return self._awaited or self._repeats
+
+    def connected(self, confirmed: Lsn, left: Lsn | None = None) -> None:
+        """A connection begins to read.
+
+        Args:
+            confirmed: where the slot stands (bytes).
+            left: where the timeline that was read was left for the server's, if that is another; what was
+                known of it behind there, does not hold.
+        """
+        if left is not None:
+            self._upto = min(self._upto, left)
+        self._awaited = self.last is not None and confirmed <= self.last.lsn
+        self._repeats = self.last is not None and confirmed < self._upto
 
     def beginning(self, resume: Lsn) -> Lsn:
-        """Where to begin, so that the last transaction comes, in place of `resume` (bytes)."""
-        return min(resume, self.last.lsn) if self._awaited and self.last is not None else resume
+        """Where to begin in place of `resume` (bytes), so that all comes again that can be compared.
+
+        The server leaves out what lies before the slot's confirmed position.
+        """
+        return resume if self.last is None else min(resume, self.last.lsn)
 
     def look(self, found: Transactions) -> None:
         """Compare the next transactions of the log with what is remembered, then remember the last.
@@ -55,6 +70,7 @@ class Recognition:
         filled = _with_changes(found)
         if self.last is not None:
             self._compare(found, filled, self.last)
+            self._repeats = self._repeats and bool(found.commit_lsn[-1] < self._upto)
         new = np.flatnonzero(filled & (found.commit_lsn > (-1 if self.last is None else self.last.lsn)))
         if len(new):
             self.last = _known(found, int(new[-1]))
@@ -69,6 +85,7 @@ class Recognition:
         """
         if self._awaited and self.last is not None and lsn >= self._upto and lsn > self.last.lsn:
             raise _another(f"the {self.last}, which was read last, is not in the log any more")
+        self._repeats = self._repeats and lsn < self._upto
         self._upto = max(self._upto, lsn)
 
     def _compare(self, found: Transactions, filled: Mask, last: KnownCommit) -> None:

@@ -62,10 +62,9 @@ def check_begun(state: PipelineState, slot: SlotFacts | None) -> None:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"the last start ended while it made its slot, and nobody can tell whether the slot {slot.name!r} "
-            f"that there is now is that one (at {format_lsn(slot.confirmed_flush or 0)}{reader})",
-            "If nothing else uses it, run SELECT "
-            f"pg_drop_replication_slot('{slot.name}') in the database, then start again; else name another "
-            "slot with --slot.",
+            f"is that one: it stands at {format_lsn(slot.confirmed_flush or 0)}{reader}",
+            f"If nothing else uses it, run SELECT pg_drop_replication_slot('{slot.name}') in the database, "
+            "then start again; else name another slot with --slot.",
         )
 
 

@@ -3,7 +3,7 @@
 Every write names the version that was read before, so a second writer is noticed and never overwritten. A
 write whose answer is lost may have happened or not, or be about to: the next one looks first, and once more
 where it finds that the lost one came in between. Writes are numbered: one of ours that was followed by
-another is there again only where the cluster was restored from a snapshot, and what was written since is lost.
+another is there again only where the cluster was restored from a snapshot, and what came behind it is lost.
 """
 
 from __future__ import annotations
