@@ -61,8 +61,8 @@ def check_begun(state: PipelineState, slot: SlotFacts | None) -> None:
         reader = "" if slot.reader is None else f", and read by {slot.reader}"
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
-            f"the last start ended while it made its slot, and nobody can tell whether the slot {slot.name!r} "
-            f"is that one: it stands at {format_lsn(slot.confirmed_flush or 0)}{reader}",
+            f"the last start ended while it made its slot, and nobody can tell whether {slot.name!r} is that "
+            f"one: it stands at {format_lsn(slot.confirmed_flush or 0)}{reader}",
             f"If nothing else uses it, run SELECT pg_drop_replication_slot('{slot.name}') in the database, "
             "then start again; else name another slot with --slot.",
         )

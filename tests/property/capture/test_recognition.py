@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.capture.offset import Offset
@@ -79,6 +79,7 @@ def read(log: list[Commit], draw: st.DrawFn) -> tuple[Recognition, int]:
 
 
 @given(st.data(), logs())
+@settings(max_examples=300, deadline=None)
 def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commit]) -> None:
     recognition, upto = read(log, data.draw)
     for _ in range(2):
@@ -96,6 +97,7 @@ def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commi
 
 
 @given(st.data(), logs())
+@settings(max_examples=300, deadline=None)
 def test_another_log_is_never_taken_for_it(data: st.DataObject, log: list[Commit]) -> None:
     """It was put back to some place, where the slot stood there or before, and went on in another way."""
     recognition, upto = read(log, data.draw)
