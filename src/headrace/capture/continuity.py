@@ -52,7 +52,7 @@ class Origin:
         if self.publication is not None:
             known["publication"] = self.publication
         if self.began is not None:
-            known["began"] = format_lsn(self.began)
+            known["timeline_began"] = format_lsn(self.began)
         return known
 
     def following(self, before: Origin | None) -> Origin:
@@ -70,7 +70,7 @@ class Origin:
         """What `to_json` wrote; None for a position that was noted before anything had been read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
-        publication, began = stored.get("publication"), stored.get("began")
+        publication, began = stored.get("publication"), stored.get("timeline_began")
         return cls(
             str(stored["system"]),
             int(stored["timeline"]),

@@ -50,11 +50,13 @@ def logs(draw: st.DrawFn, behind: int = 10, first_xid: int = 700) -> list[Commit
     return [Commit(lsn, first_xid + n, draw(st.integers(0, 2))) for n, lsn in enumerate(places)]
 
 
-def sent(log: list[Commit], confirmed: int, asked: int, draw: st.DrawFn) -> list[list[Commit]]:
+def sent(log: list[Commit], confirmed: int, asked: int, data: st.DataObject) -> list[list[Commit]]:
     """What the server sends of it, in pieces."""
     begin = max(confirmed, asked)
-    coming = [commit for commit in log if commit.lsn >= begin and (commit.changes or draw(st.booleans()))]
-    cut = draw(st.integers(0, len(coming)))
+    coming = [
+        commit for commit in log if commit.lsn >= begin and (commit.changes or data.draw(st.booleans()))
+    ]
+    cut = data.draw(st.integers(0, len(coming)))
     return [coming[:cut], coming[cut:]]
 
 
@@ -65,14 +67,14 @@ def take(recognition: Recognition, parts: list[list[Commit]], end: int) -> None:
     recognition.passed(end)
 
 
-def read(log: list[Commit], draw: st.DrawFn) -> tuple[Recognition, int]:
+def read(log: list[Commit], data: st.DataObject) -> tuple[Recognition, int]:
     """Whoever has read all of it, in this process or an earlier one, and up to where (bytes)."""
-    upto = max([commit.lsn + _LENGTH for commit in log], default=10) + draw(st.integers(0, 40))
+    upto = max([commit.lsn + _LENGTH for commit in log], default=10) + data.draw(st.integers(0, 40))
     recognition = Recognition()
     recognition.connected(0)
     recognition.look(found(log))
     recognition.passed(upto)
-    if draw(st.booleans()):
+    if data.draw(st.booleans()):
         place = Offset(upto, last=recognition.last)
         recognition = Recognition(Offset.from_json(place.to_json()))
     return recognition, upto
@@ -81,12 +83,12 @@ def read(log: list[Commit], draw: st.DrawFn) -> tuple[Recognition, int]:
 @given(st.data(), logs())
 @settings(max_examples=300, deadline=None)
 def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commit]) -> None:
-    recognition, upto = read(log, data.draw)
+    recognition, upto = read(log, data)
     for _ in range(2):
         confirmed = data.draw(st.integers(0, upto))
         recognition.connected(confirmed)
         assert recognition.beginning(upto) <= upto
-        for part in sent(log, confirmed, recognition.beginning(upto), data.draw):
+        for part in sent(log, confirmed, recognition.beginning(upto), data):
             recognition.look(found(part))
         recognition.passed(upto)
         assert not recognition.is_open
@@ -100,7 +102,7 @@ def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commi
 @settings(max_examples=300, deadline=None)
 def test_another_log_is_never_taken_for_it(data: st.DataObject, log: list[Commit]) -> None:
     """It was put back to some place, where the slot stood there or before, and went on in another way."""
-    recognition, upto = read(log, data.draw)
+    recognition, upto = read(log, data)
     back = data.draw(st.integers(0, upto))
     kept = [commit for commit in log if commit.lsn + _LENGTH <= back]
     other = [*kept, *data.draw(logs(back, 800))]
@@ -109,7 +111,7 @@ def test_another_log_is_never_taken_for_it(data: st.DataObject, log: list[Commit
     ]
     confirmed = data.draw(st.integers(0, back))
     recognition.connected(confirmed)
-    parts = sent(other, confirmed, recognition.beginning(upto), data.draw)
+    parts = sent(other, confirmed, recognition.beginning(upto), data)
     if not differs or recognition.last is None:
         return
     with pytest.raises(HeadraceError) as caught:

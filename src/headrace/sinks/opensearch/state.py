@@ -171,7 +171,7 @@ class PipelineState:
             "database": self.database_oid,
             "lsn": format_lsn(self.reached),
             **({} if self.last is None else {"last": self.last.to_json()}),
-            **({} if self.began is None else {"began": format_lsn(self.began)}),
+            **({} if self.began is None else {"timeline_began": format_lsn(self.began)}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class PipelineState:
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
             "last": None if self.last is None else self.last.to_json(),
-            "began": None if self.began is None else format_lsn(self.began),
+            "timeline_began": None if self.began is None else format_lsn(self.began),
             "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -213,7 +213,7 @@ class PipelineState:
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
             last=KnownCommit.from_json(found.get("last")),
-            began=parse_lsn(found["began"]) if found.get("began") else None,
+            began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
             generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],
