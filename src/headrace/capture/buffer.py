@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.capture.changes import Ends
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn
+from headrace.model import KnownCommit, Lsn, format_lsn
 from headrace.pgoutput.batch import Numbers
 
 
@@ -96,7 +96,7 @@ class ChangeBuffer:
         self._chunks: deque[_Chunk] = deque()
         self._base = _Mark(start)
         self._filled = self._base
-        self._keepalive: Lsn = start.lsn
+        self._idle = Offset(start.lsn, last=start.last)
         self._error: Exception | None = None
         self._held = 0
         self._released = start
@@ -134,10 +134,11 @@ class ChangeBuffer:
         finally:
             self._waiting -= 1
 
-    def idle_at(self, lsn: Lsn) -> None:
-        """The server has nothing for us before `lsn`."""
+    def idle_at(self, lsn: Lsn, last: KnownCommit | None = None) -> None:
+        """The server has nothing more for us before `lsn`; the last transaction before it was `last`."""
         with self._changed:
-            self._keepalive = max(self._keepalive, lsn)
+            if lsn >= self._idle.lsn:
+                self._idle = Offset(lsn, last=last)
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
@@ -194,7 +195,7 @@ class ChangeBuffer:
             return arrived
 
     def _arrived(self, offset: Offset) -> bool:
-        if offset.transaction is None and self._keepalive >= offset.lsn:
+        if offset.transaction is None and self._idle.lsn >= offset.lsn:
             return True
         return self._filled.offset.order >= offset.order
 
@@ -233,10 +234,10 @@ class ChangeBuffer:
         return found
 
     @property
-    def keepalive(self) -> Lsn:
+    def idle(self) -> Offset:
         """The last position that the server reported without changes for us."""
         with self._changed:
-            return self._keepalive
+            return self._idle
 
     def is_empty_after(self, offset: Offset) -> bool:
         """Whether nothing at all, not even an unfinished transaction, lies behind `offset`."""
@@ -256,6 +257,15 @@ class ChangeBuffer:
         with self._changed:
             parts = [chunk.ends.xid[chunk.ends_upto(start) : chunk.ends_upto(end)] for chunk in self._chunks]
         return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def last_before(self, end: Offset) -> KnownCommit | None:
+        """The transaction of the last change that is here and that `end` covers."""
+        with self._changed:
+            chunks = [chunk.batch for chunk in self._chunks]
+        for batch in reversed(chunks):
+            if count := _covered(batch, end):
+                return _commit_of(batch, count - 1)
+        return None
 
     def read(self, start: Offset, end: Offset) -> list[pa.RecordBatch]:
         """The changes in (start, end], in order.
@@ -304,6 +314,11 @@ def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> O
 
 def _positions(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     return batch.column("_commit_lsn").to_numpy(), batch.column("_commit_seq").to_numpy()
+
+
+def _commit_of(batch: pa.RecordBatch, row: int) -> KnownCommit:
+    lsn, xid = (int(batch.column(name)[row].as_py()) for name in ("_commit_lsn", "_xid"))
+    return KnownCommit(lsn, xid, int(batch.column("_commit_timestamp")[row].value))
 
 
 def _covered(batch: pa.RecordBatch, offset: Offset) -> int:

@@ -36,17 +36,24 @@ class Origin:
         timeline: of its log; a promotion and a restore to a point in time begin a new one.
         database: the oid, which a database that was dropped and made again does not have.
         publication: the oid of the one that the log was read with first; None where it is not known.
+        began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
+            Two standbys that are promoted both call their timeline by the next number.
     """
 
     system: str
     timeline: int
     database: int
     publication: int | None = field(default=None, compare=False)
+    began: Lsn | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """What stands beside a position in a checkpoint."""
         known = {"system": self.system, "timeline": self.timeline, "database": self.database}
-        return known if self.publication is None else {**known, "publication": self.publication}
+        if self.publication is not None:
+            known["publication"] = self.publication
+        if self.began is not None:
+            known["timeline_began"] = format_lsn(self.began)
+        return known
 
     def following(self, before: Origin | None) -> Origin:
         """The same log; its publication is the one that `before` knows, if it knows one."""
@@ -63,12 +70,13 @@ class Origin:
         """What `to_json` wrote; None for a position that was noted before anything had been read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
-        publication = stored.get("publication")
+        publication, began = stored.get("publication"), stored.get("timeline_began")
         return cls(
             str(stored["system"]),
             int(stored["timeline"]),
             int(stored["database"]),
             None if publication is None else int(publication),
+            None if began is None else parse_lsn(str(began)),
         )
 
 
@@ -81,8 +89,7 @@ class LogPositions:
         confirmed: what the slot may forget; None where there is no such slot.
         restart: where decoding begins again; None where the slot has none.
         written: the end of the flushed log; None on a standby.
-        switches: where each earlier timeline was left for the next; read only where the timeline is another
-            one than before.
+        switches: where each earlier timeline was left for the next.
     """
 
     origin: Origin
@@ -91,11 +98,13 @@ class LogPositions:
     written: Lsn | None
     switches: Mapping[int, Lsn] = field(default_factory=dict)
 
+    def left(self, before: Origin | None) -> Lsn | None:
+        """Where the timeline of `before` was left; None where it was not, or that is not known."""
+        return None if before is None else self.switches.get(before.timeline)
 
-def read_positions(
-    connection: ReplicationConnection, slot: str, before: Origin | None = None, publication: str = ""
-) -> LogPositions:
-    """Ask the server behind `connection`; `before` is what was found the last time.
+
+def read_positions(connection: ReplicationConnection, slot: str, publication: str = "") -> LogPositions:
+    """Ask the server behind `connection`.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -106,12 +115,32 @@ def read_positions(
     database, confirmed, restart, written, published = (
         None if number is None else int(number) for number in numbers
     )
-    origin = Origin(str(system), int(timeline or 0), database or 0, published)
-    switches: dict[int, Lsn] = {}
-    if before is not None and before.system == origin.system and before.timeline < origin.timeline:
-        [(_, history)] = connection.execute(f"TIMELINE_HISTORY {origin.timeline}")
-        switches = {int(left): parse_lsn(at) for left, at in _SWITCH.findall(str(history))}
+    switches = _read_switches(connection, int(timeline or 0))
+    origin = Origin(
+        str(system), int(timeline or 0), database or 0, published, _began(switches, int(timeline or 0))
+    )
     return LogPositions(origin, confirmed, restart, written, switches)
+
+
+def _read_switches(connection: ReplicationConnection, timeline: int) -> dict[int, Lsn]:
+    """Where each timeline before this one was left; empty where the server has no such file."""
+    if timeline <= 1:
+        return {}
+    try:
+        [(_, history)] = connection.execute(f"TIMELINE_HISTORY {timeline}")
+    except HeadraceError as error:
+        if error.kind is not Kind.DATABASE:
+            raise
+        return {}
+    return {int(left): parse_lsn(at) for left, at in _SWITCH.findall(str(history))}
+
+
+def _began(switches: Mapping[int, Lsn], timeline: int) -> Lsn | None:
+    """Where a timeline left the one before it; None where that is not known."""
+    earlier = [left for left in switches if left < timeline]
+    if timeline == 1:
+        return 0
+    return switches[max(earlier)] if earlier else None
 
 
 def check_continuity(
@@ -180,7 +209,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
             f"Positions of one system mean nothing on another: correct the address. {_ANEW}",
         )
     if origin.timeline != before.timeline:
-        left = now.switches.get(before.timeline)
+        left = now.left(before)
         if left is None or left < known:
             where = "elsewhere" if left is None else f"at {format_lsn(left)}"
             raise HeadraceError(
@@ -190,6 +219,15 @@ def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
                 "received all of it, or the database was restored",
                 f"What was read and is not in the new log never happened there. {_ANEW}",
             )
+    began = _began(now.switches, before.timeline)
+    if began is not None and before.began is not None and began != before.began:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"timeline {before.timeline} begins at {format_lsn(began)} on this server, and at "
+            f"{format_lsn(before.began)} where up to {format_lsn(known)} was read: of two standbys that were "
+            "promoted this is the other one",
+            f"What was read and is not in its log never happened there. {_ANEW}",
+        )
     if origin.database != before.database:
         raise HeadraceError(
             Kind.CONTINUITY,

@@ -7,11 +7,11 @@ confirmed) and, only where a batch had to end inside a large transaction, the pl
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 
 _VERSION = 1
 
@@ -24,11 +24,13 @@ class Offset:
         lsn: the end of the last transaction that is read whole; the slot may be confirmed up to here.
         transaction: the commit record's address of the transaction that is read in part, else None.
         sequence: the last message of it that is read.
+        last: the last transaction with a change that is read, whole or in part; None where it is not known.
     """
 
     lsn: Lsn
     transaction: Lsn | None = None
     sequence: int = 0
+    last: KnownCommit | None = field(default=None, compare=False)
 
     @property
     def version(self) -> Lsn:
@@ -65,6 +67,8 @@ class Offset:
         whole: dict[str, Any] = {"version": _VERSION, "lsn": format_lsn(self.lsn)}
         if self.transaction is not None:
             whole |= {"transaction": format_lsn(self.transaction), "sequence": self.sequence}
+        if self.last is not None:
+            whole["last"] = self.last.to_json()
         return whole
 
     @classmethod
@@ -82,6 +86,7 @@ class Offset:
                 parse_lsn(str(stored["lsn"])),
                 None if inside is None else parse_lsn(str(inside)),
                 int(stored.get("sequence", 0)),
+                KnownCommit.from_json(stored.get("last")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise HeadraceError(

@@ -34,6 +34,7 @@ from headrace.capture.expected import ExpectedNames, ExpectedTable
 from headrace.capture.held import HeldPosition
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
+from headrace.capture.recognition import Recognition
 from headrace.capture.rows import Absence
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.transactions import COMMIT
@@ -89,7 +90,8 @@ class StreamSettings:
             enough, or the disk is full, the server keeps them instead.
         spool_folder: where; None: the system's folder for temporary files.
         origin: whose log the start is a position of; None: not known.
-        known: how far that log is known to have been.
+        read: a place in that log up to which it was read, with the last transaction before it; it may lie
+            behind the start, whose changes are read once more.
         same_timeline: also a promoted standby that has everything is refused, because more than what was
             read here depends on the old log.
         held: a file that says how far the slot may be confirmed, see `HeldPosition`.
@@ -117,7 +119,7 @@ class StreamSettings:
     spool_bytes: int = 16 << 30
     spool_folder: Path | None = None
     origin: Origin | None = None
-    known: Lsn = 0
+    read: Offset | None = None
     same_timeline: bool = False
     held: Path | None = None
     trouble: Path | None = None
@@ -155,7 +157,8 @@ class LogReader:
         self._settings = settings
         self._buffer = buffer
         self._names = _names(settings)
-        self._translation = Translation(start, settings.tables, self._names)
+        self._recognition = Recognition(settings.read or start)
+        self._translation = Translation(start, settings.tables, self._names, self._recognition)
         self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished and settings.holder is None
         self._frames = _Waiting()
@@ -256,13 +259,15 @@ class LogReader:
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
-        positions = read_positions(connection, slot, self.origin, self._settings.publication)
+        positions = read_positions(connection, slot, self._settings.publication)
         reached = max(self._translation.position.lsn, self.confirmed)
-        check_continuity(positions, slot, reached, self.origin, known=self._settings.known)
+        before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
+        check_continuity(positions, slot, reached, self.origin, known=known)
         if self._settings.same_timeline and self.origin is not None:
             check_same_timeline(positions.origin, self.origin)
         self._check_publication(positions.origin)
         self.origin = positions.origin.following(self.origin)
+        self._recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
     def _check_publication(self, now: Origin) -> None:
@@ -287,7 +292,7 @@ class LogReader:
         try:
             connection.start(
                 settings.slot,
-                resume.lsn,
+                self._recognition.beginning(resume.lsn),
                 (settings.publication,),
                 unfinished=self._takes_unfinished,
                 holes=settings.documents is not None,  # whose catalog is watched: they are built anew
@@ -382,10 +387,14 @@ class LogReader:
             return False
         translation = self._translation
         if translation.xid is None and translation.position.transaction is None:
-            self._buffer.idle_at(translation.position.lsn)
+            self._idle_at(translation.position.lsn)
             if last is not None:
-                self._buffer.idle_at(last.wal_end)
+                self._recognition.passed(last.wal_end)
+                self._idle_at(last.wal_end)
         return any(keepalive.reply_requested for _, keepalive in keepalives)
+
+    def _idle_at(self, lsn: Lsn) -> None:
+        self._buffer.idle_at(lsn, self._recognition.last)
 
     def _sort(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
         """Translate what has ended; of a transaction that waited, one part after the other.
@@ -440,11 +449,12 @@ class LogReader:
         Under load an idle server has been seen to send a commit only when it heard from us again, so it does
         every second.
         """
-        confirmed, now = self.confirmed, time.monotonic()
         reported, at = self._reported
+        confirmed, now = self._confirmable(reported), time.monotonic()
         every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
         if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
             received, reply = max(self._received, confirmed), self._silence >= every
+            reply = reply or self._recognition.is_open
             status = encode_status(
                 received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
@@ -452,6 +462,10 @@ class LogReader:
             self._reported = (confirmed, now)
             if self.released:
                 reach("confirmed")
+
+    def _confirmable(self, reported: Lsn) -> Lsn:
+        """What the server may be told; no more than before until its log has shown that it is the same."""
+        return reported if self._recognition.is_open else self.confirmed
 
     # The backlog.
 
@@ -496,7 +510,8 @@ class LogReader:
             self._trouble.clear()
             start = self._translation.position
             self._translation.restart(start)
-            feed = stack.enter_context(BacklogFeed(readers, start.lsn, end, settings.backlog_window))
+            begin = self._recognition.beginning(start.lsn)
+            feed = stack.enter_context(BacklogFeed(readers, begin, end, settings.backlog_window))
             for item in feed:
                 if self._closing.is_set():
                     return
@@ -506,7 +521,8 @@ class LogReader:
                     self._translate(item)
                 elif item is not None:
                     self._translation.restart(self._translation.position)
-                    self._buffer.idle_at(item)
+                    self._recognition.passed(item)
+                    self._idle_at(item)
                 self._make_room(connection)
         self._advance(connection)
 
@@ -534,7 +550,8 @@ class LogReader:
                 return
 
     def _advance(self, connection: ReplicationConnection) -> None:
-        confirmed, (reported, _) = self.confirmed, self._reported
+        reported = self._reported[0]
+        confirmed = self._confirmable(reported)
         if confirmed > reported:
             advance_claimed(connection, self._settings.slot, format_lsn(confirmed))
             if self.released:

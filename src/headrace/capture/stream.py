@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -88,23 +89,23 @@ class ChangeStream:
         if not self._is_visible(self._buffer.xids(start, end), deadline):
             return start
         self._idle_since = time.monotonic()
-        return end.not_before(start.lsn)
+        return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)
 
     def is_empty(self, start: Offset, upto: Lsn) -> bool:
         """Whether it is known that no changes lie behind `start` and before `upto`."""
         return self._buffer.is_empty_between(start, upto)
 
     def _idle_offset(self, start: Offset) -> Offset:
-        reached = self._buffer.keepalive
-        ahead = reached - start.lsn
+        idle = self._buffer.idle
+        ahead = idle.lsn - start.lsn
         settings = self._settings
         quiet = time.monotonic() - self._idle_since
         due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
-        due = due or start.lsn < read_wish(settings.trouble) <= reached
+        due = due or start.lsn < read_wish(settings.trouble) <= idle.lsn
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()
-        return Offset(reached)
+        return replace(idle, last=idle.last or start.last)
 
     def _is_visible(self, xids: Numbers, deadline: float) -> bool:
         try:

@@ -14,6 +14,7 @@ import numpy as np
 from headrace.capture.changes import ChangeRows, Ends
 from headrace.capture.names import Names
 from headrace.capture.offset import Offset
+from headrace.capture.recognition import Recognition
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
@@ -156,12 +157,14 @@ class Translation:
         resume: changes up to here are known already and skipped.
         tables: only these tables' changes are kept; all where empty.
         names: under which name each table's changes go on.
+        recognition: compares what comes again with what was read.
         position: the offset right behind the last message.
     """
 
     resume: Offset
     tables: frozenset[TableName] = frozenset()
     names: Names = field(default_factory=Names)
+    recognition: Recognition = field(default_factory=Recognition)
     position: Offset = field(init=False)
     _relations: _Relations = field(init=False)
     _apart: _Relations = field(init=False)
@@ -200,8 +203,9 @@ class Translation:
         empty transaction, and `tables` can empty others.
 
         Raises:
-            HeadraceError: PROTOCOL for broken bytes or an impossible order; what `names` raises of a table
-                whose rows come. Then nothing of the batch is taken: a shorter one can be.
+            HeadraceError: PROTOCOL for broken bytes or an impossible order; CONTINUITY for another log than
+                the one that was read; what `names` raises of a table whose rows come. Then nothing of the
+                batch is taken: a shorter one can be.
         """
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
@@ -210,6 +214,7 @@ class Translation:
         if apart and self._transaction is None:
             relations.forget()
         found = find_transactions(batch, letters, self._transaction)
+        self.recognition.look(found)
         known = self._is_known(found)
         state = relations.state()
         try:

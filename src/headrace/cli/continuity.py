@@ -58,6 +58,28 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         _check_database(state, server)
 
 
+def is_made_by(slot: SlotFacts, state: PipelineState) -> bool:
+    """Whether a slot is for certain the one that a start which did not come further made and noted."""
+    return state.consistent_point > 0 and slot.confirmed_flush == state.consistent_point
+
+
+def check_begun(state: PipelineState, slot: SlotFacts | None) -> None:
+    """A start ended while it made its slot; a slot that may be somebody else's must not be dropped for that.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN.
+    """
+    if slot is not None and not is_made_by(slot, state):
+        reader = "" if slot.reader is None else f", and read by {slot.reader}"
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN,
+            f"the last start ended while it made its slot, and nobody can tell whether {slot.name!r} is that "
+            f"one: it stands at {format_lsn(slot.confirmed_flush or 0)}{reader}",
+            f"If nothing else uses it, run SELECT pg_drop_replication_slot('{slot.name}') in the database, "
+            "then start again; else name another slot with --slot.",
+        )
+
+
 def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> None:
     """Refuse to follow where documents could be wrong without anyone noticing.
 
@@ -65,6 +87,8 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
         HeadraceError: CONTINUITY or SLOT_LOST, with what has happened.
     """
     _check_database(state, server)
+    if server.timeline != state.timeline:
+        raise _promoted(state, server, slot)
     if slot is None:
         raise GapError(
             Kind.SLOT_LOST,
@@ -89,12 +113,6 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
             f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
             f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else",
         )
-    if server.timeline != state.timeline:
-        raise GapError(
-            Kind.CONTINUITY,
-            f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
-            "promoted, and documents may hold commits that it never got",
-        )
 
 
 def _check_database(state: PipelineState, server: ServerFacts) -> None:
@@ -103,6 +121,18 @@ def _check_database(state: PipelineState, server: ServerFacts) -> None:
         raise _broken("the database is on another system than the one that the documents come from")
     if state.database_oid != server.database_oid:
         raise _broken("the database was recreated: it has another identity than the documents remember")
+
+
+def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> GapError:
+    """It explains what else is found: a slot that is not there, or elsewhere, and a log that ends earlier."""
+    lost = "documents may hold commits that it never got"
+    if slot is None:
+        lost = f"it has no replication slot {state.slot!r}, and {lost}"
+    return GapError(
+        Kind.CONTINUITY,
+        f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was promoted, "
+        f"or the database was restored to an earlier time; {lost}",
+    )
 
 
 def _broken(cause: str) -> HeadraceError:

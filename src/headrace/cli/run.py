@@ -17,7 +17,14 @@ from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatal
 from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import GapError, check_continuity, check_origin, new_state
+from headrace.cli.continuity import (
+    GapError,
+    check_begun,
+    check_continuity,
+    check_origin,
+    is_made_by,
+    new_state,
+)
 from headrace.cli.exported import Exported
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
@@ -32,6 +39,7 @@ from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_o
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import format_lsn
+from headrace.model.failpoints import reach
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
@@ -295,8 +303,10 @@ class Run:
             return self._reseeding.forget(gap, state)
         if state is None or state.phase == "following" or is_begun_anew(state):
             return state
-        terminal.say("the last start ended before its slot was made; beginning again")
-        drop_slot(connection, self._project.slot)
+        check_begun(state, inspection.slot)
+        terminal.say("the last start ended before its indexes were made; beginning again")
+        if inspection.slot is not None:
+            drop_slot(connection, self._project.slot)
         self._discard(state.generations)
         self._meta.delete()
         return None
@@ -347,11 +357,15 @@ class Run:
         state = self._new_state(inspection, published, catalog)
         self._meta.save(state)
         slot = running.enter_context(self._slot())
+        reach("created")
+        point = slot.consistent_point
+        state = dataclasses.replace(state, consistent_point=point)  # by which the slot is known to be ours
         lineage = self._lineage(inspection, state, catalog)
         with self._undone_on_failure(lineage):
-            point = slot.consistent_point
+            self._meta.save(state)
+            reach("known")
             terminal.done(f"slot {slot.name} at {format_lsn(point)}")
-            state = dataclasses.replace(state, phase="following", consistent_point=point, applied=point)
+            state = dataclasses.replace(state, phase="following", applied=point)
             lineage.born(state, point)
         self._exported.hold(slot)
         return lineage
@@ -383,7 +397,9 @@ class Run:
         if state is not None and state.phase == "following":
             return  # everything is there: the next start goes on from here
         with connect(self._here.database) as connection:
-            drop_slot(connection, self._project.slot)
+            slot = read_slot(connection, self._project.slot)
+            if slot is not None and is_made_by(slot, lineage.state):
+                drop_slot(connection, self._project.slot)
         self._discard(lineage.state.generations)
         self._meta.delete()
 

@@ -4,6 +4,7 @@ Pure: no input or output, no other room.
 """
 
 from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
+from headrace.model.commits import KnownCommit
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
 from headrace.model.operation import DocumentOperation, Key, key_of_id
@@ -14,6 +15,7 @@ __all__ = [
     "CtidRange",
     "DocumentOperation",
     "Key",
+    "KnownCommit",
     "Lsn",
     "Op",
     "TableName",

@@ -6,8 +6,9 @@ The names are the rows of the table of commit points: `planned` (a batch is plan
 not write to it yet), `joined` (the stream does, the order is not forgotten yet), `range` (a seeding range is
 written, not yet noted), `filled` (a generation is complete, the alias not yet swapped), `swapped` (the alias
 is, the state does not say so yet), `parked` (the documents of a parked chunk are durable, and noted),
-`forgotten` (behind a gap the state says that there is no slot) and `slot` (there is one again, and the state
-does not say so yet). A batch without changes reaches none.
+`created` (a first start has made its slot, the state does not say where), `known` (it does, there is no
+index yet), `forgotten` (behind a gap the state says that there is no slot) and `slot` (there is one again,
+and the state does not say so yet). A batch without changes reaches none.
 
 The environment arms one of them, and every process of the pipeline inherits it:
 
@@ -38,6 +39,8 @@ Name = Literal[
     "filled",
     "swapped",
     "parked",
+    "created",
+    "known",
     "forgotten",
     "slot",
 ]

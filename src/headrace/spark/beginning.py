@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.capture import Offset
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.initial import Progress
 
@@ -28,7 +28,7 @@ def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -
         HeadraceError: CONTINUITY, the slot cannot give what is asked for, or not what follows the documents.
     """
     if options.continues is not None:
-        _check_applied(options.slot_name, confirmed, applied(options.continues))
+        _check_applied(options.slot_name, confirmed, applied(options.continues).lsn)
     starts = options.starting_offsets
     if options.reads_first:
         return Offset(confirmed).to_json() | Progress().to_json()
@@ -55,9 +55,9 @@ def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -
     return Offset(wanted).to_json()
 
 
-def applied(continues: Mapping[str, str | int]) -> Lsn:
-    """The position (bytes) up to which documents were made."""
-    return parse_lsn(str(continues["lsn"]))
+def applied(continues: Mapping[str, Any]) -> Offset:
+    """The place up to which documents were made."""
+    return Offset(parse_lsn(str(continues["lsn"])), last=KnownCommit.from_json(continues.get("last")))
 
 
 def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -110,7 +110,7 @@ class CdcOptions(DatabaseOptions):
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
     )
-    continues: dict[str, str | int] | None = Field(
+    continues: dict[str, Any] | None = Field(
         None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
     )
     held_file: Path | None = Field(

@@ -49,7 +49,7 @@ def gone_on(
     slot, losing = options.slot_name, not options.fail_on_data_loss
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
-        now = read_positions(connection, slot, origin, options.publication_name)
+        now = read_positions(connection, slot, options.publication_name)
     asked = replace(now, confirmed=begin.lsn) if losing else now
     if options.temporary_slot and not losing:
         raise temporary_gone(slot, begin.lsn)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tenacity import Retrying
 
+from headrace.capture.continuity import Origin
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind, patiently
@@ -26,6 +27,8 @@ from headrace.spark.plan import Work
 _LOOK_SECONDS = 0.02
 _PARKED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
+_RESTORED_SECONDS = 5.0
+"""How often it is looked in a quiet time whether what was noted is still there."""
 
 
 class Noting:
@@ -49,7 +52,7 @@ class Noting:
         self._counted = counted
         self._noted = -1
         self._waiting: Lsn | None = None
-        self._next = 0.0
+        self._next = self._next_look = 0.0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._note_all, name="headrace noting", daemon=True)
@@ -84,12 +87,21 @@ class Noting:
                 if done > self._noted:
                     self._note(done)
                 elif self._waiting is not None and time.monotonic() >= self._next:
-                    self._advance(self._waiting, Counters())
+                    self._advance(Offset(self._waiting), Counters())
+                elif time.monotonic() >= self._next_look:
+                    self._look()
         except HeadraceError as error:
             if not self._ending.is_set():  # else whoever starts next repeats what was not noted
                 self._failure = error
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
             self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+
+    def _look(self) -> None:
+        """A cluster that is restored from a snapshot says nothing: its state is an earlier one then."""
+        for attempt in self._patiently():
+            with attempt:
+                self._meta.look()
+        self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _patiently(self) -> Retrying:
         return patiently(longest=1.0, ending=self._ending)
@@ -97,19 +109,27 @@ class Noting:
     def _note(self, batch: int) -> None:
         """Everything up to the end of a batch is durable or parked."""
         try:
-            reached = Offset.from_json(self._commits.end_of(batch)).lsn
+            end = self._commits.end_of(batch)
         except FileNotFoundError:
             return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
-        self._advance(reached, counters)
+        origin = Origin.from_json(end)
+        self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
         self._noted = batch
         if counters.changes:
             reach("applied")
 
-    def _advance(self, reached: Lsn, counters: Counters) -> None:
+    def _advance(self, reached: Offset, counters: Counters, began: Lsn | None = None) -> None:
         """Note a position, and look at it again soon where documents before it are parked."""
         for attempt in self._patiently():
             with attempt:
-                state = self._meta.advance(reached, counters, parked=self._parked.count() > 0)
+                state = self._meta.advance(
+                    reached.lsn,
+                    counters,
+                    parked=self._parked.count() > 0,
+                    last=reached.last,
+                    began=began,
+                )
         self._held.set(state.applied)
         self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS
+        self._next_look = time.monotonic() + _RESTORED_SECONDS

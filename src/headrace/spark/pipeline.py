@@ -48,8 +48,8 @@ class Following:
     slot: str
     publication: str
     needs: Needs
-    continues: Mapping[str, str | int]
-    """System, timeline and database of the documents, and up to where changes need not be read again."""
+    continues: Mapping[str, Any]
+    """Whose log the documents come from, and up to where changes need not be read again."""
     applied: Lsn
     """The slot is confirmed no further; less than the position above where documents are parked."""
     parked: bool = False

@@ -193,7 +193,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if progress is not None:
             return self._read_on(begin, progress, since_of(start)) | named
         self._forget_rows()
-        stream = self._opened(begin, origin, begin.lsn)
+        stream = self._opened(begin, origin, begin)
         if new or begin != stored:
             return begin.to_json() | with_since(since_of(start), begin.lsn) | named
         stream.confirm(begin)
@@ -379,7 +379,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         absences: tuple[Absence, ...] = ()
         if begin != behind:
             origin = Origin.from_json(start) or Origin.from_json(end)
-            stream = self._opened(begin, origin, behind.lsn)
+            stream = self._opened(begin, origin, behind)
             batches, absences = stream.changes(begin, behind), stream.absences
         told = self._described(batches)
         if left_out := self._left_out(start, end):
@@ -451,12 +451,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._found = named_tables(self._options)
         return self._found
 
-    def _opened(self, start: Offset, origin: Origin | None, known: Lsn) -> ChangeStream:
-        """The stream behind `start`, which lies in the log of `origin`; that is known up to `known`."""
+    def _opened(self, start: Offset, origin: Origin | None, read: Offset) -> ChangeStream:
+        """The stream behind `start`, which lies in the log of `origin`; that was read up to `read`."""
         if self._stream is None:
             options, continues = self._options, self._options.continues
             if continues is not None:
-                origin, known = Origin.from_json(continues), max(known, applied(continues))
+                origin, read = Origin.from_json(continues), later(applied(continues), read)
             holder = self._holder(start)
             self._stream = ChangeStream(
                 StreamSettings(
@@ -470,7 +470,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                     backlog_bytes=options.backlog_bytes or None,
                     origin=origin,
-                    known=known,
+                    read=read,
                     same_timeline=continues is not None,
                     held=options.held_file,
                     trouble=options.trouble_file,

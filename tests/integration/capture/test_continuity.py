@@ -199,6 +199,103 @@ def test_a_database_that_is_restored_from_a_copy_is_refused(server: EmbeddedPost
 
 
 @contextmanager
+def put_back(server: EmbeddedPostgres) -> Iterator[None]:
+    """The storage as it was at the beginning, at the end; the server runs, and before and after."""
+    server.stop()
+    data, copy = server._site.data, server._site.folder / "copy"
+    subprocess.run(["cp", "-a", data, copy], check=True)
+    server.start()
+    yield
+    server.stop("immediate")
+    shutil.rmtree(data)
+    copy.rename(data)
+    server.start()
+
+
+def end_of_log(source: Source) -> int:
+    return source.number("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+
+
+@pytest.mark.parametrize("backlog", [None, 1])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_storage_that_was_put_back_and_has_written_past_is_refused(
+    server: EmbeddedPostgres, backlog: int | None, stopped: bool
+) -> None:
+    """Its log is longer than what was read, of the same system and timeline; only its commits are others."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy:
+        url = proxy.url(source.url)
+        with streaming(source, url, start, backlog_bytes=backlog) as stream:
+            insert(source, 1, 3)
+            _, place = take(stream, start, 3)
+            with put_back(server):
+                insert(source, 4, 10)
+                _, place = take(stream, place, 7)
+                stream.confirm(place)
+                eventually(lambda: source.confirmed() >= place.lsn)
+                proxy.refuse()
+                if stopped:
+                    origin = stream.origin
+                    stream.close()
+            insert(source, 1004, 3000)
+            assert end_of_log(source) > place.lsn
+            confirmed = source.confirmed()
+            proxy.resume()
+            if stopped:
+                place = Offset.from_json(place.to_json())
+                with streaming(source, url, place, origin=origin, backlog_bytes=backlog) as again:
+                    refused(again, place, Kind.CONTINUITY, "put back to an earlier time")
+            else:
+                refused(stream, place, Kind.CONTINUITY, "put back to an earlier time")
+            assert source.confirmed() == confirmed, "else nobody could tell at the next start"
+
+
+def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_now(
+    server: EmbeddedPostgres,
+) -> None:
+    """What was read last is still there; behind it the log was empty up to a place that was confirmed."""
+    source, start = filled(server)
+    with (
+        TcpProxy.before(source.url) as proxy,
+        streaming(source, proxy.url(source.url), start, idle_seconds=0.1) as stream,
+    ):
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        with put_back(server):
+            source.sql("SELECT pg_logical_emit_message(false, 'x', repeat('x', 200000))")
+            end = end_of_log(source)
+            while place.lsn < end:
+                stream.confirm(place)
+                place = next_batch(stream, place)
+            proxy.refuse()
+        insert(source, 4, 4)
+        insert(source, 5, 5000)
+        assert end_of_log(source) > place.lsn
+        proxy.resume()
+        refused(stream, place, Kind.CONTINUITY, "was not there when the log was read")
+
+
+def test_a_crash_that_loses_no_commit_is_none_of_that(server: EmbeddedPostgres) -> None:
+    """What was read last comes again, and is left out."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        insert(source, 1, 3)
+        _, place = take(stream, start, 3)
+        insert(source, 4, 10)
+        _, place = take(stream, place, 7)
+        proxy.refuse()
+        server.stop("immediate")
+        server.start()
+        assert source.confirmed() < place.lsn
+        proxy.resume()
+        insert(source, 11, 12)
+        changes, place = take(stream, place, 2)
+        assert ids(changes) == ["11", "12"]
+        stream.confirm(place)
+        eventually(lambda: source.confirmed() >= place.lsn)
+
+
+@contextmanager
 def standby_of(primary: EmbeddedPostgres, name: str, **settings: str) -> Iterator[EmbeddedPostgres]:
     """A streaming standby with a physical slot, whose copies of failover slots follow the primary's."""
     with connect(primary.url) as connection:
@@ -311,6 +408,55 @@ def test_a_promoted_standby_that_lacks_what_was_read_is_refused(server: Embedded
         proxy.resume()
         proxy.lead_to(standby.url)
         refused(stream, place, Kind.CONTINUITY, "timeline 2", "left timeline 1 at", "had not received")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("same_place", [False, True])
+def test_the_other_of_two_standbys_that_were_promoted_is_refused(
+    server: EmbeddedPostgres, same_place: bool
+) -> None:
+    """Both are on timeline 2; it is known by where that begins, else by the first transaction behind it."""
+    source = Source(server.create_database("shop"))
+    source.sql(TABLE, "CREATE PUBLICATION headrace FOR ALL TABLES")
+    create_slot(source.url, source.slot, failover=True).close()
+    with (
+        standby_of(server, "first") as first,
+        standby_of(server, "second") as second,
+        TcpProxy.before(source.url) as proxy,
+    ):
+        synchronise(source, first)
+        synchronise(source, second)
+        start = Offset(source.confirmed())
+        stream = source.stream(start, proxy.url(source.url))
+        insert(source, 1, 50)
+        _, place = take(stream, start, 50)
+        eventually(lambda: caught_up(server, second))
+        if not same_place:
+            second.stop("fast")
+            insert(source, 51, 60)
+            _, place = take(stream, place, 10)
+        eventually(lambda: caught_up(server, first))
+        proxy.refuse()
+        server.stop("fast")
+        if not same_place:
+            second.start()
+        promote(first)
+        promote(second)
+        source.url = first.database_url("shop")
+        proxy.resume()
+        proxy.lead_to(first.url)
+        insert(source, 61, 100)
+        _, place = take(stream, place, 40)
+        stream.confirm(place)
+        proxy.refuse()
+        first.stop("immediate")
+        source.url = second.database_url("shop")
+        insert(source, 1061, 4000)
+        proxy.resume()
+        proxy.lead_to(second.url)
+        words = ["which was read last"] if same_place else ["timeline 2 begins at", "this is the other one"]
+        refused(stream, place, Kind.CONTINUITY, *words)
+        source.close()
 
 
 def caught_up(primary: EmbeddedPostgres, standby: EmbeddedPostgres) -> bool:

@@ -109,6 +109,31 @@ def test_a_second_writer_is_noticed_by_the_first(client: Client, prefix: str) ->
     assert meta(client, prefix).load() == replace(STATE, applied=100)
 
 
+@pytest.mark.parametrize("by", ["save", "look", "save after a write without an answer"])
+def test_an_earlier_state_of_its_own_is_a_restored_cluster(
+    opensearch: EmbeddedOpenSearch, client: Client, prefix: str, by: str
+) -> None:
+    """As a snapshot of the same run leaves it; the state is the only witness, and stays."""
+    document = f"/{prefix}headrace_meta/_doc/headrace"
+    with HttpProxy(opensearch.url) as front:
+        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one.save(STATE)
+        one.look()
+        earlier = client.read(document).json()["_source"]
+        one.advance(100, Counters())
+        one.look()
+        client.call("PUT", document, earlier)
+        if by.endswith("answer"):
+            front.spoil = lambda request: Cut(unheard=True) if request.method == "PUT" else None
+            with pytest.raises(HeadraceError):
+                one.advance(150, Counters())
+            front.heal()
+        with pytest.raises(HeadraceError, match="restored from a snapshot") as caught:
+            one.look() if by == "look" else one.advance(200, Counters())
+    assert caught.value.kind is Kind.CONTINUITY
+    assert meta(client, prefix).load() == STATE
+
+
 def test_a_state_that_was_not_read_is_not_overwritten(client: Client, prefix: str) -> None:
     meta(client, prefix).save(STATE)
     with pytest.raises(HeadraceError, match="another process"):

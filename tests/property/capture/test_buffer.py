@@ -14,7 +14,7 @@ from headrace.capture import Offset
 from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.changes import Ends
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Op, TableName
+from headrace.model import KnownCommit, Op, TableName
 from reference.columns import ChunkBuilder
 
 TABLE = TableName("public", "t")
@@ -247,9 +247,9 @@ def test_a_range_that_was_asked_for_gets_room_in_a_full_buffer() -> None:
 def test_a_keepalive_stands_for_everything_before_it() -> None:
     buffer = ChangeBuffer(START, UNBOUNDED)
     assert not buffer.wait_until(Offset(70), 0)
-    buffer.idle_at(70)
-    buffer.idle_at(60)
-    assert buffer.keepalive == 70
+    buffer.idle_at(70, KnownCommit(65, 3, 1))
+    buffer.idle_at(60, KnownCommit(55, 2, 1))
+    assert (buffer.idle, buffer.idle.last) == (Offset(70), KnownCommit(65, 3, 1))
     assert buffer.wait_until(Offset(70), 0)
     assert not buffer.wait_until(Offset(60, 65, 1), 0)
     assert buffer.is_empty_after(Offset(70))

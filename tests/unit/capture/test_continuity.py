@@ -9,6 +9,7 @@ import pytest
 from headrace.capture import Offset, Origin
 from headrace.capture.continuity import LogPositions, check_continuity, check_same_timeline
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import KnownCommit
 
 HERE = Origin("7", 3, 5)
 NOW = LogPositions(HERE, confirmed=150, restart=100, written=300)
@@ -74,7 +75,11 @@ def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
 
 
 def test_a_checkpoint_keeps_whose_log_it_is_of() -> None:
-    stored = Offset(200).to_json() | HERE.to_json()
-    assert Origin.from_json(stored) == HERE
-    assert Offset.from_json(stored) == Offset(200)
+    place = Offset(200, last=KnownCommit(190, 7, 5))
+    stored = place.to_json() | replace(HERE, publication=9, began=40).to_json()
+    origin, offset = Origin.from_json(stored), Offset.from_json(stored)
+    assert origin == HERE
+    assert (origin.publication, origin.began) == (9, 40)
+    assert (offset, offset.last) == (place, place.last)
+    assert not stored.keys() & {"began", "tables"}, "they mean something else in an offset of Spark"
     assert Origin.from_json(Offset(200).to_json()) is None

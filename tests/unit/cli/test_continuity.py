@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.continuity import GapError, check_continuity, check_origin
+from headrace.cli.continuity import GapError, check_begun, check_continuity, check_origin
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -58,6 +58,9 @@ def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
         (replace(SERVER, current_lsn=199), SLOT, Kind.CONTINUITY, "restored"),
         (SERVER, replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "recreated, or read by someone else"),
         (replace(SERVER, timeline=2), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), None, Kind.CONTINUITY, "promoted.* no replication slot 's'"),
+        (replace(SERVER, timeline=2, current_lsn=199), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "promoted"),
     ],
 )
 def test_what_does_not_belong_together_is_refused_with_the_way_out(
@@ -86,3 +89,13 @@ def test_a_first_start_and_one_that_died_in_its_first_seeding_may_begin() -> Non
     for phase in ("creating", "seeding"):
         check_origin(replace(STATE, phase=phase), SERVER, None)
         check_origin(replace(STATE, phase=phase), SERVER, SLOT)
+
+
+def test_only_a_slot_that_the_start_has_noted_is_its_own() -> None:
+    begun = replace(STATE, phase="creating", consistent_point=0, applied=0)
+    check_begun(begun, None)
+    check_begun(replace(begun, consistent_point=150), SLOT)
+    for state in (begun, replace(begun, consistent_point=149)):
+        with pytest.raises(HeadraceError, match="'s' is that one") as refused:
+            check_begun(state, SLOT)
+        assert "pg_drop_replication_slot('s')" in refused.value.remedy

@@ -2,7 +2,8 @@
 
 Every write names the version that was read before, so a second writer is noticed and never overwritten. A
 write whose answer is lost may have happened or not, or be about to: the next one looks first, and once more
-where it finds that the lost one came in between.
+where it finds that the lost one came in between. Writes are numbered: one of ours that was followed by
+another is there again only where the cluster was restored from a snapshot, and what came behind it is lost.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class KeptDocument:
         self._document = (index, "_doc", identity)
         self._what = what
         self._writer = uuid.uuid4().hex
+        self._writes = self._acknowledged = 0
         self._seen: _Seen | None = None
         self._unsure = True
 
@@ -63,6 +65,15 @@ class KeptDocument:
         found = self._get()
         self._seen, self._unsure = _seen(found), False
         return None if found is None else found["_source"]
+
+    def look(self) -> None:
+        """See that it is still there as it was loaded or saved last; nothing, where that is not known.
+
+        Raises:
+            HeadraceError: CONTINUITY, where it is another; SINK_UNREACHABLE, SINK_BUSY.
+        """
+        if not self._unsure:
+            self._find_out()
 
     def save(self, body: Mapping[str, Any]) -> None:
         """Write `body` whole; durable when it returns.
@@ -92,23 +103,37 @@ class KeptDocument:
         if self._seen is None:
             make_hidden(self._client, self._index, _PROPERTIES)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
-        whole = {**body, "updated_at": now, "writer": self._writer}
+        self._writes += 1
+        whole = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
         answer = self._client.call("PUT", path(*self._document, query=condition), whole, allow=(409,))
         if answer.ok:
             saved = answer.json()
             self._seen = _Seen(saved["_seq_no"], saved["_primary_term"])
+            self._acknowledged = self._writes
         return answer.ok
 
     def _find_out(self) -> None:
-        """After a write that may have happened: take what is there if it is what we saw or what we wrote."""
+        """After a write that may have happened: take what is there if it is what we saw or wrote then."""
         found = self._get()
-        if _seen(found) != self._seen and (found is None or found["_source"].get("writer") != self._writer):
+        if _seen(found) == self._seen:
+            return
+        if found is None or found["_source"].get("writer") != self._writer:
             raise self._conflict()
-        self._seen = _seen(found)
+        if found["_source"].get("write", 0) <= self._acknowledged:
+            raise self._restored()
+        self._seen, self._acknowledged = _seen(found), found["_source"]["write"]
 
     def _get(self) -> dict[str, Any] | None:
         answer = self._client.read(path(*self._document), allow=(404,))
         return answer.json() if answer.ok else None
+
+    def _restored(self) -> HeadraceError:
+        return HeadraceError(
+            Kind.CONTINUITY,
+            f"{self._what} in the index {self._index} is an earlier one again: the cluster was restored from "
+            "a snapshot, and what was written since is lost",
+            "Start `headrace run` again: it goes on where the log still has all of that, and says where not.",
+        )
 
     def _conflict(self) -> HeadraceError:
         return HeadraceError(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.kept import KeptDocument, build_notes, meta_index
 from headrace.sinks.opensearch.orders import Orders
@@ -67,6 +67,15 @@ class MetaIndex:
         self._state = state
         return state
 
+    def look(self) -> None:
+        """See that the state is still the one that was loaded or saved last.
+
+        Raises:
+            HeadraceError: CONTINUITY, where someone else wrote, or the cluster was restored;
+                SINK_UNREACHABLE, SINK_BUSY.
+        """
+        self._progress.look()
+
     def save(self, state: PipelineState) -> None:
         """Write `state` whole; durable when it returns.
 
@@ -83,8 +92,18 @@ class MetaIndex:
             self._progress.save(whole)
         self._state = state
 
-    def advance(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> PipelineState:
+    def advance(
+        self,
+        reached: Lsn,
+        counters: Counters,
+        *,
+        parked: bool = False,
+        last: KnownCommit | None = None,
+        began: Lsn | None = None,
+    ) -> PipelineState:
         """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
+
+        `last` is the last transaction before that place, where it is known; `began` as in the state.
 
         Raises:
             HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone.
@@ -97,7 +116,7 @@ class MetaIndex:
                 "lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        state = self._state.advanced(reached, counters, parked=parked)
+        state = self._state.advanced(reached, counters, parked=parked, last=last, began=began)
         self.save(state)
         return state
 

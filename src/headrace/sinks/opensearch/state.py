@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 
 Phase = Literal["creating", "seeding", "following"]
 
@@ -85,6 +85,8 @@ class PipelineState:
         applied: every change up to here is durable in the documents; the slot is confirmed no further.
         ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
             on from here; else None.
+        last: the last transaction with a change before `reached`; None where it is not known.
+        began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
         generations: all that are written or kept, in the order in which they were made.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
@@ -107,6 +109,8 @@ class PipelineState:
     catalog: str = ""
     counters: Counters = Counters()
     ahead: Lsn | None = None
+    last: KnownCommit | None = None
+    began: Lsn | None = None
 
     @property
     def reached(self) -> Lsn:
@@ -147,24 +151,38 @@ class PipelineState:
         followed = [generation for generation in self.generations if generation.followed]
         return self.changed(*(replace(generation, frozen=reason) for generation in followed))
 
-    def advanced(self, reached: Lsn, counters: Counters, *, parked: bool = False) -> Self:
+    def advanced(
+        self,
+        reached: Lsn,
+        counters: Counters,
+        *,
+        parked: bool = False,
+        last: KnownCommit | None = None,
+        began: Lsn | None = None,
+    ) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
 
         Args:
             parked: some documents are not durable yet; then `applied` stays.
+            last: the last transaction before `reached`; None where it is the one that is known.
+            began: where the timeline begins, if it was not known before.
         """
+        since = began if self.began is None else self.began
+        known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         if parked:
-            return replace(self, ahead=reached, counters=counted)
-        return replace(self, applied=reached, ahead=None, counters=counted)
+            return replace(self, ahead=reached, counters=counted, last=known, began=since)
+        return replace(self, applied=reached, ahead=None, counters=counted, last=known, began=since)
 
-    def place(self) -> dict[str, str | int]:
+    def place(self) -> dict[str, Any]:
         """Whose log the documents come from, and up to where they have it."""
         return {
             "system": self.system_identifier,
             "timeline": self.timeline,
             "database": self.database_oid,
             "lsn": format_lsn(self.reached),
+            **({} if self.last is None else {"last": self.last.to_json()}),
+            **({} if self.began is None else {"timeline_began": format_lsn(self.began)}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -179,6 +197,8 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
+            "last": None if self.last is None else self.last.to_json(),
+            "timeline_began": None if self.began is None else format_lsn(self.began),
             "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -203,6 +223,8 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
+            last=KnownCommit.from_json(found.get("last")),
+            began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
             generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],

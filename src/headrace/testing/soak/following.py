@@ -92,7 +92,7 @@ class Follower:
                 unfinished=tuning.unfinished,
                 idle_seconds=0.5,
                 origin=Origin(state.system_identifier, state.timeline, state.database_oid),
-                known=state.reached,
+                read=Offset(state.reached, last=state.last),
                 same_timeline=True,
                 held=self._held.path,
             ),

@@ -1,0 +1,126 @@
+"""Is what the server sends again what was read before?
+
+A storage that was put back, or a standby that was promoted beside another, can have written past the place
+that was read, in a log that is another one from some place on. System, timeline and positions agree then. But
+its slot stands where it stood before that place, so the server sends again what was read behind it: the last
+transaction that was read must come, exactly that one, and none between it and the place that was reached.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace.capture.offset import Offset
+from headrace.capture.transactions import Transactions
+from headrace.errors import HeadraceError, Kind
+from headrace.model import KnownCommit, Lsn, format_lsn
+from headrace.pgoutput.columnar import Mask
+
+
+class Recognition:
+    """Remembers the last transaction that was read, and compares what comes again.
+
+    Only transactions with a change count: servers before 15 send the others too, as it happens.
+
+    Args:
+        read: a place in the log, with the last transaction before it; None: nothing was read.
+    """
+
+    def __init__(self, read: Offset | None = None) -> None:
+        self.last: KnownCommit | None = None if read is None else read.last
+        self._upto: Lsn = 0 if read is None or read.last is None else read.order[0]
+        self._awaited = self._repeats = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the log may still turn out to be another one: nothing may be confirmed until then.
+
+        A slot that is moved would not show it again.
+        """
+        return self._awaited or self._repeats
+
+    def connected(self, confirmed: Lsn, left: Lsn | None = None) -> None:
+        """A connection begins to read.
+
+        Args:
+            confirmed: where the slot stands (bytes).
+            left: where the timeline that was read was left for the server's, if that is another; what was
+                known of it behind there, does not hold.
+        """
+        if left is not None:
+            self._upto = min(self._upto, left)
+        self._awaited = self.last is not None and confirmed <= self.last.lsn
+        self._repeats = self.last is not None and confirmed < self._upto
+
+    def beginning(self, resume: Lsn) -> Lsn:
+        """Where to begin in place of `resume` (bytes), so that all comes again that can be compared.
+
+        The server leaves out what lies before the slot's confirmed position.
+        """
+        return resume if self.last is None else min(resume, self.last.lsn)
+
+    def look(self, found: Transactions) -> None:
+        """Compare the next transactions of the log with what is remembered, then remember the last.
+
+        Raises:
+            HeadraceError: CONTINUITY.
+        """
+        if not len(found.xid):
+            return
+        filled = _with_changes(found)
+        if self.last is not None:
+            self._compare(found, filled, self.last)
+            self._repeats = self._repeats and bool(found.commit_lsn[-1] < self._upto)
+        new = np.flatnonzero(filled & (found.commit_lsn > (-1 if self.last is None else self.last.lsn)))
+        if len(new):
+            self.last = _known(found, int(new[-1]))
+            self._upto = max(self._upto, self.last.lsn + 1)
+        self._upto = max(self._upto, int(found.end_lsn.max(initial=0)))
+
+    def passed(self, lsn: Lsn) -> None:
+        """The server has nothing more before `lsn`.
+
+        Raises:
+            HeadraceError: CONTINUITY.
+        """
+        if self._awaited and self.last is not None and lsn >= self._upto and lsn > self.last.lsn:
+            raise _another(f"the {self.last}, which was read last, is not in the log any more")
+        self._repeats = self._repeats and lsn < self._upto
+        self._upto = max(self._upto, lsn)
+
+    def _compare(self, found: Transactions, filled: Mask, last: KnownCommit) -> None:
+        at = np.flatnonzero(found.commit_lsn == last.lsn)
+        if len(at):
+            now = _known(found, int(at[0]))
+            if now != last:
+                raise _another(f"the {last}, which was read last, is transaction {now.xid} there now")
+            self._awaited = False
+        if self._awaited and (found.commit_lsn > last.lsn).any():
+            raise _another(f"the {last}, which was read last, is not in the log any more")
+        new = np.flatnonzero(filled & (found.commit_lsn > last.lsn) & (found.commit_lsn < self._upto))
+        if len(new):
+            now = _known(found, int(new[0]))
+            raise _another(
+                f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: "
+                f"the last before that was the {last}"
+            )
+
+
+def _with_changes(found: Transactions) -> Mask:
+    filled: Mask = np.bincount(found.owner, minlength=len(found.xid)) > 0
+    if len(found.sequence) and found.owner[0] == 0 and found.sequence[0] > 1:
+        filled[0] = True
+    return filled
+
+
+def _known(found: Transactions, place: int) -> KnownCommit:
+    return KnownCommit(int(found.commit_lsn[place]), int(found.xid[place]), int(found.commit_time[place]))
+
+
+def _another(what: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"{what}: the database's storage was put back to an earlier time, or its log is that of another "
+        "standby that was promoted",
+        "Start with a new slot and a new checkpoint, and seed again what was read from here.",
+    )

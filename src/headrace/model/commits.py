@@ -1,0 +1,42 @@
+"""By what is a transaction of the log known again? Where its commit record begins, its id and its time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCommit:
+    """A transaction that was read. No other log has one with the same three.
+
+    Attributes:
+        lsn: where its commit record begins (bytes).
+        xid: its 32-bit id.
+        time: of its commit, microseconds since 1970-01-01 UTC.
+    """
+
+    lsn: Lsn
+    xid: int
+    time: int
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid} at {format_lsn(self.lsn)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """What stands beside a position."""
+        return {"lsn": format_lsn(self.lsn), "xid": self.xid, "time": self.time}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> Self | None:
+        """What `to_json` wrote; None for None.
+
+        Raises:
+            KeyError, ValueError: something else wrote it.
+        """
+        if stored is None:
+            return None
+        return cls(parse_lsn(str(stored["lsn"])), int(stored["xid"]), int(stored["time"]))
