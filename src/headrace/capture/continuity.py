@@ -222,7 +222,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
     began = _began(now.switches, before.timeline)
     if began is not None and before.began is not None and began != before.began:
         raise HeadraceError(
-            Kind.CONTINUITY,
+            Kind.OTHER_LOG,
             f"timeline {before.timeline} begins at {format_lsn(began)} on this server, and at "
             f"{format_lsn(before.began)} where up to {format_lsn(known)} was read: of two standbys that were "
             "promoted this is the other one",

@@ -63,7 +63,7 @@ class Recognition:
         """Compare the next transactions of the log with what is remembered, then remember the last.
 
         Raises:
-            HeadraceError: CONTINUITY.
+            HeadraceError: OTHER_LOG.
         """
         if not len(found.xid):
             return
@@ -81,7 +81,7 @@ class Recognition:
         """The server has nothing more before `lsn`.
 
         Raises:
-            HeadraceError: CONTINUITY.
+            HeadraceError: OTHER_LOG.
         """
         if self._awaited and self.last is not None and lsn >= self._upto and lsn > self.last.lsn:
             raise _another(f"the {self.last}, which was read last, is not in the log any more")
@@ -119,7 +119,7 @@ def _known(found: Transactions, place: int) -> KnownCommit:
 
 def _another(what: str) -> HeadraceError:
     return HeadraceError(
-        Kind.CONTINUITY,
+        Kind.OTHER_LOG,
         f"{what}: the database's storage was put back to an earlier time, or its log is that of another "
         "standby that was promoted",
         "Start with a new slot and a new checkpoint, and seed again what was read from here.",

@@ -85,7 +85,7 @@ _BY_A_GENERATION = ALTERED | {
     Kind.PRIVILEGE,
 }
 """What one generation may be the only reason of."""
-_OF_THE_LOG = frozenset({Kind.CONTINUITY, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
+_OF_THE_LOG = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """What is said where the log cannot be gone on from."""
 
 
@@ -150,6 +150,7 @@ class Run:
         self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
         self._lease: Lease | None = None
         self._announced = False
+        self._gap: GapError | None = None
 
     def execute(self) -> None:
         """Seed what is not seeded, follow meanwhile and afterwards, until told to stop.
@@ -277,6 +278,7 @@ class Run:
             restarts = 1 if time.monotonic() - began > _CALM_SECONDS else restarts + 1
             if restarts > _MOST_RESTARTS:
                 raise failure
+            self._gap = failure if isinstance(failure, GapError) else None
             again = BeginningAgain(
                 lambda found: self._anew(found, running), lock, self._board, self._stopping
             )
@@ -297,10 +299,14 @@ class Run:
         state = self._meta.load()
         try:
             check_origin(state, inspection.server, inspection.slot)
+            if self._gap is not None:  # that only the log shows
+                raise self._gap
         except GapError as gap:
             if state is None or not self._reseeds:
                 raise
-            return self._reseeding.forget(gap, state)
+            state = self._reseeding.forget(gap, state)
+            self._gap = None
+            return state
         if state is None or state.phase == "following" or is_begun_anew(state):
             return state
         check_begun(state, inspection.slot)
@@ -444,6 +450,8 @@ class Run:
                     other.give_up(other.written, failure.cause)
             if failure.kind in _OF_THE_LOG:
                 self._still_continuous(lock)  # it may know better what has happened
+            if failure.kind is Kind.OTHER_LOG:
+                raise GapError(failure.kind, failure.cause) from failure
             if not _may_pass(failure, failures):
                 raise failure
             terminal.warn(f"{failure}; starting the stream again")

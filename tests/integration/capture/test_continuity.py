@@ -244,9 +244,9 @@ def test_a_storage_that_was_put_back_and_has_written_past_is_refused(
             if stopped:
                 place = Offset.from_json(place.to_json())
                 with streaming(source, url, place, origin=origin, backlog_bytes=backlog) as again:
-                    refused(again, place, Kind.CONTINUITY, "put back to an earlier time")
+                    refused(again, place, Kind.OTHER_LOG, "put back to an earlier time")
             else:
-                refused(stream, place, Kind.CONTINUITY, "put back to an earlier time")
+                refused(stream, place, Kind.OTHER_LOG, "put back to an earlier time")
             assert source.confirmed() == confirmed, "else nobody could tell at the next start"
 
 
@@ -272,7 +272,7 @@ def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_n
         insert(source, 5, 5000)
         assert end_of_log(source) > place.lsn
         proxy.resume()
-        refused(stream, place, Kind.CONTINUITY, "was not there when the log was read")
+        refused(stream, place, Kind.OTHER_LOG, "was not there when the log was read")
 
 
 def test_a_crash_that_loses_no_commit_is_none_of_that(server: EmbeddedPostgres) -> None:
@@ -455,7 +455,7 @@ def test_the_other_of_two_standbys_that_were_promoted_is_refused(
         proxy.resume()
         proxy.lead_to(second.url)
         words = ["which was read last"] if same_place else ["timeline 2 begins at", "this is the other one"]
-        refused(stream, place, Kind.CONTINUITY, *words)
+        refused(stream, place, Kind.OTHER_LOG, *words)
         source.close()
 
 
