@@ -77,5 +77,11 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
             pipeline.start()
             assert pipeline.wait_end(180) == 1
             assert pipeline.output.read_text().count(_REFUSED) > told
+            pipeline.close()
+            text = pipeline.config.read_text().replace("[source]", '[source]\non_gap = "reseed"')
+            pipeline.config.write_text(text)
+            pipeline.start()
+            pipeline.wait_ready(400)
+            pipeline.converges()
         finally:
             pipeline.close()
