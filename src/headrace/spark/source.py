@@ -430,6 +430,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     expected={} if self._plan is None else {self._plan.shape.table: self._plan.expected},
                     warm_up=options.progress,
                     documents=options.needs,
+                    projection=options.kept_columns,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                     backlog_bytes=options.backlog_bytes or None,
                     origin=origin,
