@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from e2e.conftest import Deploy
@@ -10,6 +13,21 @@ from e2e.harness import Headrace
 _MEGABYTES = 450
 """More than half of this and the JVM that once carried it has no room; an UPDATE of a table with REPLICA
 IDENTITY FULL has it twice, and PostgreSQL sends no message of a gigabyte."""
+
+_MORE_THAN_THE_HEAP = """
+from headrace.spark.session import local_spark
+with local_spark(master="local[1]") as spark:
+    context = spark.session.sparkContext
+    context._gateway.new_array(context._jvm.long, 2**28)
+"""
+
+
+def test_a_jvm_without_memory_ends_and_says_so() -> None:
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", _MORE_THAN_THE_HEAP], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 1
+    assert "[HEADRACE_SPARK] Spark's Java process had no memory left and has ended." in done.stderr
 
 
 @pytest.mark.long
