@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -23,7 +24,7 @@ with local_spark(master="local[1]") as spark:
 
 
 def test_a_jvm_without_memory_ends_and_says_so() -> None:
-    done = subprocess.run(  # noqa: S603 - our own program
+    done = subprocess.run(
         [sys.executable, "-c", _MORE_THAN_THE_HEAP], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 1
@@ -41,11 +42,11 @@ def test_a_wide_value_that_no_document_reads_stops_nothing(deploy: Deploy) -> No
         wide = f"repeat('0123456789', {_MEGABYTES * 100_000})"
         for value, name in ((wide, "wide"), ("NULL", "narrow again")):
             shop.run(f"UPDATE users SET wide = {value}, name = '{name}' WHERE id = 1")
-            pipeline.wait_until(lambda name=name: _name(pipeline) == name, f"did not write {name!r}", 240)
+            pipeline.wait_until(partial(_is_called, pipeline, name), f"did not write {name!r}", 240)
         assert pipeline.is_ready()
         pipeline.converges()
         pipeline.terminate()
 
 
-def _name(pipeline: Headrace) -> object:
-    return pipeline.documents("users")["1"]["name"]
+def _is_called(pipeline: Headrace, name: str) -> bool:
+    return bool(pipeline.documents("users")["1"]["name"] == name)

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import temporary_gone
+from headrace.capture.heartbeat import beat
 from headrace.capture.rows import Absence
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
@@ -168,6 +169,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_alone()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
+        beat(self._options.trouble_file)
         return self._losing(lambda: self._next(start, limit))
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
