@@ -65,7 +65,8 @@ def _too_wide(text: str, slot: str) -> HeadraceError:
         f"the slot {slot!r} has come to a row of more than 1 GB, which PostgreSQL cannot send: {text}",
         "Waiting does not help. Keep such values smaller (a bytea takes twice its bytes, and REPLICA "
         "IDENTITY FULL sends the old row too), or leave the column out of the publication; then begin behind "
-        "that row: `headrace teardown` and `headrace run`, or of a query of your own a new slot and a new checkpoint.",
+        "that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint for a query "
+        "of your own.",
     )
 
 
