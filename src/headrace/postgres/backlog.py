@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import conninfo_for_adbc, place
+from headrace.postgres.connection import conninfo_for_adbc, keepalives, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.refusal import refusal
 from headrace.postgres.replication import SETTINGS
@@ -54,7 +54,7 @@ class BacklogReader:
             raise self._refused(error) from error
         self._cursor = self._connection.cursor()
         try:
-            for statement in pinning({**SETTINGS, "work_mem": _WORK_MEMORY}):
+            for statement in pinning({**SETTINGS, **keepalives(url), "work_mem": _WORK_MEMORY}):
                 self._run(statement)
             copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
             self._run(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)

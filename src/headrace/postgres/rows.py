@@ -17,7 +17,7 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import connection_error, conninfo_for_adbc
+from headrace.postgres.connection import connection_error, conninfo_for_adbc, keepalives
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, pinning, statement_error
 
@@ -48,7 +48,7 @@ class RowSession:
             raise connection_error(said, url, secret=secret) from None  # ADBC's own text may hold the string
         self._cursor = self._connection.cursor()
         try:
-            for statement in pinning(PINNED):
+            for statement in pinning({**PINNED, **keepalives(url)}):
                 self.query(statement)
             self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if snapshot is not None:
