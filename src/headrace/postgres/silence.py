@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import psycopg
 
 SILENCE_SECONDS = 30.0
+_UNKNOWN_SECONDS = 120.0  # ADBC reads all types of the database before a statement of ours
 _AGAIN_SECONDS = 5.0  # what the server had sent a moment before it was asked is here by then
 _ANSWER_SECONDS = 10.0
 _MOST_FAILURES = 2
@@ -43,13 +44,14 @@ class Silence:
     def __init__(self, conninfo: Callable[[], str]) -> None:
         self._conninfo = conninfo
         self._idle = self._failures = 0
-        self._next = 0.0
+        self._begun = self._next = 0.0
         self.pid: int | None = None
 
     def begin(self) -> None:
         """Something was heard, or is waited for from now on."""
         self._idle = self._failures = 0
-        self._next = time.monotonic() + SILENCE_SECONDS
+        self._begun = time.monotonic()
+        self._next = self._begun + SILENCE_SECONDS
 
     def check(self) -> None:
         """While nothing is heard: whether to wait on; asks the server now and then.
@@ -57,10 +59,11 @@ class Silence:
         Raises:
             psycopg.OperationalError: no answer can come any more.
         """
-        if time.monotonic() < self._next:
+        now = time.monotonic()
+        if self.pid is None and now > self._begun + _UNKNOWN_SECONDS:
+            raise psycopg.OperationalError(f"no answer within {_UNKNOWN_SECONDS:.0f} s")
+        if self.pid is None or now < self._next:
             return
-        if self.pid is None:
-            raise psycopg.OperationalError(f"no answer within {SILENCE_SECONDS:.0f} s")
         try:
             works = self._works()
         except psycopg.Error as error:

@@ -9,8 +9,10 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres import silence
+from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
+from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot_lock import SlotLock
 from headrace.testing.processes import until
@@ -70,6 +72,32 @@ def test_so_does_a_replication_connection_that_waits_for_a_command(url: str, pro
         error = given_up(lambda: stream.execute("IDENTIFY_SYSTEM"))
         assert error is not None
         assert error.kind is Kind.CONNECTION
+
+
+def test_so_does_one_that_gives_rows_as_columns(url: str, proxy: TcpProxy) -> None:
+    with RowSession(proxy.url(url)) as session:
+        rows = session.read("SELECT repeat('x', 1000) FROM generate_series(1, 100000)", 1 << 20)
+        next(rows)
+        proxy.mute()
+        error = given_up(lambda: list(rows))
+        assert error is not None
+        assert error.kind is Kind.CONNECTION
+
+
+def test_so_does_a_reader_of_the_backlog(url: str, proxy: TcpProxy, connection: Connection) -> None:
+    execute(connection, "CREATE TABLE t (n int)")
+    execute(connection, "CREATE PUBLICATION p FOR TABLE t")
+    execute(connection, "SELECT pg_create_logical_replication_slot('s', 'pgoutput')")
+    execute(connection, "INSERT INTO t SELECT generate_series(1, 100)")
+    [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+    with BacklogReader(proxy.url(url), "s", ("p",)) as reader:
+        proxy.mute()
+        error = given_up(lambda: list(reader.read(end)))
+        assert error is not None
+        assert error.kind is Kind.CONNECTION
+    copies = "SELECT count(*) FROM pg_replication_slots WHERE temporary"
+    proxy.cut()
+    assert until(lambda: execute(connection, copies) == [(0,)], 10)
 
 
 def test_a_lock_whose_session_is_mute_is_taken_anew(
