@@ -20,6 +20,8 @@ from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 
 _WAITING = 8  # batches of about 8 MB, for each session
+_LARGE = 32 << 20  # a batch of one wide row, which waits by itself
+_LARGE_SECONDS = 0.02
 _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 1.0
 
@@ -108,6 +110,9 @@ class BacklogFeed:
             self._put(waiting, HeadraceError(Kind.INTERNAL, f"reading the backlog failed: {error!r}"))
 
     def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:
+        if isinstance(item, MessageBatch) and len(item.data) > _LARGE:
+            while not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
+                pass
         while not self._closing.is_set():
             try:
                 waiting.put(item, timeout=_POLL_SECONDS)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.capture.changes import ChangeRows
+from headrace.capture.projection import Projection, widest_values
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Op
 from headrace.pgoutput import Relation
@@ -37,8 +38,12 @@ _OP_INDEX = np.zeros(256, np.int64)
 _OP_INDEX[list(_OPS)] = np.arange(len(_OPS))
 
 
-def changes_batch(rows: ChangeRows) -> pa.RecordBatch:
+def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.RecordBatch:
     """All changes as one batch in `CHANGES_SCHEMA`.
+
+    Args:
+        rows: the changes.
+        projection: the columns whose values are taken over; None: all.
 
     Raises:
         HeadraceError: DATABASE where a value is no UTF-8 (an SQL_ASCII database); PROTOCOL where one is not
@@ -46,7 +51,7 @@ def changes_batch(rows: ChangeRows) -> pa.RecordBatch:
     """
     if (rows.cells.kind == BINARY).any():
         raise broken("a binary value stands in a stream of text")
-    columns = _Columns(rows.relations)
+    columns = _Columns(rows.relations, widest_values(projection, rows.relations))
     try:
         return pa.RecordBatch.from_arrays(
             [
@@ -112,9 +117,15 @@ class _Side:
 
 
 class _Columns:
-    """The columns of all relations behind each other, so that one number names any of them."""
+    """The columns of all relations behind each other, so that one number names any of them.
 
-    def __init__(self, relations: tuple[Relation, ...]) -> None:
+    Args:
+        relations: whose columns.
+        widest: bytes of the longest value of each column that is taken over; None: all values are.
+    """
+
+    def __init__(self, relations: tuple[Relation, ...], widest: Numbers | None) -> None:
+        self._widest = widest
         widths = np.array([len(relation.columns) for relation in relations], np.int64)
         self._first = np.cumsum(widths) - widths
         self._relations = relations
@@ -144,6 +155,8 @@ class _Columns:
         return self._map(rows, side, keep, (rows.op == DELETE) | (rows.op == TRUNCATE))
 
     def _map(self, rows: ChangeRows, side: _Side, keep: Mask, missing: Mask) -> pa.MapArray:
+        if self._widest is not None:
+            keep = keep & (rows.cells.size[side.cell] <= self._widest[side.column])
         offsets = np.zeros(len(rows) + 1, np.int32)
         if keep.all():
             cell = side.cell

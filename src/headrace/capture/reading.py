@@ -34,6 +34,7 @@ from headrace.capture.expected import ExpectedNames, ExpectedTable
 from headrace.capture.held import HeldPosition
 from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
+from headrace.capture.projection import Projection
 from headrace.capture.recognition import Recognition
 from headrace.capture.rows import Absence
 from headrace.capture.spool import Room, SpoolFullError
@@ -72,6 +73,7 @@ class StreamSettings:
         tables: the tables whose changes are kept, all of the publication where empty.
         expected: tables that must still have the columns that they had.
         documents: what they need of each table; None where changes are read for something else.
+        projection: the columns whose values are handed on; None: all.
         warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
         buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
             chunk more.
@@ -108,6 +110,7 @@ class StreamSettings:
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None
+    projection: Projection | None = None
     chunk_bytes: int = 4 << 20
     idle_seconds: float = 10.0
     idle_bytes: int = 16 << 20
@@ -441,7 +444,8 @@ class LogReader:
 
     def _put(self, rows: ChangeRows, ends: Ends) -> None:
         if len(rows) or len(ends):
-            self._buffer.put(changes_batch(rows), int(rows.weight.sum()), ends)
+            batch = changes_batch(rows, self._settings.projection)
+            self._buffer.put(batch, int(rows.weight.sum()), ends)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Tell the server what is confirmed: at once when it grew, else now and then.

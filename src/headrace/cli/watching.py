@@ -9,12 +9,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from headrace.capture.heartbeat import seconds_since_beat
 from headrace.capture.trouble import read_trouble
 from headrace.capture.wish import write_wish
 from headrace.cli.altering import ALTERED, CatalogWatch
 from headrace.cli.project import Here, Project
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
+from headrace.postgres.activity import is_at_work
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
@@ -27,6 +29,7 @@ _SECONDS = 1.0
 _WISH_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
 _PATIENCE_SECONDS = 3.0
+_LONG_BATCH_SECONDS = 10.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
@@ -73,11 +76,13 @@ class Watch:
         self._trouble: tuple[Kind, str] | None = None
 
     def __enter__(self) -> Self:
+        self._board.stall.watch(lambda: seconds_since_beat(self._file))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._board.stall.watch(None)
         self._drop_connection()
         self._client.close()
         self._catalog.close()
@@ -97,6 +102,7 @@ class Watch:
             self._lock.hold()
             state = self._meta.load()
             slot = self._position(state)
+            self._look_at_work()
             self._catalog.look()
         except HeadraceError as error:
             if error.kind in _ENDING:
@@ -149,6 +155,14 @@ class Watch:
         )
         self._count_quarantine()
         return slot
+
+    def _look_at_work(self) -> None:
+        """Of a batch that takes long, whether the database is at work on it."""
+        since = seconds_since_beat(self._file)
+        if since is None or since < _LONG_BATCH_SECONDS or self._connection is None:
+            return
+        if is_at_work(self._connection, application_name(self._project.slot)):
+            self._board.stall.worked()
 
     def _count_quarantine(self) -> None:
         if self._quarantine is None or time.monotonic() < self._next_count:

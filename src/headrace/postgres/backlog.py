@@ -12,21 +12,24 @@ import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi as adbc
+import psycopg
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import conninfo_for_adbc, place
+from headrace.postgres.calls import WatchedCalls
+from headrace.postgres.connection import conninfo_for_adbc, conninfo_of, keepalives, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.refusal import refusal
 from headrace.postgres.replication import SETTINGS
 from headrace.postgres.session import pinning
 
 _BATCH_BYTES = 8 << 20
+_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # the last: PyArrow's
 _WORK_MEMORY = "64MB"  # what a window's result may hold before the server writes it to a temporary file
 
 
@@ -47,14 +50,18 @@ class BacklogReader:
         self._slot = slot
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
         self._publications = ",".join(identifier(name) for name in publications)
+        self._calls = WatchedCalls(lambda: conninfo_of(url, "headrace look"))
         try:
             conninfo = conninfo_for_adbc(url, application_name)
-            self._connection = adbc.connect(conninfo, autocommit=True)
-        except adbc_driver_manager.Error as error:
+            self._connection = self._calls.make(lambda: adbc.connect(conninfo, autocommit=True))
+        except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
+            self._calls.close()
             raise self._refused(error) from error
         self._cursor = self._connection.cursor()
         try:
-            for statement in pinning({**SETTINGS, "work_mem": _WORK_MEMORY}):
+            [(pid,)] = self._run("SELECT pg_backend_pid()")
+            self._calls.is_served_by(pid)
+            for statement in pinning({**SETTINGS, **keepalives(url), "work_mem": _WORK_MEMORY}):
                 self._run(statement)
             copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
             self._run(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
@@ -72,10 +79,10 @@ class BacklogReader:
 
     def close(self) -> None:
         """End the session, and with it the copy; idempotent."""
-        with suppress(adbc_driver_manager.Error):
-            self._cursor.close()
-        with suppress(adbc_driver_manager.Error):
-            self._connection.close()
+        for close in (self._cursor.close, self._connection.close):
+            with suppress(adbc_driver_manager.Error, psycopg.OperationalError):
+                self._calls.make(close)
+        self._calls.close(self._cursor, self._connection)
 
     def cancel(self) -> None:
         """End what another thread is reading; it gets an error."""
@@ -112,23 +119,28 @@ class BacklogReader:
             self._cursor.adbc_statement.set_options(
                 **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
             )
-            self._cursor.execute(f"SELECT data FROM {function}")  # noqa: S608 (quoted)
-            for batch in self._cursor.fetch_record_batch():
+            self._calls.make(
+                lambda: self._cursor.execute(f"SELECT data FROM {function}")  # noqa: S608 (quoted)
+            )
+            batches = self._calls.make(lambda: iter(self._cursor.fetch_record_batch()))
+            while (batch := self._calls.make(lambda: next(batches, None))) is not None:
                 yield batch.column(0)
-        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:  # the last: PyArrow's
+        except (*_FAILURES, psycopg.OperationalError) as error:
             raise self._refused(error) from error
 
-    def _run(self, sql: str) -> None:
+    def _run(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            self._cursor.execute(sql)
-            if self._cursor.description is not None:
-                self._cursor.fetchall()
-        except adbc_driver_manager.Error as error:
+            return self._calls.make(lambda: self._query(sql))
+        except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             raise self._refused(error) from error
+
+    def _query(self, sql: str) -> list[tuple[Any, ...]]:
+        self._cursor.execute(sql)
+        return self._cursor.fetchall() if self._cursor.description is not None else []
 
     def _refused(self, error: Exception) -> HeadraceError:
         state, text = getattr(error, "sqlstate", None), " ".join(str(error).split())
-        if state is None and self._lives():
+        if state is None and not self._calls.lost and self._lives():
             return HeadraceError(
                 Kind.INTERNAL, f"the backlog of the slot {self._slot!r} cannot be read: {text}"
             )
@@ -137,8 +149,13 @@ class BacklogReader:
     def _lives(self) -> bool:
         """Whether the server still answers on this connection."""
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
-                return cursor.fetchone() is not None
-        except (adbc_driver_manager.Error, AttributeError):  # the latter: there is no connection yet
+            return self._calls.make(self._answers)
+        except (adbc_driver_manager.Error, psycopg.OperationalError):
             return False
+        except AttributeError:  # there is no connection yet
+            return False
+
+    def _answers(self) -> bool:
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            return cursor.fetchone() is not None

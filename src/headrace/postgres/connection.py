@@ -14,11 +14,23 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import address, complete, options_with
 from headrace.postgres.password import Password, ask, hide_passwords
+from headrace.postgres.silence import Silence, WatchedConnection
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 ISOLATION, READ_COMMITTED = "default_transaction_isolation", "read committed"
 """On a standby nothing at all can be read in a session whose transactions are serializable."""
+
+KEEPALIVES = {
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "5",
+    "tcp_keepalives_count": "2",
+    "tcp_user_timeout": "15000",
+}
+"""The server's: it ends the session of a host that vanished, and with it locks and claims, within 15 s.
+
+Its own defaults take two hours. On a Unix socket they mean nothing.
+"""
 
 
 def with_defaults(url: str, **parameters: str) -> str:
@@ -70,7 +82,7 @@ def connect(
 
 def open_connection(
     url: str, application_name: str, password: Password | None, parameters: Mapping[str, str]
-) -> Connection:
+) -> WatchedConnection:
     """Connect as `connect` does, with libpq's `parameters` besides, and without a look at who answers.
 
     Raises:
@@ -78,11 +90,14 @@ def open_connection(
     """
     conninfo = conninfo_of(url, application_name, password, parameters)
     try:
-        connection = psycopg.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
+        connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
+    connection.silence = Silence(lambda: conninfo_of(url, "headrace look", password))
+    settings = {ISOLATION: READ_COMMITTED, **keepalives(url)}
+    statement = ";".join(f"SET {name} = '{value}'" for name, value in settings.items())
     try:
-        connection.execute(f"SET {ISOLATION} = '{READ_COMMITTED}'".encode())  # alone needs no snapshot
+        connection.execute(statement.encode())  # without a SELECT it needs no snapshot
     except psycopg.Error as error:
         connection.close()
         raise connection_error(error, url) from error
@@ -109,6 +124,12 @@ def conninfo_of(
     return complete(found, **words)
 
 
+def keepalives(url: str) -> dict[str, str]:
+    """`KEEPALIVES` that the options in `url` do not set themselves."""
+    given = address(url).parameters.get("options", "")
+    return {name: value for name, value in KEEPALIVES.items() if name not in given}
+
+
 def conninfo_for_adbc(url: str, application_name: str) -> str:
     """As `conninfo_of`, for ADBC: it asks the server for its types before a statement of ours can run.
 
@@ -125,6 +146,8 @@ def check_direct(connection: Connection, pid: int, url: str) -> None:
     Raises:
         HeadraceError: POOLER.
     """
+    if isinstance(connection, WatchedConnection):
+        connection.is_served_by(pid)
     found = address(url)
     if pid != connection.info.backend_pid and not found.session_proxy:
         raise pooler(found.place, "the server process that answers is not the one that was announced")

@@ -18,6 +18,9 @@ GRANT_REPLICATION = (
 _PASSING = frozenset({"53100", "53200", "57014", "58030"})
 """A full disk or memory, a command that somebody cancelled, an error of a disk: it may work later."""
 
+_TOO_MUCH = (("54000", ""), ("XX000", "invalid memory alloc request size"))
+"""How the server says that a row has more text than it can put together; by state and words."""
+
 
 def refusal(
     sqlstate: str | None,
@@ -50,7 +53,21 @@ def refusal(
         )
     if state in ("53400", "53300"):
         return no_room(text)
+    if any(state == known and words in text for known, words in _TOO_MUCH):
+        return _too_wide(text, slot)
     return _about_slot(state, text, slot, streaming=streaming)
+
+
+def _too_wide(text: str, slot: str) -> HeadraceError:
+    """The log holds a row that no server can send: it is there for whoever reads the slot, for ever."""
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the slot {slot!r} has come to a row of more than 1 GB, which PostgreSQL cannot send: {text}",
+        "Waiting does not help. Keep such values smaller (a bytea takes twice its bytes, and REPLICA "
+        "IDENTITY FULL sends the old row too), or leave the column out of the publication; then begin behind "
+        "that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint for a query "
+        "of your own.",
+    )
 
 
 def _about_slot(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:

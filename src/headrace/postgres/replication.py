@@ -24,21 +24,15 @@ from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.refusal import no_room, refusal
 from headrace.postgres.session import PINNED, WHO, pinning
+from headrace.postgres.silence import Silence
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
     "client_min_messages": "warning",
-    "tcp_keepalives_idle": "10",
-    "tcp_keepalives_interval": "5",
-    "tcp_keepalives_count": "3",
-    "tcp_user_timeout": "25000",
 }
-"""What is set on every session that the log is read with.
-
-The last are the server's: a reader that vanished keeps its slot and its claim until the server has noticed,
-which takes it two hours by default while it does not stream.
-"""
+"""What is set on every session that the log is read with."""
 _CANCEL_SECONDS = 5.0
+_SLICE_SECONDS = 1.0
 _NOT_THERE = "55000"
 
 
@@ -61,7 +55,7 @@ class ReplicationConnection:
         self._streaming = False
         self._over = self._holes = False
         self._hole: str | None = None
-        self._connection = _connect(url, application_name, password)
+        self._connection, self._silence = _connect(url, application_name, password)
         self._connection.add_notice_handler(self._hear)
         self._pgconn = self._connection.pgconn
         try:
@@ -252,10 +246,17 @@ class ReplicationConnection:
 
     def _await_result(self, deadline: float | None) -> bool:
         """Whether the next result is here: libpq waits for one inside, with the interpreter's lock held."""
+        silence = self._silence
+        silence.begin()
         while self._pgconn.is_busy():
-            if not self._wait(None if deadline is None else deadline - time.monotonic()):
+            left = _SLICE_SECONDS if deadline is None else deadline - time.monotonic()
+            if self._wait(min(left, _SLICE_SECONDS)):
+                self._pgconn.consume_input()
+                silence.begin()
+            elif left <= _SLICE_SECONDS and deadline is not None:
                 return False
-            self._pgconn.consume_input()
+            else:
+                silence.check()
         return True
 
     def _next_result(self, deadline: float | None = None) -> pq.abc.PGresult | None:
@@ -331,9 +332,9 @@ def replication_connection(
     return ReplicationConnection(url, application_name, password=password)
 
 
-def _connect(url: str, application_name: str, password: Password | None) -> Connection:
+def _connect(url: str, application_name: str, password: Password | None) -> tuple[Connection, Silence]:
     try:
-        return open_connection(url, application_name, password, {"replication": "database"})
+        connection = open_connection(url, application_name, password, {"replication": "database"})
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()
         if "max_wal_senders" in text:
@@ -343,6 +344,8 @@ def _connect(url: str, application_name: str, password: Password | None) -> Conn
             named = identifier(role) if role else "the role"
             raise refusal("42501", error.cause, place=place(url), role=named) from error
         raise
+    assert connection.silence is not None
+    return connection, connection.silence
 
 
 def _text(value: bytes | None) -> str | None:

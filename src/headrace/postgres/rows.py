@@ -17,11 +17,13 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import connection_error, conninfo_for_adbc
+from headrace.postgres.calls import WatchedCalls
+from headrace.postgres.connection import connection_error, conninfo_for_adbc, conninfo_of, keepalives
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, pinning, statement_error
 
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
+_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # the last: PyArrow's
 
 
 class RowSession:
@@ -41,14 +43,18 @@ class RowSession:
     def __init__(self, url: str, *, snapshot: str | None = None) -> None:
         self._url = url
         conninfo = conninfo_for_adbc(url, "headrace read")
+        self._calls = WatchedCalls(lambda: conninfo_of(url, "headrace look"))
         try:
-            self._connection = adbc.connect(conninfo, autocommit=True)
-        except adbc_driver_manager.Error as error:
+            self._connection = self._calls.make(lambda: adbc.connect(conninfo, autocommit=True))
+        except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
+            self._calls.close()
             said = psycopg.OperationalError(str(error))
             raise connection_error(said, url) from None  # ADBC's own text may hold the string
         self._cursor = self._connection.cursor()
         try:
-            for statement in pinning(PINNED):
+            [(pid,)] = self.query("SELECT pg_backend_pid()")
+            self._calls.is_served_by(pid)
+            for statement in pinning({**PINNED, **keepalives(url)}):
                 self.query(statement)
             self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             if snapshot is not None:
@@ -67,10 +73,10 @@ class RowSession:
 
     def close(self) -> None:
         """End the transaction and the connection; idempotent."""
-        with suppress(adbc_driver_manager.Error):
-            self._cursor.close()
-        with suppress(adbc_driver_manager.Error):
-            self._connection.close()
+        for close in (self._cursor.close, self._connection.close):
+            with suppress(adbc_driver_manager.Error, psycopg.OperationalError):
+                self._calls.make(close)
+        self._calls.close(self._cursor, self._connection)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """All rows of a small statement with `$1`-style parameters.
@@ -79,10 +85,13 @@ class RowSession:
             HeadraceError: CONNECTION where the server went away, DATABASE or PRIVILEGE for what it refuses.
         """
         try:
-            self._cursor.execute(sql, tuple(parameters) or None)
-            return self._cursor.fetchall() if self._cursor.description is not None else []
-        except adbc_driver_manager.Error as error:
+            return self._calls.make(lambda: self._query(sql, parameters))
+        except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             raise self._refused(error) from None
+
+    def _query(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        self._cursor.execute(sql, tuple(parameters) or None)
+        return self._cursor.fetchall() if self._cursor.description is not None else []
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """The rows of a statement, in batches of about `batch_bytes`; memory holds no more than one or two.
@@ -92,25 +101,30 @@ class RowSession:
         """
         try:
             self._cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
-            self._cursor.execute(sql)
-            yield from self._cursor.fetch_record_batch()
-        except (adbc_driver_manager.Error, pa.ArrowException, OSError) as error:  # the last: PyArrow's
+            self._calls.make(lambda: self._cursor.execute(sql))
+            batches = self._calls.make(lambda: iter(self._cursor.fetch_record_batch()))
+            while (batch := self._calls.make(lambda: next(batches, None))) is not None:
+                yield batch
+        except (*_FAILURES, psycopg.OperationalError) as error:
             raise self._refused(error) from None
 
     def _refused(self, error: Exception) -> HeadraceError:
         state, text = getattr(error, "sqlstate", None), _primary(str(error))
-        if state is None and self._lives():
+        if state is None and not self._calls.lost and self._lives():
             return HeadraceError(Kind.INTERNAL, f"rows cannot be read: {text}")
         return statement_error(state, text, self._url)
 
     def _lives(self) -> bool:
         """Whether the server still answers on this connection, be it with an error."""
         try:
-            with self._connection.cursor() as cursor:
-                cursor.execute("SELECT 1")
-                return cursor.fetchone() is not None
-        except adbc_driver_manager.Error as error:
+            return self._calls.make(self._answers)
+        except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             return getattr(error, "sqlstate", None) is not None
+
+    def _answers(self) -> bool:
+        with self._connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            return cursor.fetchone() is not None
 
 
 def _primary(text: str) -> str:

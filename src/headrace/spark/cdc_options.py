@@ -9,6 +9,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from headrace.capture import projection
+from headrace.capture.projection import Projection
 from headrace.catalog.needs import Needs, from_text
 from headrace.errors import HeadraceError
 from headrace.model import TableName, parse_lsn
@@ -109,6 +111,9 @@ class CdcOptions(DatabaseOptions):
     shares: int = Field(1, gt=0, description="internal: how many tasks share the documents of a large batch")
     document_needs: str | None = Field(
         None, description="internal: what documents need of each table, see headrace.catalog.needs"
+    )
+    document_columns: str | None = Field(
+        None, description="internal: the columns that are handed on, see headrace.capture.projection"
     )
     continues: dict[str, Any] | None = Field(
         None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
@@ -242,3 +247,8 @@ class CdcOptions(DatabaseOptions):
     def needs(self) -> Needs | None:
         """`document_needs` by table and column."""
         return None if self.document_needs is None else from_text(self.document_needs)
+
+    @property
+    def kept_columns(self) -> Projection | None:
+        """`document_columns` by table."""
+        return None if self.document_columns is None else projection.from_text(self.document_columns)

@@ -22,6 +22,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.capture import projection
 from headrace.capture.held import HeldPosition
 from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
@@ -73,6 +74,7 @@ class DocumentsQuery:
         self._switch = Switch(scratch / f"plan-{uuid.uuid4().hex}")
         options = work.to_options()
         self._plan, self._given = options[PLAN_OPTION], 0
+        self._projection = work.plan.projection
         held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
         held.set(following.applied)
         done = (
@@ -87,6 +89,7 @@ class DocumentsQuery:
             .option("shares", str(spark.sparkContext.defaultParallelism))
             .option("maxBytesPerTrigger", "32m")
             .option("documentNeeds", to_text(following.needs))
+            .option("documentColumns", projection.to_text(self._projection))
             .option("continues", json.dumps(dict(following.continues)))
             .option("heldFile", str(held.path))
             .option("troubleFile", str(self.trouble))
@@ -116,8 +119,11 @@ class DocumentsQuery:
 
         Returns:
             The position (bytes) behind which `work` holds: the batches before it are done, and no task writes
-            what the former plan said any more. None where the query does not get there.
+            what the former plan said any more. None where the query does not get there, or where changes are
+            read without a column that `work` asks for.
         """
+        if not projection.covers(self._projection, work.plan.projection):
+            return None
         plan = work.to_options()[PLAN_OPTION]
         if plan == self._plan and not self._given:
             return 0  # it never wrote anything else

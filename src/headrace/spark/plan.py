@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from headrace.capture.projection import KeptColumns, Projection
 from headrace.catalog.table import Catalog
+from headrace.model import TableName
 from headrace.resolution import ResolutionPlan
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.spec.tree import IndexSpec
@@ -62,6 +64,17 @@ class DocumentsPlan:
     kind: str = "opensearch"
     mirrors: Mapping[str, str] = field(default_factory=dict)
     further: Mapping[str, DocumentsPlan] = field(default_factory=dict)
+
+    @property
+    def projection(self) -> Projection:
+        """The columns of changed rows that resolution reads, for every sink."""
+        found: dict[TableName, KeptColumns] = {}
+        for plan in (self, *self.further.values()):
+            for table, routes in plan.resolution.routes.items():
+                for route in routes:
+                    columns = KeptColumns(frozenset(route.columns), route.reads or frozenset())
+                    found[table] = found[table] | columns if table in found else columns
+        return found
 
     @property
     def routed(self) -> frozenset[str]:

@@ -43,6 +43,7 @@ _MASTER_WITHIN = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _ENDED_WITHIN = 20.0
 _NOTICED_WITHIN = 2.0
+_OUT_OF_MEMORY = 3  # the exit code of -XX:+ExitOnOutOfMemoryError
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
@@ -211,6 +212,12 @@ def _ended(java: subprocess.Popen[bytes]) -> HeadraceError | None:
         code = java.wait(_NOTICED_WITHIN)
     except subprocess.TimeoutExpired:
         return None
+    if code == _OUT_OF_MEMORY:
+        return HeadraceError(
+            Kind.SPARK,
+            "Spark's Java process had no memory left and has ended",
+            "Start again with more: --conf spark.driver.memory=2g.",
+        )
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return HeadraceError(
         Kind.SPARK,

@@ -12,6 +12,9 @@ from pathlib import Path
 
 PYTHON, ARCHIVES = "spark.pyspark.python", "spark.archives"
 
+_EXIT = "-XX:+ExitOnOutOfMemoryError"
+"""A JVM goes on without the thread that had no room: the query would neither go on nor end."""
+
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVMs plan many small batches and move few bytes: a second compiler costs more than it brings."""
 
@@ -71,7 +74,7 @@ def settings(
         log_properties: of the driver's log.
         given: the user's.
     """
-    log = f"-Dlog4j2.configurationFile=file:{log_properties}"
+    always = f"-Dlog4j2.configurationFile=file:{log_properties} {_EXIT}"
     own = {
         **_EVERYWHERE,
         **(_HERE if is_local(master) else _THERE),
@@ -80,7 +83,7 @@ def settings(
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
     }
-    return own | dict(given) | {_DEFAULT_JAVA: f"{log} {given.get(_DEFAULT_JAVA, '')}".rstrip()}
+    return own | dict(given) | {_DEFAULT_JAVA: f"{always} {given.get(_DEFAULT_JAVA, '')}".rstrip()}
 
 
 def is_relative(python: str) -> bool:

@@ -30,6 +30,7 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import temporary_gone
+from headrace.capture.heartbeat import beat
 from headrace.capture.rows import Absence
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
@@ -180,6 +181,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @told_alone()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a little for changes, and say where the next batch ends."""
+        beat(self._options.trouble_file)
         return self._losing(lambda: self._next(start, limit))
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -467,6 +469,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     expected={} if self._plan is None else {self._plan.shape.table: self._plan.expected},
                     warm_up=options.progress,
                     documents=options.needs,
+                    projection=options.kept_columns,
                     buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                     backlog_bytes=options.backlog_bytes or None,
                     origin=origin,

@@ -19,6 +19,7 @@ from headrace.model import Lsn, format_lsn
 from headrace.status.lag import Samples, bytes_behind
 from headrace.status.phases import Event, Phase, State
 from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
+from headrace.status.stall import Stall, told
 
 
 class IndexPhase(enum.StrEnum):
@@ -175,6 +176,7 @@ class StatusBoard:
 
     Attributes:
         sinks: what the writers say of themselves; one that waits for its cluster makes the run degraded.
+        stall: signs of life; a stream without any is not ready.
     """
 
     def __init__(
@@ -190,6 +192,7 @@ class StatusBoard:
         self._wall = wall
         self._started = wall()
         self.sinks = SinkReports(clock)
+        self.stall = Stall(clock)
         self._content = _Content(
             indexes={name: IndexStatus(name) for name in indexes},
             further={name: FurtherStatus() for name in further},
@@ -286,13 +289,14 @@ class StatusBoard:
         """Everything, as of one moment."""
         sinks = self.sinks.view()
         waiting = waiting_for(one for one in sinks if one.name not in self._content.further)
+        still = self.stall.seconds(self.sinks.last)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
             state = content.state if waiting is None else content.state.after(Event.TROUBLE)
             return View(
                 phase=state.phase,
-                unready=_unready(content, state.phase, waiting),
+                unready=_unready(content, state.phase, waiting) or (None if still is None else told(still)),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,

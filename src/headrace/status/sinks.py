@@ -61,11 +61,14 @@ class SinkReports:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _heard: dict[tuple[str, str], _Heard] = field(default_factory=dict)
     _gone: dict[str, int] = field(default_factory=dict)
+    last: float = float("-inf")
+    """When any writer was heard last."""
 
     def take(self, report: Report) -> None:
         """Note what a writer says."""
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
+            self.last = now
             before = self._heard.get(key)
             goes_on = before is not None and before.report.trouble
             self._heard[key] = _Heard(report, now, before.since if before and goes_on else now)

@@ -19,9 +19,10 @@ class TcpProxy:
     """Forwards TCP from a free loopback port to `host:port`; a context manager, usable from any thread.
 
     `cut` resets every connection, `refuse` the later ones too; `freeze` forwards nothing more and closes
-    nothing (half-open: neither side is told, later ones are accepted and hear nothing); `lead_to` changes the
-    server behind it; `slow` delays and throttles each direction; `resume` forwards again at full speed what
-    was held back.
+    nothing (half-open: neither side is told, later ones are accepted and hear nothing); `mute` does so to the
+    connections that there are, and forwards later ones, as a box that has forgotten what it carried;
+    `lead_to` changes the server behind it; `slow` delays and throttles each direction; `resume` forwards
+    again at full speed what was held back.
 
     Attributes:
         port: where it listens, on 127.0.0.1.
@@ -38,6 +39,7 @@ class TcpProxy:
         self._refusing = False
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
+        self._gates: set[asyncio.Event] = set()
         self._loop = asyncio.new_event_loop()
         self._open = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
@@ -90,6 +92,15 @@ class TcpProxy:
         """Forward nothing more, silently."""
         self._do(self._open.clear)
 
+    def mute(self) -> None:
+        """Forward nothing more, silently, of the connections that there are."""
+
+        def close() -> None:
+            for gate in self._gates:
+                gate.clear()
+
+        self._do(close)
+
     def slow(self, *, delay: float = 0.0, rate: float = float("inf")) -> None:
         """Hold each piece back for `delay` seconds, and let `rate` bytes a second through, each way."""
         self._delay, self._rate = delay, rate
@@ -98,7 +109,12 @@ class TcpProxy:
         """Forward everything again, at full speed."""
         self._refusing = False
         self.slow()
-        self._do(self._open.set)
+
+        def open_all() -> None:
+            for gate in (self._open, *self._gates):
+                gate.set()
+
+        self._do(open_all)
 
     def _do(self, action: Callable[[], object]) -> None:
         """Run `action` on the loop's thread and wait until it is done."""
@@ -140,19 +156,29 @@ class TcpProxy:
             self._drop(writer)
             return
         self._writers.add(forth)
-        await asyncio.gather(self._pump(reader, forth), self._pump(back, writer))
+        gate = asyncio.Event()
+        gate.set()
+        self._gates.add(gate)
+        try:
+            await asyncio.gather(self._pump(reader, forth, gate), self._pump(back, writer, gate))
+        finally:
+            self._gates.discard(gate)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate: asyncio.Event
+    ) -> None:
         """Forward one direction, its end included, until either side is gone."""
         try:
             while data := await reader.read(1 << 16):
                 await self._open.wait()
+                await gate.wait()
                 if pause := self._delay + len(data) / self._rate:
                     await asyncio.sleep(pause)
                 self.forwarded += len(data)
                 writer.write(data)
                 await writer.drain()
             await self._open.wait()
+            await gate.wait()
         except OSError:
             self._drop(writer)
             return

@@ -131,8 +131,8 @@ def test_the_reason_of_an_end_is_told_also_behind_data(url: str, connection: Con
 def test_a_server_notices_soon_that_a_reader_has_vanished(url: str) -> None:
     """A claim and a copy of a slot would be kept for two hours; nothing is streamed that it could miss."""
     with replication_connection(url) as stream:
-        assert stream.execute("SHOW tcp_keepalives_idle") == [("10",)]
-        assert stream.execute("SHOW tcp_keepalives_count") == [("3",)]
+        assert stream.execute("SHOW tcp_keepalives_idle") == [("5",)]
+        assert stream.execute("SHOW tcp_keepalives_count") == [("2",)]
 
 
 def test_a_stream_that_the_server_ends_is_a_lost_connection(url: str, connection: Connection) -> None:

@@ -94,7 +94,9 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_stands_a
 
     with scripted(answer) as server:
         result = write(server, "a", "b", "big", "c", "d")
-    assert [one.id for one in result.rejected] == ["big"]
+    [refused] = result.rejected
+    assert refused.id == "big"
+    assert "http.max_content_length" in refused.reason
     assert result.upserted == 4
 
 

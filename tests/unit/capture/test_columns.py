@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -9,10 +10,28 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch, progress_batch
+from headrace.capture.projection import (
+    WIDEST_COMPARED,
+    KeptColumns,
+    Projection,
+    covers,
+    from_text,
+    to_text,
+)
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Op, TableName, decode_changes
-from headrace.pgoutput import Begin, Commit, Delete, Insert, Relation, RelationColumn, Truncate, Update
+from headrace.pgoutput import (
+    UNCHANGED,
+    Begin,
+    Commit,
+    Delete,
+    Insert,
+    Relation,
+    RelationColumn,
+    Truncate,
+    Update,
+)
 from headrace.pgoutput.messages import Message
 from reference.encoding import batch_of
 
@@ -25,10 +44,10 @@ def columns(*names: str) -> Relation:
     )
 
 
-def batch(*messages: Message) -> pa.RecordBatch:
+def batch(*messages: Message, projection: Projection | None = None) -> pa.RecordBatch:
     whole = [Begin(64, 1_000_001, 9), *messages, Commit(64, 96, 1_000_001)]
     rows, _ = Translation(Offset(0)).take(batch_of(whole))
-    return changes_batch(rows)
+    return changes_batch(rows, projection)
 
 
 def test_null_absent_and_empty_stay_apart() -> None:
@@ -88,3 +107,36 @@ def test_progress_is_a_row_but_no_change() -> None:
     assert list(decode_changes(batch)) == []
     [row] = batch.to_pylist()
     assert (row["op"], row["_commit_lsn"], row["_commit_seq"]) == ("progress", 100, 200)
+
+
+def test_only_the_columns_that_are_asked_for_are_taken_over() -> None:
+    other = replace(columns("a", "body"), oid=2, table=TableName("public", "other"))
+    found = batch(
+        columns("id", "body", "fk", "name"),
+        other,
+        Insert(1, (b"1", b"x" * 100, None, b"n")),
+        Update(
+            1,
+            (b"1", b"x" * 100, b"7", b"o" * (WIDEST_COMPARED + 1)),
+            old_is_key=False,
+            new=(b"1", UNCHANGED, None, UNCHANGED),
+        ),
+        Delete(1, (b"1", b"y", b"7", b"n"), old_is_key=False),
+        Insert(2, (b"5", b"6")),
+        projection={TABLE: KeptColumns(frozenset({"id", "fk"}), frozenset({"name"}))},
+    )
+    found.validate(full=True)
+    assert [(change.before, change.after) for change in decode_changes(found)] == [
+        (None, {"id": "1", "fk": None, "name": "n"}),
+        ({"id": "1", "fk": "7"}, {"id": "1", "fk": None}),
+        ({"id": "1", "fk": "7", "name": "n"}, None),
+        (None, {}),
+    ]
+
+
+def test_what_is_kept_covers_what_asks_for_no_more() -> None:
+    kept = {TABLE: KeptColumns(frozenset({"id"}), frozenset({"name"}))}
+    assert from_text(to_text(kept)) == kept
+    assert covers(kept, {TABLE: KeptColumns(frozenset({"id"}), frozenset({"id", "name"}))})
+    assert not covers(kept, {TABLE: KeptColumns(frozenset({"name"}))})
+    assert not covers(kept, {TableName("public", "other"): KeptColumns(frozenset({"id"}))})

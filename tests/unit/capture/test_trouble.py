@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
+from headrace.capture.heartbeat import beat, seconds_since_beat
 from headrace.capture.trouble import TroubleNote, read_trouble
 from headrace.errors import HeadraceError, Kind
 
@@ -34,3 +36,21 @@ def test_a_note_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
     TroubleNote(None).write(ERROR)
     TroubleNote(None).clear()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_source_that_is_asked_again_beats_again(tmp_path: Path) -> None:
+    file = tmp_path / "trouble-1"
+    assert seconds_since_beat(file) is None
+    beat(None)
+    beat(file)
+    first = seconds_since_beat(file)
+    assert first is not None
+    assert 0 <= first < 30
+    time.sleep(0.05)
+    later = seconds_since_beat(file)
+    assert later is not None
+    assert later > first
+    beat(file)
+    again = seconds_since_beat(file)
+    assert again is not None
+    assert again < later

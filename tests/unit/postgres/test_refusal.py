@@ -29,6 +29,7 @@ URL = "postgresql://me:secret@db.example:5433/shop"
         ("55000", "cannot read; This slot has been invalidated because …", False, Kind.SLOT_LOST),
         ("55000", "logical decoding requires wal_level >= logical", False, Kind.WAL_LEVEL),
         ("XX000", "could not read", True, Kind.DATABASE),
+        ("XX000", "invalid memory alloc request size 1200000003", True, Kind.DATABASE),
     ],
 )
 def test_a_refusal_is_told_by_its_state_first(
@@ -38,6 +39,20 @@ def test_a_refusal_is_told_by_its_state_first(
     assert error.kind is kind
     assert "\n" not in str(error)
     assert error.remedy or kind in {Kind.CONNECTION, Kind.DATABASE}
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ("XX000", "invalid memory alloc request size 1200000003"),
+        ("54000", "out of memory; Cannot enlarge string buffer containing 900000000 bytes by 900000000 more"),
+        ("54000", "string buffer exceeds maximum allowed length (1073741823 bytes)"),
+    ],
+)
+def test_a_row_that_no_server_can_send_is_not_waited_for(state: str, message: str) -> None:
+    error = refusal(state, message, place="db:1/x", slot="s", streaming=True)
+    assert error.retry is Retry.NEVER
+    assert "Waiting does not help" in error.remedy
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,10 @@ def test_what_the_user_gives_stands(master: str, name: str, value: str) -> None:
     assert made(master, **{name: value})[f"spark.{name.replace('_', '.')}"] == value
 
 
-def test_the_log_of_the_driver_stays_where_it_is_beside_a_users_java_options() -> None:
+def test_the_drivers_log_and_its_end_without_memory_stay_beside_a_users_java_options() -> None:
     found = made(_CLUSTER, driver_extraJavaOptions="-XX:+UseG1GC", driver_defaultJavaOptions="-Da=b")
-    assert found["spark.driver.defaultJavaOptions"] == f"-Dlog4j2.configurationFile=file:{_LOG} -Da=b"
+    always = f"-Dlog4j2.configurationFile=file:{_LOG} -XX:+ExitOnOutOfMemoryError"
+    assert found["spark.driver.defaultJavaOptions"] == f"{always} -Da=b"
 
 
 def test_a_driver_of_a_cluster_is_not_bound_to_the_loopback_interface() -> None:

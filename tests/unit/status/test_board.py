@@ -2,6 +2,7 @@ import json
 import threading
 
 from headrace.errors import HeadraceError, Kind
+from headrace.sinks.activity import Report
 from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 
@@ -194,3 +195,31 @@ def test_a_gap_is_a_warning_until_everything_is_built_anew() -> None:
     assert board.snapshot()["warnings"] == ["the slot is gone", "ignored"]
     board.gap_closed()
     assert (board.snapshot()["warnings"], board.view().gaps) == (["ignored"], 1)
+
+
+def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> None:
+    clock = Clock(1000.0)
+    one = board("users", clock=clock)
+    one.index("users", phase=IndexPhase.LIVE)
+    one.happened(Event.FOLLOWING)
+    beaten = clock.now
+    one.stall.watch(lambda: clock.now - beaten)
+    clock.now += 44
+    assert ready(one)
+    clock.now += 2
+    reason = one.view().unready
+    assert reason is not None
+    assert reason.startswith("stalled: for 46 s")
+    one.stall.worked()
+    assert ready(one), "the database is at work"
+    clock.now += 46
+    assert not ready(one)
+    one.sinks.take(Report("run", "primary", "w", 1, 1, 0, 60.0))
+    assert ready(one), "a bulk is under way"
+    clock.now += 46
+    assert not ready(one)
+    beaten = clock.now
+    assert ready(one), "the batch has ended"
+    clock.now += 46
+    one.stall.watch(None)
+    assert ready(one), "no query is looked after"

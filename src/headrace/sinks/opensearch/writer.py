@@ -196,7 +196,8 @@ class OpenSearchWriter(DocumentWriter):
         """Halve what the server refuses whole, until the guilty item stands alone."""
         part = delivery.parts.popleft()
         if len(part) == 1:
-            delivery.settled += bulk.rejected(part[0], failures.reason(answer.data))
+            why = _too_large(sent) if answer.status == _TOO_LARGE else failures.reason(answer.data)
+            delivery.settled += bulk.rejected(part[0], why)
             return
         if answer.status == _TOO_LARGE:
             self._size.too_large(sent)
@@ -225,6 +226,11 @@ def _query(options: WriterOptions) -> dict[str, str | int]:
     if options.pipeline:
         query["pipeline"] = options.pipeline
     return query
+
+
+def _too_large(sent: int) -> str:
+    """The cluster itself says nothing of it."""
+    return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
 
 
 def _verdict(answer: Answer, part: list[Item]) -> Verdict:
