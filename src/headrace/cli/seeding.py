@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace.cli import terminal
@@ -22,12 +23,26 @@ from headrace.sinks.opensearch import (
     build_notes,
     mapping,
 )
+from headrace.sinks.opensearch.generations import Found
 from headrace.sinks.opensearch.settings import adjust
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made
 from headrace.spec import IndexSpec, normalised
 from headrace.status.board import IndexBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of generations, which are named by their uuid: another one may have the name by now.
+
+    Attributes:
+        lost: those that are not what was written any more, and why.
+        unserved: those of the others that the alias of their readers does not lead to.
+    """
+
+    lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unserved: frozenset[str] = frozenset()
 
 
 class Seeding:
@@ -85,6 +100,21 @@ class Seeding:
         }
         return [one for one in known if (one.generation, one.uuid) in there]
 
+    def look(self, known: Collection[GenerationState]) -> Seen:
+        """What became of these.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+        """
+        found = self._generations.look([one.generation for one in known])
+        why = {one.uuid: _why_lost(one, found.get(one.generation)) for one in known}
+        unserved = {
+            one.uuid
+            for one in known
+            if not why[one.uuid] and self._generations.alias(one.index) not in found[one.generation].aliases
+        }
+        return Seen({uuid: reason for uuid, reason in why.items() if reason}, frozenset(unserved))
+
     def work(
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
     ) -> Work:
@@ -98,7 +128,7 @@ class Seeding:
             resolution=plan_resolution(
                 specs.values(), catalog, {one.generation: one.as_of for one in written}
             ),
-            targets={one.generation: self._generation(one).target for one in written},
+            targets={one.generation: _generation(one).target for one in written},
             writer=project.writer_options(),
             slot=project.slot,
             prefix=project.state_prefix,
@@ -125,9 +155,11 @@ class Seeding:
         extra = self._project.determinants(spec, self._inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         made = self._generations.create(index, self.hashes[index], body, schema)
-        return GenerationState(
+        state = GenerationState(
             index, made.index, made.uuid, made.hash, as_of=as_of, joined=joined, order=order
         )
+        self.forget_progress(state)  # of one with this name, which somebody has deleted
+        return state
 
     def renew(
         self, generations: Iterable[GenerationState], emptied: Collection[TableName], applied: Lsn
@@ -152,13 +184,13 @@ class Seeding:
 
     def finish(self, one: GenerationState) -> None:
         """Make a filled generation findable, and give it its lasting settings."""
-        self._generations.finish(self._generation(one), self._project.index_options(one.index))
+        self._generations.finish(_generation(one), self._project.index_options(one.index))
 
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)
         if served is None or served.index != one.generation:
-            self._generations.publish(self._generation(one))
+            self._generations.publish(_generation(one))
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
 
@@ -166,7 +198,7 @@ class Seeding:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
         self.forget_progress(one)
         Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(one.generation)
-        self._generations.drop(self._generation(one))
+        self._generations.drop(_generation(one))
 
     def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:
         """Delete generations of ours that the pipeline knows nothing of: of a start that was killed.
@@ -183,5 +215,17 @@ class Seeding:
         """Let its seeding begin again."""
         build_notes(self._state, self._project.slot, self._project.state_prefix, one.generation).delete()
 
-    def _generation(self, one: GenerationState) -> Generation:
-        return Generation(one.index, one.generation, one.hash, 0, one.uuid)
+
+def _generation(one: GenerationState) -> Generation:
+    return Generation(one.index, one.generation, one.hash, 0, one.uuid)
+
+
+def _why_lost(one: GenerationState, found: Found | None) -> str:
+    """Why it is not what was written; nothing where it is."""
+    if found is None:
+        return "somebody deleted its index"
+    if found.uuid != one.uuid:
+        return "somebody deleted its index and made or restored another one"
+    if _generation(one).target not in found.aliases:
+        return "somebody took the alias away that it is written by"
+    return ""

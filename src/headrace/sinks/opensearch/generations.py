@@ -8,6 +8,7 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,8 @@ from headrace.sinks.opensearch.options import IndexOptions
 
 _OURS = "headrace"
 _WRITE = ".write"
+_LOOKED_AT_ONCE = 20
+"""A request's line may have 4,096 bytes, a name 255."""
 _TOMBSTONES = "24h"
 """How long a delete fences older writes while a generation is seeded; see decision 0060."""
 
@@ -41,6 +44,14 @@ class Generation:
         return self.index + _WRITE
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What holds a generation's name now: `uuid` is the index's, `aliases` lead to it."""
+
+    uuid: str
+    aliases: frozenset[str]
+
+
 class Generations:
     """The generations under one prefix."""
 
@@ -60,6 +71,24 @@ class Generations:
         known = [self._read(name, index, about) for index, about in found.items()]
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
 
+    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+        """What holds each of these names; one that no index has is left out.
+
+        One request for twenty of them.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+        """
+        found: dict[str, Found] = {}
+        for first in range(0, len(indexes), _LOOKED_AT_ONCE):
+            names = ",".join(indexes[first : first + _LOOKED_AT_ONCE])
+            query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
+            answer = self._client.read(path(names, query=query), allow=(404,))
+            for index, about in (answer.json() if answer.ok else {}).items():
+                uuid = about["settings"]["index"]["uuid"]
+                found[index] = Found(uuid, frozenset(about.get("aliases", ())))
+        return found
+
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
         """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
 
@@ -72,7 +101,7 @@ class Generations:
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
         """
-        number = max((one.number for one in self.existing(name)), default=0) + 1
+        number = self._highest(name) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
         settings = {
@@ -146,9 +175,19 @@ class Generations:
                 )
         return list(found)
 
+    def _highest(self, name: str) -> int:
+        """The highest number under the name, of whoever made the index."""
+        query = {"expand_wildcards": "all", "filter_path": "*.settings.index.uuid"}
+        target = path(f"{self.alias(name)}_*", query=query)
+        answer = self._client.read(target, allow=(404,))
+        found = (self._match(name, index) for index in (answer.json() if answer.ok else {}))
+        return max((int(match[2]) for match in found if match is not None), default=0)
+
+    def _match(self, name: str, index: str) -> re.Match[str] | None:
+        return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
+
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
-        pattern = re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)"
-        match = re.fullmatch(pattern, index)
+        match = self._match(name, index)
         ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
         if match is None or not ours or ours.get("index") != name:
             return None

@@ -246,7 +246,7 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
         return HeadraceError(
             Kind.SINK_REJECTED,
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
-            "Run headrace reindex for it; something else deleted it.",
+            "Something else deleted it, or its alias; `headrace run` builds it anew.",
         )
     return HeadraceError(
         Kind.AUTHENTICATION,
