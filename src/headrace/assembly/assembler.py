@@ -150,8 +150,9 @@ class Assembler:
                 Kind.DATABASE,
                 f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.cause}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.told}",
             ) from error
-        refuse(self._plan.index, id_, f"{where}: {error.cause}")
+        refuse(self._plan.index, id_, f"{where}: {error.told}")
 
     def _check_statement(self) -> None:
         """What fails for no key fails for no row: a filter's value that is a label no longer.

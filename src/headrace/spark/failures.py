@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, without_values
 
 _LENGTH = 300
 
@@ -18,10 +18,12 @@ def headrace_error(error: Exception) -> HeadraceError:
         return found
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), None)
+    said = last or (lines[0] if lines else repr(error))
     return HeadraceError(
         Kind.SPARK,
-        f"Spark stopped: {(last or (lines[0] if lines else repr(error)))[:_LENGTH]}",
+        f"Spark stopped: {without_values(said[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
+        f"Spark stopped: {said[:_LENGTH]}",
     )
 
 

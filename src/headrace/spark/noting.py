@@ -16,7 +16,7 @@ from tenacity import Retrying
 
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, patiently, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
@@ -89,7 +89,7 @@ class Noting:
             if not self._ending.is_set():  # else whoever starts next repeats what was not noted
                 self._failure = error
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
-            self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+            self._failure = unexpected("noting what is applied failed", error)
 
     def _patiently(self) -> Retrying:
         return patiently(longest=1.0, ending=self._ending)

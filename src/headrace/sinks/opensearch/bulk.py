@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import Rejection, WriteResult
-from headrace.sinks.opensearch.failures import described
+from headrace.sinks.opensearch.failures import described, public
 
 MAX_ID_BYTES = 512
 """A longer id makes the server refuse the whole request, so it never leaves."""
@@ -146,9 +146,9 @@ def wrote_to(data: bytes, index: str) -> bool:
     return f'"_index":"{index}"'.encode() in data
 
 
-def rejected(item: Item, reason: str) -> WriteResult:
-    """The result that says that `item` will never be accepted."""
-    return WriteResult(rejected=(Rejection(item.index, item.id, reason),))
+def rejected(item: Item, reason: str, public: str = "") -> WriteResult:
+    """The result that says that `item` will never be accepted; the reasons as `Rejection` has them."""
+    return WriteResult(rejected=(Rejection(item.index, item.id, reason, public),))
 
 
 def _told(answer: dict[str, Any]) -> tuple[int, Any]:
@@ -171,7 +171,7 @@ def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
             again.append(item)
             reason = reason or described(error)
         elif outcome is Outcome.REJECTED:
-            refused.append(Rejection(item.index, item.id, described(error)))
+            refused.append(Rejection(item.index, item.id, described(error), public(error)))
         else:
             fatal = fatal or (outcome, item, described(error))
     settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))

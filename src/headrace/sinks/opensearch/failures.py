@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 
 from urllib3 import exceptions
@@ -10,6 +11,20 @@ from urllib3 import exceptions
 from headrace.errors import HeadraceError, Kind
 
 _REASON_LIMIT = 1000
+
+_WITHOUT_VALUES = [
+    re.compile(one)
+    for one in (
+        r"failed to parse field \[[^\]]*\] of type \[[^\]]*\]",
+        r"object mapping for \[[^\]]*\] tried to parse field \[[^\]]*\] as object",
+        r"object field starting or ending with a \[\.\]",
+        r"mapping set to strict, dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed",
+        r"Limit of total fields \[\d+\] has been exceeded",
+        r"The number of nested documents has exceeded the allowed limit of \[\d+\]",
+        r'Document contains at least one immense term in field="[^"]*"',
+    )
+]
+"""The beginnings of reasons that name fields, types and limits; what may follow quotes the document."""
 
 
 def reason(data: bytes) -> str:
@@ -32,6 +47,33 @@ def described(error: object) -> str:
     if isinstance(cause, dict) and cause.get("reason"):
         text += f" ({cause['reason']})"
     return " ".join(text.split())[:_REASON_LIMIT]
+
+
+def without_values(data: bytes) -> str:
+    """As `reason`, of a document's refusal: without what it quotes of the document."""
+    try:
+        parsed = json.loads(data)
+    except ValueError:
+        return "an answer that is no JSON"
+    return public(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
+
+
+def public(error: object) -> str:
+    """As `described`, with the types and the field only: reasons quote values in many ways."""
+    if not isinstance(error, dict):
+        return "no reason that could be shown"
+    kinds, words = [], ""
+    while isinstance(error, dict):
+        kinds.append(str(error.get("type", "")))
+        words = words or _known_words(str(error.get("reason", "")))
+        error = error.get("caused_by")
+    text = " of ".join(dict.fromkeys(filter(None, kinds))) or "no type"
+    return f"{text}: {words}" if words else text
+
+
+def _known_words(reason: str) -> str:
+    found = next((match for one in _WITHOUT_VALUES if (match := one.match(reason))), None)
+    return "" if found is None else " ".join(found[0].split())[:_REASON_LIMIT]
 
 
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:

@@ -190,7 +190,9 @@ class OpenSearchWriter(DocumentWriter):
         """Halve what the server refuses whole, until the guilty item stands alone."""
         part = delivery.parts.popleft()
         if len(part) == 1:
-            delivery.settled += bulk.rejected(part[0], failures.reason(answer.data))
+            delivery.settled += bulk.rejected(
+                part[0], failures.reason(answer.data), failures.without_values(answer.data)
+            )
             return
         if answer.status == _TOO_LARGE:
             self._size.too_large(sent)
