@@ -88,7 +88,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SLOT_WAIT: _AGAIN,
 }
 
-_QUOTED = re.compile("[\"'`«»‘’‚‹›“”„「]")
+_QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
 
 
@@ -154,7 +154,7 @@ class HeadraceError(Exception):
 def without_values(text: str) -> str:
     """A foreign error's text up to its first quotation mark: what stands in them may be of a row."""
     found = _QUOTED.search(text)
-    return text if found is None else f"{text[: found.start()].rstrip(' :([{=,')} …"
+    return text if found is None else f"{text[: found.start()].rstrip(' :([{=,')} …".lstrip()
 
 
 def unexpected(

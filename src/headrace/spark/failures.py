@@ -28,9 +28,15 @@ def headrace_error(error: Exception) -> HeadraceError:
 
 
 @contextmanager
-def told_alone() -> Iterator[None]:
-    """An error of ours leaves without what caused it: in a user's session it is the last of the trace."""
+def told_alone(*, whole: bool = False) -> Iterator[None]:
+    """An error of ours leaves without what caused it: in a user's session it is the last of the trace.
+
+    Args:
+        whole: whoever reads it may read the rows, too: with the values that it quotes.
+    """
     try:
         yield
     except HeadraceError as error:
+        if whole and error.detail:
+            raise HeadraceError(error.kind, error.detail, error.remedy) from None
         raise error from None

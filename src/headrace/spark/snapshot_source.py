@@ -67,7 +67,7 @@ class PostgresSnapshot(DataSource):
         """The format's name."""
         return NAME
 
-    @told_alone()
+    @told_alone(whole=True)
     def schema(self) -> str:
         """The table's columns; the server is asked whether they may be read."""
         options = read_options(SnapshotOptions, self.options, NAME)
@@ -78,7 +78,7 @@ class PostgresSnapshot(DataSource):
             check_readable(session, Selection(row_type, chosen, _given(options)))
         return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
-    @told_alone()
+    @told_alone(whole=True)
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of the columns of `schema`; nothing is opened yet."""
         return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
@@ -109,7 +109,7 @@ class SnapshotReader(DataSourceReader):
         """
         return _Pushing(self._conditions)
 
-    @told_alone()
+    @told_alone(whole=True)
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of the table."""
         options = self._options
@@ -150,7 +150,7 @@ class SnapshotReader(DataSourceReader):
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
-        with told_alone():
+        with told_alone(whole=True):
             for one in partition.ranges:
                 with _opened(RowSession, options) as session:
                     yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import Rejection, WriteResult
-from headrace.sinks.opensearch.failures import described, public
+from headrace.sinks.opensearch.failures import described, in_the_way, public
 
 MAX_ID_BYTES = 512
 """A longer id makes the server refuse the whole request, so it never leaves."""
@@ -169,11 +169,11 @@ def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
             fenced += 1
         elif outcome is Outcome.RETRY:
             again.append(item)
-            reason = reason or described(error)
+            reason = reason or in_the_way(error)
         elif outcome is Outcome.REJECTED:
             refused.append(Rejection(item.index, item.id, described(error), public(error)))
         else:
-            fatal = fatal or (outcome, item, described(error))
+            fatal = fatal or (outcome, item, in_the_way(error))
     settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
     return Verdict(settled, tuple(again), reason, fatal)
 

@@ -11,6 +11,7 @@ from urllib3 import exceptions
 from headrace.errors import HeadraceError, Kind
 
 _REASON_LIMIT = 1000
+_REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
 
 _WITHOUT_VALUES = [
     re.compile(one)
@@ -49,6 +50,11 @@ def described(error: object) -> str:
     return " ".join(text.split())[:_REASON_LIMIT]
 
 
+def in_the_way(error: object) -> str:
+    """As `described`, of what is no document's fault: without the request that it quotes."""
+    return _REQUEST.split(described(error))[0].rstrip(" ,:[")
+
+
 def without_values(data: bytes) -> str:
     """As `reason`, of a document's refusal: without what it quotes of the document."""
     try:
@@ -78,6 +84,7 @@ def _known_words(reason: str) -> str:
 
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """The error for an answer with an unexpected status."""
+    why = _REQUEST.split(reason(data))[0].rstrip(" ,:[")
     if status == 401:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,
@@ -87,17 +94,17 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     if status == 403 and b"cluster_block_exception" not in data:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} does not allow this user to do that: {reason(data)}",
+            f"OpenSearch at {place} does not allow this user to do that: {why}",
             "Give the user's role the missing permission.",
         )
     if status in (403, 408, 429) or status >= 500:  # noqa: PLR2004
         return HeadraceError(
             Kind.SINK_BUSY,
-            f"OpenSearch at {place} cannot take the request now (status {status}): {reason(data)}",
+            f"OpenSearch at {place} cannot take the request now (status {status}): {why}",
             "Look at the cluster's health, its disk watermarks and its write queue.",
         )
     return HeadraceError(
-        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {reason(data)}"
+        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {why}"
     )
 
 
