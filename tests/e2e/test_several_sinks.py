@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from e2e.harness import CONVERGED_WITHIN, Headrace
 from headrace.cli import main
 from headrace.model import format_lsn
 from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState
-from headrace.testing.http_proxy import Answer, HttpProxy
+from headrace.testing.http_proxy import Answer, HttpProxy, Request
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.oracle import Documents, actual_documents, differences
 from headrace.testing.shop import INDEXES
@@ -309,11 +310,17 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
             client.call("DELETE", f"/{name}/_alias/{name}.write")
             pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
 
+        def written_elsewhere() -> None:
+            name = one_of("orders")
+            taken = {"index": one_of("users"), "alias": f"{name}.write", "is_hidden": True}
+            client.call("POST", "/_aliases", {"actions": [{"add": {**taken, "is_write_index": True}}]})
+
         is_built_anew("an index that is gone and that nothing is written to", "users", deleted)
         is_built_anew("an index that is gone", "users", written)
         is_built_anew("an index that is another one", "users", made_again)
         is_built_anew("an index that is not written any more", "users", not_written)
-        assert pipeline.said().count("somebody") >= 4
+        is_built_anew("an index whose changes go to another one", "orders", written_elsewhere)
+        assert pipeline.said().count("somebody") >= 5
 
         client.call("DELETE", f"/{one_of('users')}/_alias/{prefix_of(pipeline)}users")
         converges(pipeline, held)
@@ -321,6 +328,92 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
         assert "reindex" not in pipeline.said()
         assert generations(pipeline, "") == first, "the primary has nothing to do with it"
         assert pipeline.ask("/readyz").status == 200
+        pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_kill_at_any_commit_point_costs_no_sink_a_document(deploy: Deploy, front: HttpProxy) -> None:
+    """The other cluster refuses every third request meanwhile, so that some of it is parked."""
+    number = itertools.count()
+
+    def now_and_then(_: Request) -> Answer | None:
+        return Answer(503) if next(number) % 3 == 0 else None
+
+    with deploy(users=60) as pipeline:
+        add(pipeline, other(pipeline, front))
+        pipeline.start(failpoint="range")
+        pipeline.wait_failpoint()
+        pipeline.kill()
+        for failpoint in ("planned", "bulk", "applied", "confirmed"):
+            front.heal()
+            pipeline.start()
+            pipeline.wait_ready()
+            until_live(pipeline, "other")
+            pipeline.terminate()
+            front.spoil = now_and_then
+            pipeline.shop.run(
+                _RENAMED,
+                "UPDATE order_items SET quantity = quantity % 9 + 1",
+                "DELETE FROM orders WHERE id = (SELECT max(id) FROM orders)",
+                "DELETE FROM reviews WHERE id % 7 = 0",
+            )
+            pipeline.start(failpoint=failpoint)
+            pipeline.wait_failpoint()
+            pipeline.kill()
+            pipeline.shop.run("UPDATE users SET name = name || '?' WHERE id % 3 = 0")
+            pipeline.start()
+            pipeline.wait_ready()
+            pipeline.converges()
+            front.heal()
+            converges(pipeline, held)
+            until_live(pipeline, "other")
+            pipeline.terminate()
+
+
+@pytest.mark.long
+def test_a_sink_that_is_named_otherwise_or_comes_back_is_filled_anew(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=20) as pipeline:
+        before = pipeline.config.read_text()
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run(_RENAMED)
+        pipeline.converges()
+        pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 0, "did not park", 30)
+        first = set(uuids(pipeline, "/other").values())
+        pipeline.terminate()
+        front.heal()
+
+        pipeline.config.write_text(before)
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.converges()
+        pipeline.terminate()
+
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        converges(pipeline, held)
+        second = set(uuids(pipeline, "/other").values())
+        assert not first & second, "what it had lacks what came meanwhile"
+        pipeline.terminate()
+
+        pipeline.config.write_text(before)
+        add(pipeline, other(pipeline, front).replace("[sinks.other]", "[sinks.renamed]"))
+        pipeline.shop.run(_RENAMED)
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "renamed")
+        converges(pipeline, held)
+        assert not second & set(uuids(pipeline, "/renamed").values())
+        assert generations(pipeline, "/other") == []
         pipeline.terminate()
 
 

@@ -46,6 +46,8 @@ from headrace.status.board import StatusBoard
 _REQUEST_SECONDS = 10.0
 _PROBE_SECONDS = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+_PUBLISH_SECONDS = 30.0
+"""Until what is complete is tried to be shown again, where the sink did not answer."""
 
 
 class _Board:
@@ -174,7 +176,7 @@ class Branch:
             self._failed(error)
             self.lineage.take_up_away(published, found)
         else:
-            self.ready, self._pause, self._said = True, _SHORTEST_PAUSE, ""
+            self.ready, self._pause, self._next, self._said = True, _SHORTEST_PAUSE, 0.0, ""
             self._board.further(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
@@ -362,15 +364,18 @@ class Branch:
         return threading.Thread(target=self._look_for_it, name="headrace probing", daemon=True)
 
     def _publish(self) -> None:
+        """Let readers see what is complete; the run waits for a sink that hangs, so not again at once."""
         assert self.lineage is not None
         if self._filling is not None:
             self._filled += self._filling.completed()
-        while self._filled:
+        while self._filled and time.monotonic() >= self._next:
             try:
                 self.lineage.complete(*self._filled[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     self._failed(error)
+                else:
+                    self._next = time.monotonic() + _PUBLISH_SECONDS
                 return
             del self._filled[0]
 

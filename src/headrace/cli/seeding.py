@@ -107,7 +107,7 @@ class Seeding:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
         """
         found = self._generations.look([one.generation for one in known])
-        why = {one.uuid: _why_lost(one, found.get(one.generation)) for one in known}
+        why = {one.uuid: _why_lost(one, found) for one in known}
         unserved = {
             one.uuid
             for one in known
@@ -220,12 +220,13 @@ def _generation(one: GenerationState) -> Generation:
     return Generation(one.index, one.generation, one.hash, 0, one.uuid)
 
 
-def _why_lost(one: GenerationState, found: Found | None) -> str:
-    """Why it is not what was written; nothing where it is."""
-    if found is None:
-        return "somebody deleted its index"
-    if found.uuid != one.uuid:
+def _why_lost(one: GenerationState, found: Mapping[str, Found]) -> str:
+    """Why what is written is not it any more, or not only; nothing where it is."""
+    target = _generation(one).target
+    if one.generation not in found:
+        return "somebody deleted its index, or the alias that it is written by"
+    if found[one.generation].uuid != one.uuid:
         return "somebody deleted its index and made or restored another one"
-    if _generation(one).target not in found.aliases:
-        return "somebody took the alias away that it is written by"
+    if any(target in about.aliases for name, about in found.items() if name != one.generation):
+        return "somebody let the alias that it is written by lead to another index, too"
     return ""

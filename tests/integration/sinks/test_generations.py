@@ -78,13 +78,17 @@ def test_what_became_of_generations_is_seen_by_name(client: Client, generations:
 
     client.call("DELETE", f"/{names[0]}")
     client.call("DELETE", f"/{names[1]}")
-    client.call("PUT", f"/{names[1]}", {})
+    client.call("PUT", f"/{names[1]}", {"aliases": {many[1].target: {}}})
     client.call("POST", f"/{names[2]}/_close")
     found = generations.look(names)
     assert found.keys() == set(names[1:])
     assert found[names[1]].uuid != many[1].uuid
-    assert found[names[1]].aliases == frozenset()
     assert found[names[2]].uuid == many[2].uuid, "one that is closed is not lost"
+    client.call("DELETE", f"/{names[1]}/_alias/{many[1].target}")
+    taken = {"index": names[1], "alias": many[2].target, "is_hidden": True}
+    client.call("POST", "/_aliases", {"actions": [{"add": taken}]})
+    found = generations.look(names)
+    assert found[names[1]].aliases == {many[2].target}, "an index that takes what another one is to get"
     client.call("DELETE", f"/{names[1]}")
     assert generations.look(names[:2]) == {}
 

@@ -21,6 +21,10 @@ MAX_ID_BYTES = 512
 
 MAX_VERSION = 2**63 - 1
 
+_NOT_NOW = ("cluster_block_exception", "index_closed_exception")
+"""What the server says of every document, until somebody lifts a block or opens the index."""
+_NO_WRITE_INDEX = "no write index is defined for alias"
+
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
 
@@ -134,16 +138,24 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
         return Outcome.DONE
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind == "cluster_block_exception":  # noqa: PLR2004
+    if status == 429 or status >= 500 or kind in _NOT_NOW or _has_no_index(error):  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
+def _has_no_index(error: Any) -> bool:
+    """Whether the alias leads to several indexes, or to none that may be written: no document's fault."""
+    return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+
+
 def wrote_to(data: bytes, index: str) -> bool:
-    """Whether an answer names `index` itself, not one behind an alias of that name."""
-    return f'"_index":"{index}"'.encode() in data
+    """Whether a delete was done in `index` itself, not in one behind an alias of that name."""
+    if f'"_index":"{index}"'.encode() not in data:
+        return False
+    deletes = (one.get("delete", {}) for one in json.loads(data)["items"])
+    return any(one.get("_index") == index and "error" not in one for one in deletes)
 
 
 def rejected(item: Item, reason: str, public: str = "") -> WriteResult:

@@ -46,7 +46,7 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What holds a generation's name now: `uuid` is the index's, `aliases` lead to it."""
+    """An index that is written to: `uuid` is its own, `aliases` lead to it."""
 
     uuid: str
     aliases: frozenset[str]
@@ -72,8 +72,9 @@ class Generations:
         return sorted((one for one in known if one is not None), key=lambda one: one.number)
 
     def look(self, indexes: Sequence[str]) -> dict[str, Found]:
-        """What holds each of these names; one that no index has is left out.
+        """What is written through the aliases of these generations, by the index's name.
 
+        Usually they themselves. One that is missing is gone, or its alias is; another one has taken an alias.
         One request for twenty of them.
 
         Raises:
@@ -81,7 +82,7 @@ class Generations:
         """
         found: dict[str, Found] = {}
         for first in range(0, len(indexes), _LOOKED_AT_ONCE):
-            names = ",".join(indexes[first : first + _LOOKED_AT_ONCE])
+            names = ",".join(index + _WRITE for index in indexes[first : first + _LOOKED_AT_ONCE])
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
