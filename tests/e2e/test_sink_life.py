@@ -101,6 +101,7 @@ def test_a_log_names_the_field_that_is_refused_and_the_quarantine_its_value(
         assert pipeline.wait_end() == 1
         assert "failed to parse field [level] of type [byte]" in pipeline.said()
         assert "987654" not in pipeline.output.read_text()
+        pipeline.close()
 
         pipeline.config.write_text(f'on_error = "quarantine"\n{text}')
         pipeline.start()
