@@ -440,7 +440,9 @@ def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
         front.heal()
         pipeline.start()
         until_live(pipeline, "other")
-        assert typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--searchable") == 0
+        assert (
+            typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--searchable", "--timeout", "300") == 0
+        )
         assert differences(pipeline.shop.expected()["users"], held(pipeline)["users"]) == []
         pipeline.terminate()
 
