@@ -38,7 +38,7 @@ class Seen:
 
     Attributes:
         lost: those that are not what was written any more, and why.
-        unserved: those of the others that the alias of their readers does not lead to.
+        unserved: the published ones of the others that the alias of their readers does not lead to.
     """
 
     lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -111,7 +111,9 @@ class Seeding:
         unserved = {
             one.uuid
             for one in known
-            if not why[one.uuid] and self._generations.alias(one.index) not in found[one.generation].aliases
+            if one.published
+            and not why[one.uuid]
+            and self._generations.alias(one.index) not in found[one.generation].aliases
         }
         return Seen({uuid: reason for uuid, reason in why.items() if reason}, frozenset(unserved))
 

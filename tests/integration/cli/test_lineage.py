@@ -15,7 +15,7 @@ from headrace.cli.inspection import inspect
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
-from headrace.cli.seeding import Seeding
+from headrace.cli.seeding import Seeding, Seen
 from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Running, Tending, needs_of
 from headrace.errors import HeadraceError, Kind
@@ -113,6 +113,18 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     assert ground.lineage.obey([]) == []
     assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
     assert ground.lineage.doomed == {before.generation}  # type: ignore[union-attr]
+
+
+def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    new = ground.reindexed()
+    seeding = ground.lineage.seeding
+    assert seeding.look([served, new]) == Seen()
+    ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
+    assert seeding.look([served, new]) == Seen(unserved=frozenset({served.uuid}))
+    ground.client.call("DELETE", f"/{served.generation}")
+    assert seeding.look([served, new]).lost.keys() == {served.uuid}
 
 
 @pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
