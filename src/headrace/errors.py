@@ -95,6 +95,7 @@ SEED_AGAIN = (
 )
 """The remedy where a deployment cannot go on from its slot."""
 
+_QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
 
 
@@ -107,14 +108,18 @@ class HeadraceError(Exception):
     Args:
         kind: what went wrong.
         cause: one sentence without a trailing full stop.
+            It quotes no values of rows: logs and `/status` show it to whoever may read them.
         remedy: what to do, one sentence; may be empty where the cause says it all.
+        detail: the cause with the values that it quotes, where that says more; for who may see rows, and not
+            in the error's text. It stays within the process.
     """
 
-    def __init__(self, kind: Kind, cause: str, remedy: str = "") -> None:
-        super().__init__(kind, cause, remedy)
+    def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
+        super().__init__(kind, cause, remedy, detail)
         self.kind = kind
         self.cause = cause
         self.remedy = remedy
+        self.detail = detail
 
     @property
     def code(self) -> str:
@@ -131,12 +136,17 @@ class HeadraceError(Exception):
         """1 failed, 2 wrong usage or configuration."""
         return POLICIES[self.kind].exit_code
 
+    @property
+    def told(self) -> str:
+        """All that is known of the cause, for who may see rows."""
+        return self.detail or self.cause
+
     def __str__(self) -> str:
         text = f"[{self.code}] {self.cause}"
         return f"{text}. {self.remedy}" if self.remedy else text
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.kind, self.cause, self.remedy)
+        return type(self), (self.kind, self.cause, self.remedy, self.detail)
 
     @classmethod
     def find(cls, text: str) -> Self | None:
@@ -146,6 +156,25 @@ class HeadraceError(Exception):
             if match["kind"] in Kind.__members__:
                 found = cls(Kind[match["kind"]], match["text"].rstrip())
         return found
+
+
+def without_values(text: str) -> str:
+    """A foreign error's text up to its first quotation mark: what stands in them may be of a row."""
+    found = _QUOTED.search(text)
+    return text if found is None else f"{text[: found.start()].rstrip(' :([{=,')} …".lstrip()
+
+
+def unexpected(
+    what: str, error: BaseException, kind: Kind = Kind.INTERNAL, remedy: str = ""
+) -> HeadraceError:
+    """The error for an exception that is not ours, whose text may quote anything.
+
+    Args:
+        what: what failed, without a full stop.
+    """
+    said = without_values(" ".join(str(error).split()))
+    cause = f"{what}: {type(error).__name__}" + (f": {said}" if said else "")
+    return HeadraceError(kind, cause, remedy, f"{what}: {error!r}")
 
 
 def patiently(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -15,8 +16,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace
 from headrace.cli import main
-from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex
-from headrace.testing.http_proxy import Answer, HttpProxy
+from headrace.model import format_lsn
+from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState
+from headrace.testing.http_proxy import Answer, HttpProxy, Request
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.oracle import Documents, actual_documents, differences
 from headrace.testing.shop import INDEXES
@@ -86,7 +88,10 @@ def converges(pipeline: Headrace, read: Callable[[Headrace], dict[str, Documents
     expected = pipeline.shop.expected()
 
     def wrong() -> list[str]:
-        found = read(pipeline)
+        try:
+            found = read(pipeline)
+        except LookupError as error:
+            return [str(error)]
         return [line for name in INDEXES for line in differences(expected[name], found[name])]
 
     end = time.monotonic() + CONVERGED_WITHIN
@@ -260,8 +265,205 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
         pipeline.terminate()
 
 
-def generations(pipeline: Headrace, of: str) -> list[str]:
+@pytest.mark.long
+def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_go_on(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=30) as pipeline, closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        first = generations(pipeline, "")
+
+        def is_built_anew(before: str, index: str, after: Callable[[], None]) -> None:
+            known = uuids(pipeline, "/other")
+            after()
+            pipeline.wait_until(
+                lambda: serves_another(pipeline, index, known[index]),
+                f"kept {before}, or was not filled",
+                120,
+            )
+            until_live(pipeline, "other")
+            converges(pipeline, held)
+            kept = {name: uuid for name, uuid in known.items() if name != index}
+            assert kept.items() <= uuids(pipeline, "/other").items(), "only that one is filled anew"
+
+        def one_of(index: str) -> str:
+            found = state_of(pipeline, "/other").served(index)
+            assert found is not None
+            return found.generation
+
+        def deleted() -> None:
+            client.call("DELETE", f"/{one_of('users')}")
+
+        def written() -> None:
+            deleted()
+            pipeline.shop.run(_RENAMED)
+            pipeline.converges()
+
+        def made_again() -> None:
+            name = one_of("users")
+            client.call("DELETE", f"/{name}")
+            client.call("PUT", f"/{name}", {"aliases": {f"{name}.write": {}}})
+            pipeline.shop.run(_RENAMED)
+
+        def not_written() -> None:
+            name = one_of("users")
+            client.call("DELETE", f"/{name}/_alias/{name}.write")
+            pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+
+        def written_elsewhere() -> None:
+            name = one_of("orders")
+            taken = {"index": one_of("users"), "alias": f"{name}.write", "is_hidden": True}
+            client.call("POST", "/_aliases", {"actions": [{"add": {**taken, "is_write_index": True}}]})
+
+        is_built_anew("an index that is gone and that nothing is written to", "users", deleted)
+        is_built_anew("an index that is gone", "users", written)
+        is_built_anew("an index that is another one", "users", made_again)
+        is_built_anew("an index that is not written any more", "users", not_written)
+        is_built_anew("an index whose changes go to another one", "orders", written_elsewhere)
+        assert pipeline.said().count("somebody") >= 5
+
+        client.call("DELETE", f"/{one_of('users')}/_alias/{prefix_of(pipeline)}users")
+        converges(pipeline, held)
+        pipeline.wait_until(lambda: "alias led elsewhere" in pipeline.said(), "did not say so", 10)
+        assert "reindex" not in pipeline.said()
+        assert generations(pipeline, "") == first, "the primary has nothing to do with it"
+        assert pipeline.ask("/readyz").status == 200
+        pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_kill_at_any_commit_point_costs_no_sink_a_document(deploy: Deploy, front: HttpProxy) -> None:
+    """The other cluster refuses every third request meanwhile, so that some of it is parked."""
+    number = itertools.count()
+
+    def now_and_then(_: Request) -> Answer | None:
+        return Answer(503) if next(number) % 3 == 0 else None
+
+    with deploy(users=60) as pipeline:
+        add(pipeline, other(pipeline, front))
+        pipeline.start(failpoint="range")
+        pipeline.wait_failpoint()
+        pipeline.kill()
+        for failpoint in ("planned", "bulk", "applied", "confirmed"):
+            front.heal()
+            pipeline.start()
+            pipeline.wait_ready()
+            until_live(pipeline, "other")
+            pipeline.terminate()
+            front.spoil = now_and_then
+            pipeline.shop.run(
+                _RENAMED,
+                "UPDATE order_items SET quantity = quantity % 9 + 1",
+                "DELETE FROM orders WHERE id = (SELECT max(id) FROM orders)",
+                "DELETE FROM reviews WHERE id % 7 = 0",
+            )
+            pipeline.start(failpoint=failpoint)
+            pipeline.wait_failpoint()
+            pipeline.kill()
+            pipeline.shop.run("UPDATE users SET name = name || '?' WHERE id % 3 = 0")
+            pipeline.start()
+            pipeline.wait_ready()
+            pipeline.converges()
+            front.heal()
+            converges(pipeline, held)
+            until_live(pipeline, "other")
+            pipeline.terminate()
+
+
+@pytest.mark.long
+def test_a_sink_that_is_named_otherwise_or_comes_back_is_filled_anew(
+    deploy: Deploy, front: HttpProxy
+) -> None:
+    with deploy(users=20) as pipeline:
+        before = pipeline.config.read_text()
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run(_RENAMED)
+        pipeline.converges()
+        pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 0, "did not park", 30)
+        first = set(uuids(pipeline, "/other").values())
+        pipeline.terminate()
+        front.heal()
+
+        pipeline.config.write_text(before)
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
+        pipeline.converges()
+        pipeline.terminate()
+
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        converges(pipeline, held)
+        second = set(uuids(pipeline, "/other").values())
+        assert not first & second, "what it had lacks what came meanwhile"
+        pipeline.terminate()
+
+        pipeline.config.write_text(before)
+        add(pipeline, other(pipeline, front).replace("[sinks.other]", "[sinks.renamed]"))
+        pipeline.shop.run(_RENAMED)
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "renamed")
+        converges(pipeline, held)
+        assert not second & set(uuids(pipeline, "/renamed").values())
+        assert generations(pipeline, "/other") == []
+        pipeline.terminate()
+
+
+@pytest.mark.long
+def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
+    deploy: Deploy, front: HttpProxy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with deploy(users=30) as pipeline:
+        add(pipeline, other(pipeline, front))
+        pipeline.start()
+        pipeline.wait_ready()
+        until_live(pipeline, "other")
+        front.spoil = lambda _: Answer(503)
+        pipeline.shop.run(_RENAMED)
+        pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 0, "did not park", 30)
+        pipeline.kill()
+        urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
+        at = format_lsn(state_of(pipeline, "").reached)
+        assert typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--timeout", "1") == 1
+        assert "somebody deleted the index of what was parked" in capsys.readouterr().err
+        front.heal()
+        pipeline.start()
+        until_live(pipeline, "other")
+        assert (
+            typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--searchable", "--timeout", "300") == 0
+        )
+        assert differences(pipeline.shop.expected()["users"], held(pipeline)["users"]) == []
+        pipeline.terminate()
+
+
+def serves_another(pipeline: Headrace, index: str, than: str) -> bool:
+    """Whether readers of the other cluster see a generation of another uuid."""
+    served = state_of(pipeline, "/other").served(index)
+    return served is not None and served.followed and served.uuid != than
+
+
+def uuids(pipeline: Headrace, of: str) -> dict[str, str]:
+    """The uuid of each index's newest generation."""
+    return {one.index: one.uuid for one in state_of(pipeline, of).generations}
+
+
+def state_of(pipeline: Headrace, of: str) -> PipelineState:
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
         state = MetaIndex(client, pipeline.name + of, pipeline.prefix).load()
     assert state is not None
-    return [one.generation for one in state.generations]
+    return state
+
+
+def generations(pipeline: Headrace, of: str) -> list[str]:
+    return [one.generation for one in state_of(pipeline, of).generations]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -82,6 +83,35 @@ def test_refused_documents_and_changed_settings(deploy: Deploy, opensearch: Embe
         assert quarantine.entries() == []
         pipeline.terminate()
     client.close()
+
+
+@pytest.mark.long
+def test_a_log_names_the_field_that_is_refused_and_the_quarantine_its_value(
+    deploy: Deploy, opensearch: EmbeddedOpenSearch
+) -> None:
+    with deploy(users=10) as pipeline, closing(Client(Endpoint((opensearch.url,)))) as client:
+        (pipeline.config.parent / "small.json").write_text('{"properties": {"level": {"type": "byte"}}}')
+        named = 'name = "users"\n'
+        text = pipeline.config.read_text().replace(named, f'{named}mappings_file = "small.json"\n')
+        pipeline.config.write_text(text)
+        pipeline.start()
+        pipeline.wait_ready()
+        user = pipeline.shop.id("SELECT min(id) FROM users WHERE deleted_at IS NULL")
+        pipeline.shop.run(f"UPDATE users SET level = 987654 WHERE id = {user}")
+        assert pipeline.wait_end() == 1
+        assert "failed to parse field [level] of type [byte]" in pipeline.said()
+        assert "987654" not in pipeline.output.read_text()
+        pipeline.close()
+
+        pipeline.config.write_text(f'on_error = "quarantine"\n{text}')
+        pipeline.start()
+        pipeline.wait_ready()
+        quarantine = Quarantine(client, pipeline.name, pipeline.prefix)
+        pipeline.wait_until(lambda: len(quarantine.entries()) == 1, "kept no entry", 30)
+        assert "987654" in quarantine.entries()[0].reason
+        assert "987654" not in json.dumps(pipeline.status())
+        pipeline.terminate()
+        assert "987654" not in pipeline.output.read_text()
 
 
 def _of_users(pipeline: Headrace) -> dict[str, Any]:

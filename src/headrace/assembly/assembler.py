@@ -169,8 +169,9 @@ class Assembler:
                 Kind.DATABASE,
                 f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.cause}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.told}",
             ) from error
-        refuse(self._plan.index, id_, f"{where}: {error.cause}")
+        refuse(self._plan.index, id_, f"{where}: {error.told}")
 
     def _present(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """As `_bare`, with a body for live rows only; where some row makes a condition fail, for all rows."""

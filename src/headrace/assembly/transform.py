@@ -19,7 +19,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, without_values
 from headrace.model import DocumentOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("document", pa.string())])
@@ -101,10 +101,12 @@ def _changed(
     try:
         answer = function(batch)
     except Exception as error:  # a user's function may do anything
+        what = f"the transform {name} failed with the documents {_some(ids)}"
         raise HeadraceError(
             Kind.TRANSFORM,
-            f"the transform {name} failed with the documents {_some(ids)}: {_told(error)}",
+            f"{what}: {without_values(_told(error))}",
             "Correct it, then start again: nothing of the batch is confirmed.",
+            f"{what}: {_told(error)}",
         ) from error
     found = _read(name, answer)
     if sorted(found) != sorted(set(ids)):

@@ -14,7 +14,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, unexpected
 from headrace.model import Lsn
 from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
@@ -107,7 +107,7 @@ class BacklogFeed:
         except HeadraceError as error:
             self._put(waiting, error)
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever iterates gets them
-            self._put(waiting, HeadraceError(Kind.INTERNAL, f"reading the backlog failed: {error!r}"))
+            self._put(waiting, unexpected("reading the backlog failed", error))
 
     def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:
         if isinstance(item, MessageBatch) and len(item.data) > _LARGE:

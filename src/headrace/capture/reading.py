@@ -43,7 +43,7 @@ from headrace.capture.translation import Translation
 from headrace.capture.trouble import TroubleNote
 from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.catalog.needs import Needs
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
@@ -206,7 +206,7 @@ class LogReader:
         except HeadraceError as error:
             self._buffer.fail(error)
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
-            self._buffer.fail(HeadraceError(Kind.INTERNAL, f"reading the log failed: {error!r}"))
+            self._buffer.fail(unexpected("reading the log failed", error))
         finally:
             self._names.close()
 

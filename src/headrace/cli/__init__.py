@@ -9,7 +9,7 @@ import traceback
 from typing import NoReturn
 
 from headrace.cli.errors_form import errors_as_json
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, without_values
 
 __all__ = ["main"]
 
@@ -69,6 +69,7 @@ def _unexpected(error: Exception) -> HeadraceError:
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
     return HeadraceError(
         Kind.INTERNAL,
-        f"a bug: {type(error).__name__}: {text}{place}",
+        f"a bug: {type(error).__name__}: {without_values(text)}{place}",
         "Please report this line; --log-level debug shows more.",
+        text,
     )

@@ -42,13 +42,14 @@ class Applied:
     Attributes:
         client: of the cluster that keeps the state.
         documents: of the one that has the documents.
+        sink: the further sink that it is about; empty where that is the primary.
     """
 
     def __init__(self, here: Here, slot: str, prefix: str) -> None:
         self._url = here.database
-        self._slot, _, self._sink = slot.partition("/")
+        self._slot, _, self.sink = slot.partition("/")
         self.client = Client(here.state or here.sink)
-        self.documents = Client(here.sink) if self._sink else self.client
+        self.documents = Client(here.sink) if self.sink else self.client
         self._meta = MetaIndex(self.client, slot, prefix)
         self._wish = Wish(self.client, self._slot, prefix)
         self._parked = Parked(self.client, self._slot, prefix)
@@ -140,15 +141,18 @@ class Applied:
         """Whether everything before `lsn` is in the documents of every index.
 
         What the state says is ahead is so once no document is parked: all of them were before it said so.
-        What a further sink was to have by then it has, or its backlog.
+        What a further sink was to have by then it has, or its backlog; where somebody has deleted that,
+        nobody knows. A run that gives its generations up for it notes that first, so they are looked at last.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
         if not state.seeded:
             return False
-        if self._sink:
-            return state.reached >= lsn and self._backlog.count() == 0
+        if self.sink:
+            if state.reached < lsn or self._backlog.count() or self._backlog.is_lost():
+                return False
+            return self.state().seeded
         return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
 
     def lacking(self) -> str:
@@ -157,10 +161,14 @@ class Applied:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        if self._sink:
+        if self.sink:
+            if self._backlog.is_lost():
+                return (
+                    f"what the sink {self.sink!r} lacks is not known: somebody deleted the index of what was "
+                    "parked for it; a run fills its indexes anew"
+                )
             return (
-                self.away()
-                or f"documents that are parked for the sink {self._sink!r} are still to be written"
+                self.away() or f"documents that are parked for the sink {self.sink!r} are still to be written"
             )
         return "documents of a change that touches very many are still to be written"
 
@@ -170,8 +178,8 @@ class Applied:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        reason = self._backlog.why_away() if self._sink else None
-        return None if reason is None else f"the sink {self._sink!r} is away: {reason}"
+        reason = self._backlog.why_away() if self.sink else None
+        return None if reason is None else f"the sink {self.sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
         """What changes as long as the pipeline gets on.
@@ -180,7 +188,7 @@ class Applied:
             HeadraceError: as `state`.
         """
         state = self.state()
-        if self._sink:
+        if self.sink:
             return state.reached, self._backlog.count()
         return state.reached, 0 if state.ahead is None else self._parked.count()
 

@@ -16,6 +16,7 @@ from typing import Any
 from headrace.cli import terminal
 from headrace.cli.altering import Alterations
 from headrace.cli.building import BuildFailure, Building, Pace
+from headrace.cli.generation_watch import GenerationWatch
 from headrace.cli.inspection import Inspection
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -45,6 +46,8 @@ from headrace.status.board import StatusBoard
 _REQUEST_SECONDS = 10.0
 _PROBE_SECONDS = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
+_PUBLISH_SECONDS = 30.0
+"""Until what is complete is tried to be shown again, where the sink did not answer."""
 
 
 class _Board:
@@ -94,6 +97,7 @@ class Branch:
         self._said = ""
         self._found = threading.Event()
         self._probing = self._prober()
+        self._watch: GenerationWatch | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -163,6 +167,7 @@ class Branch:
         self.lineage = Lineage(
             self._state, seeding, self._meta, orders, board, inspection=own, as_of=as_of, keep=0
         )
+        self._watch = None if self.is_plain else GenerationWatch(seeding)
         self.lineage.freeze_unknown()
         self._state = None
         for index in own.project.specs:
@@ -179,7 +184,7 @@ class Branch:
             self._failed(error)
             self.lineage.take_up_away(published, found)
         else:
-            self.ready, self._pause, self._said = True, _SHORTEST_PAUSE, ""
+            self.ready, self._pause, self._next, self._said = True, _SHORTEST_PAUSE, 0.0, ""
             self._board.further(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
@@ -212,7 +217,8 @@ class Branch:
             return False
         if self.ready:
             self._publish()
-        if self._why_given_up() is not None:
+            self._look_at_generations()
+        if self._why_given_up() is not None or self._lost():
             return True
         if self.ready:
             failed = self._filling is not None and self._filling.failure() is not None
@@ -250,8 +256,8 @@ class Branch:
             self._overflowed.clear()  # what is parked for them is taken away by and by
             self._robbed.clear()
             self.ready = False
-        elif failed is not None:
-            lineage.give_up([failed.generation], failed.error.cause)
+        else:
+            self._give_up_lost(lineage, failed)
         if self.ready and lineage.must_drop:
             try:
                 lineage.carry_out([])
@@ -296,6 +302,36 @@ class Branch:
             return f"more than {self._most:,} documents waited for the sink {self.name!r}"
         return None
 
+    def _give_up_lost(self, lineage: Lineage, failed: BuildFailure | None) -> None:
+        """What somebody deleted is made anew; what could not be filled, for another reason, is not."""
+        if failed is not None and self._watch is not None:
+            self._watch.look_now([failed.generation])
+        lost = self._lost()
+        for one, why in lost:
+            lineage.give_up([one], why)
+            self.ready = False
+        if failed is not None and failed.generation.uuid not in {one.uuid for one, _ in lost}:
+            lineage.give_up([failed.generation], failed.error.cause)
+
+    def _lost(self) -> list[tuple[GenerationState, str]]:
+        """What is written and is not what it was any more, and why."""
+        return [] if self._watch is None else self._watch.lost(self.written)
+
+    def _look_at_generations(self) -> None:
+        """Begin to look whether they are what was written, and give readers an alias back that was taken."""
+        if self._watch is None or self.lineage is None:
+            return
+        for one in self._watch.unserved(self.written):
+            error = None
+            try:
+                self.lineage.seeding.serve(one)
+            except HeadraceError as failure:
+                error = failure.cause
+            else:
+                terminal.warn(f"{self._project.label}{one.index}: its alias led elsewhere and is set right")
+            _Board(self._board, self.name).index(one.index, error=error)
+        self._watch.look(self.written)
+
     def _loaded(self) -> PipelineState:
         for attempt in patiently():
             with attempt:
@@ -336,15 +372,18 @@ class Branch:
         return threading.Thread(target=self._look_for_it, name="headrace probing", daemon=True)
 
     def _publish(self) -> None:
+        """Let readers see what is complete; the run waits for a sink that hangs, so not again at once."""
         assert self.lineage is not None
         if self._filling is not None:
             self._filled += self._filling.completed()
-        while self._filled:
+        while self._filled and time.monotonic() >= self._next:
             try:
                 self.lineage.complete(*self._filled[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     self._failed(error)
+                else:
+                    self._next = time.monotonic() + _PUBLISH_SECONDS
                 return
             del self._filled[0]
 

@@ -20,7 +20,7 @@ from headrace.assembly.identities import Identities
 from headrace.cli import terminal
 from headrace.cli.exported import Exported
 from headrace.cli.sweeping import sweep
-from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.errors import HeadraceError, Kind, Retry, patiently, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, KeptDocument, MetaIndex, build_notes
@@ -166,7 +166,7 @@ class Building:
                 self._failure = failed.failure
             except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
                 if not self._ending.is_set():
-                    found = HeadraceError(Kind.INTERNAL, f"filling a generation failed: {error!r}")
+                    found = unexpected("filling a generation failed", error)
                     self._failure = BuildFailure(self._generations[0], found)
 
     def _begun(self, client: Client, one: GenerationState) -> _Filling:

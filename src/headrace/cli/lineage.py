@@ -130,8 +130,8 @@ class Lineage:
         """
         state = self.state
         there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
-        left = self._left(published)
-        marked = tuple(self._marked(one, left, found) for one in there)
+        left, lost = self._left(published), self.seeding.look(there).lost
+        marked = tuple(self._marked(one, left, found, lost.get(one.uuid, "")) for one in there)
         self._warn_of([one for one in marked if one.frozen and state.follows(one.generation)])
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
         self._keep_settings(marked)
@@ -282,7 +282,9 @@ class Lineage:
         with contextlib.suppress(HeadraceError):
             self._keep_settings(self.state.generations)
             self._look_at_aliases()
-            return self.seeding.those_replaced(self.state.generations)
+            followed = [one for one in self.state.generations if one.followed]
+            lost = self.seeding.look(followed).lost
+            return [dataclasses.replace(one, frozen=lost[one.uuid]) for one in followed if one.uuid in lost]
         return []
 
     def _keep_settings(self, generations: Collection[GenerationState]) -> None:
@@ -343,12 +345,16 @@ class Lineage:
         known = self.state.published.items()
         return frozenset(table for table, member in known if published.get(table, member) != member)
 
-    def _marked(self, one: GenerationState, left: frozenset[str], found: Alterations) -> GenerationState:
-        """Frozen, where changes are lost to it or its plan is not right any more."""
+    def _marked(
+        self, one: GenerationState, left: frozenset[str], found: Alterations, lost: str = ""
+    ) -> GenerationState:
+        """Frozen, where changes are lost to it, or go elsewhere, or its plan is not right any more."""
         if not one.followed or not self.seeding.is_known(one):
             return one
         usage = self._inspection.usage(self.seeding.name_of(one))
-        if left & {str(table) for table in usage}:
+        if lost:
+            why = lost
+        elif left & {str(table) for table in usage}:
             why = "a table had left the publication, its changes are lost"
         elif said := dict.fromkeys(each.what for each in found.wrong if each.concerns(usage)):
             why = "; ".join(said)

@@ -76,7 +76,7 @@ class Problem:
 def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
     """What `error` says, and where its place in a file is if it has one."""
     found = Problem(
-        level, error.code, error.exit_code, error.cause, error.remedy, tuple(sql) or _statements(error.remedy)
+        level, error.code, error.exit_code, error.told, error.remedy, tuple(sql) or _statements(error.remedy)
     )
     if isinstance(error, LocatedError):
         place = error.place

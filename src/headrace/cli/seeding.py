@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headrace.cli import terminal
@@ -22,6 +23,7 @@ from headrace.sinks.opensearch import (
     build_notes,
     mapping,
 )
+from headrace.sinks.opensearch.generations import Found
 from headrace.sinks.opensearch.histories import Identity, completed, is_another
 from headrace.sinks.opensearch.settings import adjust, lasting
 from headrace.sinks.plain import PlainGenerations
@@ -29,6 +31,19 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made
 from headrace.spec import IndexSpec, normalised
 from headrace.status.board import IndexBoard
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What became of generations, which are named by their uuid: another one may have the name by now.
+
+    Attributes:
+        lost: those that are not what was written any more, and why.
+        unserved: the published ones of the others that the alias of their readers does not lead to.
+    """
+
+    lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unserved: frozenset[str] = frozenset()
 
 
 class Seeding:
@@ -86,15 +101,6 @@ class Seeding:
         }
         return self._compared([one for one in known if (one.generation, one.uuid) in there])
 
-    def those_replaced(self, found: Iterable[GenerationState]) -> list[GenerationState]:
-        """Those of `found` that are followed, and are not what was written any more; frozen, with the reason.
-
-        Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
-        """
-        followed = [one for one in found if one.followed]
-        return [one for one in self._compared(followed) if one.frozen]
-
     def _compared(self, known: list[GenerationState]) -> list[GenerationState]:
         """The same, each with its history as far as the cluster tells; what has another one is frozen."""
         told = self._generations.identities(one.generation for one in known)
@@ -109,6 +115,24 @@ class Seeding:
             return one
         return dataclasses.replace(one, frozen="somebody deleted it in the cluster")
 
+    def look(self, known: Collection[GenerationState]) -> Seen:
+        """What became of these.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+        """
+        found = self._generations.look([one.generation for one in known])
+        others = {one.uuid: one.frozen for one in self._compared([one for one in known if one.followed])}
+        why = {one.uuid: others.get(one.uuid) or _why_lost(one, found) for one in known}
+        unserved = {
+            one.uuid
+            for one in known
+            if one.published
+            and not why[one.uuid]
+            and self._generations.alias(one.index) not in found[one.generation].aliases
+        }
+        return Seen({uuid: reason for uuid, reason in why.items() if reason}, frozenset(unserved))
+
     def work(
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
     ) -> Work:
@@ -122,7 +146,7 @@ class Seeding:
             resolution=plan_resolution(
                 specs.values(), catalog, {one.generation: one.as_of for one in written}
             ),
-            targets={one.generation: self._generation(one).target for one in written},
+            targets={one.generation: _generation(one).target for one in written},
             writer=project.writer_options(),
             slot=project.slot,
             prefix=project.state_prefix,
@@ -152,6 +176,7 @@ class Seeding:
         new = GenerationState(
             index, made.index, made.uuid, made.hash, as_of=as_of, joined=joined, order=order
         )
+        self.forget_progress(new)  # of one with this name, which somebody has deleted
         return self._compared([new])[0]
 
     def renew(
@@ -177,14 +202,14 @@ class Seeding:
 
     def finish(self, one: GenerationState) -> None:
         """Make a filled generation findable, and give it its lasting settings."""
-        self._generations.finish(self._generation(one), self._project.index_options(one.index))
+        self._generations.finish(_generation(one), self._project.index_options(one.index))
 
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)
         altered = self._generations.faults_of_aliases({one.index: one.generation})
         if served is None or served.index != one.generation or altered:
-            self._generations.publish(self._generation(one))
+            self._generations.publish(_generation(one))
         elif one.hash == self.hashes.get(one.index):
             adjust(self._client, one.generation, self._project.index_options(one.index))
 
@@ -210,7 +235,7 @@ class Seeding:
         """Why readers do not see the whole generation that they should, by index.
 
         Raises:
-            HeadraceError: as `those_replaced`; AUTHENTICATION.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         return self._generations.faults_of_aliases(
             {one.index: one.generation for one in generations if one.published}
@@ -220,7 +245,7 @@ class Seeding:
         """Delete a generation and what is noted of it; nothing may write to it any more."""
         self.forget_progress(one)
         Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(one.generation)
-        self._generations.drop(self._generation(one))
+        self._generations.drop(_generation(one))
 
     def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:
         """Delete generations of ours that the pipeline knows nothing of: of a start that was killed.
@@ -237,8 +262,9 @@ class Seeding:
         """Let its seeding begin again."""
         build_notes(self._state, self._project.slot, self._project.state_prefix, one.generation).delete()
 
-    def _generation(self, one: GenerationState) -> Generation:
-        return Generation(one.index, one.generation, one.hash, 0, one.uuid)
+
+def _generation(one: GenerationState) -> Generation:
+    return Generation(one.index, one.generation, one.hash, 0, one.uuid)
 
 
 def _compared(one: GenerationState, found: Identity) -> GenerationState:
@@ -249,3 +275,15 @@ def _compared(one: GenerationState, found: Identity) -> GenerationState:
     if is_another(one.history, found.history):
         return dataclasses.replace(one, frozen="its documents were restored, or lost, in the cluster")
     return dataclasses.replace(one, history=completed(one.history, found.history))
+
+
+def _why_lost(one: GenerationState, found: Mapping[str, Found]) -> str:
+    """Why what is written is not it any more, or not only; nothing where it is."""
+    target = _generation(one).target
+    if one.generation not in found:
+        return "somebody deleted its index, or the alias that it is written by"
+    if found[one.generation].uuid != one.uuid:
+        return "somebody deleted its index and made or restored another one"
+    if any(target in about.aliases for name, about in found.items() if name != one.generation):
+        return "somebody let the alias that it is written by lead to another index, too"
+    return ""

@@ -49,9 +49,10 @@ def _quote(excerpt: str) -> None:
 
 
 def fail(error: HeadraceError) -> None:
-    """Show an error: its line, or its lines."""
+    """Show an error, its line or its lines; to a person also what it quotes, which no log is to have."""
     for line in str(error).splitlines():
         wrong(line)
+    _quote(error.detail if err.is_terminal else "")
 
 
 def error_data(error: HeadraceError) -> dict[str, object]:

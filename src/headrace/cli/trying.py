@@ -62,7 +62,7 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
     refusal = _refusal(session, sql, parameters)
     if refusal is None:
         return []
-    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.cause}"
+    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.told}"
     return [Finding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
 
 
@@ -79,7 +79,7 @@ def _try_filters(
         if refusal is not None:
             kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
             remedy = refusal.remedy or "Correct the filter."
-            found.append(Finding("error", LocatedError(kind, condition.place, refusal.cause, remedy)))
+            found.append(Finding("error", LocatedError(kind, condition.place, refusal.told, remedy)))
     return found
 
 

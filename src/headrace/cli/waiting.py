@@ -86,9 +86,11 @@ def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[st
     """Why something is not applied yet, as far as can be seen from outside, and what helps."""
     slot = applied.slot()
     if not state.seeded:
-        return "the indexes are being seeded", "Wait for /readyz of the run."
+        where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
+        return "the indexes are being seeded", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
-        return applied.lacking(), "Wait longer."
+        is_read = slot is not None and slot.reader is not None
+        return applied.lacking(), "Wait longer." if is_read else "Start `headrace run`."
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:

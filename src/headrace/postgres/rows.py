@@ -16,7 +16,7 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, without_values
 from headrace.postgres.calls import WatchedCalls
 from headrace.postgres.connection import connection_error, conninfo_for_adbc, conninfo_of, keepalives
 from headrace.postgres.quoting import literal
@@ -111,7 +111,11 @@ class RowSession:
     def _refused(self, error: Exception) -> HeadraceError:
         state, text = getattr(error, "sqlstate", None), _primary(str(error))
         if state is None and not self._calls.lost and self._lives():
-            return HeadraceError(Kind.INTERNAL, f"rows cannot be read: {text}")
+            return HeadraceError(
+                Kind.INTERNAL,
+                f"rows cannot be read: {without_values(text)}",
+                detail=f"rows cannot be read: {text}",
+            )
         return statement_error(state, text, self._url)
 
     def _lives(self) -> bool:

@@ -61,6 +61,9 @@ _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 _REFUSED_ROW = re.compile(r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$")
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
+_OF_NAMES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
+"""Classes of SQLSTATEs whose messages quote statements, objects and limits, and no row."""
+_CAPITAL = re.compile("(?<!^)([A-Z])")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """The process that answers, and the server's mark."""
@@ -265,4 +268,22 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
         return HeadraceError(
             Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
         )
-    return HeadraceError(Kind.DATABASE, f"the database says: {primary} (SQLSTATE {state})")
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
+        detail=f"the database says: {primary} (SQLSTATE {state})",
+    )
+
+
+def _without_values(state: str, primary: str) -> str:
+    """The server's words where they are of names only; what quotes a row, or is a function's, by its name.
+
+    The name is the condition's, as PostgreSQL's manual lists them.
+    """
+    if state.startswith(_OF_NAMES):
+        return primary
+    try:
+        found = psycopg.errors.lookup(state).__name__
+    except KeyError:
+        return "an error that a function raises"
+    return _CAPITAL.sub(r"_\1", found).lower()

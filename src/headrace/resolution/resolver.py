@@ -104,11 +104,12 @@ class Resolver:
         except HeadraceError as error:
             if not is_refused_value(error):
                 raise
+            what = f"the log holds a value of {', '.join(route.columns)} that is none of its type any more"
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
-                f"the log holds a value of {', '.join(route.columns)} that is none of its type any more: "
-                f"{error.cause}",
+                f"{what}: {error.cause}",
                 "Start again: the documents that it leads to are built anew.",
+                f"{what}: {error.told}",
             ) from error
 
     def _query(self, route: Route, values: list[Key]) -> Iterator[list[Key]]:

@@ -11,11 +11,17 @@ from headrace.model import DocumentOperation
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A document that the sink will never accept as it is."""
+    """A document that the sink will never accept as it is.
+
+    Attributes:
+        reason: may quote the document: it is kept in quarantine, for who may read documents.
+        public: the reason without values, for logs and `/status`; empty where `reason` has none.
+    """
 
     index: str
     id: str
     reason: str
+    public: str = ""
 
 
 @dataclass(frozen=True, slots=True)

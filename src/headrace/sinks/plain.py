@@ -6,10 +6,10 @@ It holds one copy of an index, whichever generation that is of; so none is kept 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.sinks.opensearch.generations import Generation
+from headrace.sinks.opensearch.generations import Found, Generation
 from headrace.sinks.opensearch.histories import Identity
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.state import GenerationState
@@ -36,6 +36,18 @@ class PlainGenerations:
     def is_gone(self, index: str) -> bool:  # noqa: ARG002
         """The sink does not know."""
         return False
+
+    def alias(self, name: str) -> str:
+        """There is none."""
+        return name
+
+    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+        """The sink cannot be asked: nothing is lost as far as anyone knows."""
+        return {
+            one.index: Found(one.uuid, frozenset((one.target, one.name)))
+            for one in self._known
+            if one.index in indexes
+        }
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:  # noqa: ARG002
         """The next one."""

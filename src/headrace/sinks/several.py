@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import DocumentWriter, WriteResult
 
@@ -40,7 +40,7 @@ class ApartWriter(DocumentWriter):
         except HeadraceError as error:
             if error is watched.failure:
                 raise
-            raise SinkFailure(error.kind, error.cause, error.remedy) from error
+            raise SinkFailure(error.kind, error.cause, error.remedy, error.detail) from error
 
     def close(self) -> None:
         """Close the writer."""
@@ -104,9 +104,8 @@ class PlainWriter(DocumentWriter):
         except Exception as error:
             if raised and error is raised[-1]:
                 raise
-            raise HeadraceError(
-                Kind.SINK_BUSY, f"a sink failed: {error!r}", "Look into the package that offers it."
-            ) from error
+            remedy = "Look into the package that offers it."
+            raise unexpected("a sink failed", error, Kind.SINK_BUSY, remedy) from error
         rejected = tuple(
             dataclasses.replace(one, index=generations.get(one.index, one.index)) for one in result.rejected
         )

@@ -74,11 +74,12 @@ class Delivery:
         refused = [one for one in result.rejected if self._plan.stops_at(one.index)]
         if refused:
             first = refused[0]
+            what = f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}"
             raise HeadraceError(
                 Kind.SINK_REJECTED,
-                f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}: "
-                f"{first.reason}",
+                f"{what}: {first.public or first.reason}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+                f"{what}: {first.reason}",
             )
 
     def _keep(self, refused: list[Rejection], version: Lsn) -> None:

@@ -91,7 +91,8 @@ class LiveReader(CdcReader):
         if isinstance(partition, PlannedPartition):
             rows, work = partition.changes, {**work, PLAN_OPTION: partition.plan}
         changes = pa.Table.from_batches(list(super().read(rows)), CHANGES_SCHEMA)
-        done = applier_of(work).apply(changes)
+        with told_alone():
+            done = applier_of(work).apply(changes)
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
         yield pa.RecordBatch.from_arrays([pa.array([one]) for one in counts], schema=_RESULT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, without_values
 
 _LENGTH = 300
 
@@ -18,17 +18,25 @@ def headrace_error(error: Exception) -> HeadraceError:
         return found
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), None)
+    said = last or (lines[0] if lines else repr(error))
     return HeadraceError(
         Kind.SPARK,
-        f"Spark stopped: {(last or (lines[0] if lines else repr(error)))[:_LENGTH]}",
+        f"Spark stopped: {without_values(said[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
+        f"Spark stopped: {said[:_LENGTH]}",
     )
 
 
 @contextmanager
-def told_alone() -> Iterator[None]:
-    """An error of ours leaves without what caused it: in a user's session it is the last of the trace."""
+def told_alone(*, whole: bool = False) -> Iterator[None]:
+    """An error of ours leaves without what caused it: in a user's session it is the last of the trace.
+
+    Args:
+        whole: whoever reads it may read the rows, too: with the values that it quotes.
+    """
     try:
         yield
     except HeadraceError as error:
+        if whole and error.detail:
+            raise HeadraceError(error.kind, error.detail, error.remedy) from None
         raise error from None

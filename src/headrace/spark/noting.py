@@ -17,7 +17,7 @@ from tenacity import Retrying
 from headrace.capture.continuity import Origin
 from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, patiently, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
@@ -94,7 +94,7 @@ class Noting:
             if not self._ending.is_set():  # else whoever starts next repeats what was not noted
                 self._failure = error
         except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
-            self._failure = HeadraceError(Kind.INTERNAL, f"noting what is applied failed: {error!r}")
+            self._failure = unexpected("noting what is applied failed", error)
 
     def _look(self) -> None:
         """A cluster that is restored from a snapshot says nothing: its state is an earlier one then."""

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import threading
 import time
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -40,6 +40,7 @@ _POLL_SECONDS = 0.2
 _TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
 _TAKEN_POLL = 0.02
 _DONE = "done"
+_QUERY = "query-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,21 @@ class Following:
         return str(self.continues["lsn"]) if self.parked else "earliest"
 
 
+def make_folder(scratch: Path) -> Path:
+    """A new folder for a query; the one before it stays, and older ones are removed.
+
+    A query that was stopped may have a process left for a moment that reads its files, and one that comes
+    after the next has not.
+    """
+    queries = sorted(scratch.glob(f"{_QUERY}*"))
+    for left in queries[:-1]:
+        shutil.rmtree(left, ignore_errors=True)
+    last = int(queries[-1].name.removeprefix(_QUERY)) if queries else 0
+    folder = scratch / f"{_QUERY}{last + 1:09}"
+    folder.mkdir()
+    return folder
+
+
 class DocumentsQuery:
     """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1).
 
@@ -70,12 +86,13 @@ class DocumentsQuery:
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         spark.dataSource.register(LiveDocuments)
-        self.trouble = scratch / f"trouble-{uuid.uuid4().hex}"
-        self._switch = Switch(scratch / f"plan-{uuid.uuid4().hex}")
+        folder = make_folder(scratch)
+        self.trouble = folder / "trouble"
+        self._switch = Switch(folder / "plan")
         options = work.to_options()
         self._plan, self._given = options[PLAN_OPTION], 0
         self._projection = work.plan.projection
-        held = HeldPosition(scratch / f"held-{uuid.uuid4().hex}")
+        held = HeldPosition(folder / "held")
         held.set(following.applied)
         done = (
             spark.readStream.format(LiveDocuments.name())
@@ -97,7 +114,7 @@ class DocumentsQuery:
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
-        checkpoint = scratch / f"checkpoint-{uuid.uuid4().hex}"
+        checkpoint = folder / "checkpoint"
         self._counted = -1
         self._query: StreamingQuery = (
             done.observe(_DONE, *(f.sum(name).alias(name) for name in COUNTS))

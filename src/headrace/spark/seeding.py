@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn
 from headrace.sinks.contract import WriteResult
-from headrace.spark.failures import headrace_error
+from headrace.spark.failures import headrace_error, told_alone
 from headrace.spark.jobs import interruptibly
 from headrace.spark.plan import Work
 from headrace.spark.session import BESIDE, POOL
@@ -117,9 +117,10 @@ class PiecesReader(DataSourceReader):
         """Write the documents of one piece."""
         if not isinstance(partition, Piece):
             raise HeadraceError(Kind.INTERNAL, f"not a piece of work: {partition!r}")
-        for index, result in partition.results(worker_of(self._options)):
-            row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}
-            yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
+        with told_alone():
+            for index, result in partition.results(worker_of(self._options)):
+                row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}
+                yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
 
 def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: str) -> dict[str, int]:

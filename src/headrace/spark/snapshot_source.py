@@ -68,7 +68,7 @@ class PostgresSnapshot(DataSource):
         """The format's name."""
         return NAME
 
-    @told_alone()
+    @told_alone(whole=True)
     def schema(self) -> str:
         """The table's columns; the server is asked whether they may be read."""
         options = read_options(SnapshotOptions, self.options, NAME)
@@ -79,7 +79,7 @@ class PostgresSnapshot(DataSource):
             check_readable(session, Selection(row_type, chosen, _given(options)))
         return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
-    @told_alone()
+    @told_alone(whole=True)
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader of the columns of `schema`; nothing is opened yet."""
         return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
@@ -110,7 +110,7 @@ class SnapshotReader(DataSourceReader):
         """
         return _Pushing(self._conditions)
 
-    @told_alone()
+    @told_alone(whole=True)
     def partitions(self) -> Sequence[InputPartition]:
         """The parts of the table."""
         options = self._options
@@ -151,7 +151,7 @@ class SnapshotReader(DataSourceReader):
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
-        with told_alone():
+        with told_alone(whole=True):
             for one in partition.ranges:
                 with _opened(RowSession, options) as session:
                     if FlushedReads(session.query).look() is not None:  # it takes the snapshot

@@ -15,7 +15,7 @@ from headrace.cli.inspection import inspect
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
-from headrace.cli.seeding import Seeding
+from headrace.cli.seeding import Seeding, Seen
 from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Running, Tending, needs_of
 from headrace.errors import HeadraceError, Kind
@@ -113,6 +113,41 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     assert ground.lineage.obey([]) == []
     assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
     assert ground.lineage.doomed == {before.generation}  # type: ignore[union-attr]
+
+
+def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    new = ground.reindexed()
+    seeding = ground.lineage.seeding
+    assert seeding.look([served, new]) == Seen()
+    ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
+    assert seeding.look([served, new]) == Seen(unserved=frozenset({served.uuid}))
+    ground.client.call("DELETE", f"/{served.generation}")
+    assert seeding.look([served, new]).lost.keys() == {served.uuid}
+
+
+@pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
+def test_a_start_makes_anew_what_its_changes_do_not_reach(ground: Ground, taken: str) -> None:
+    """The index is there and has its uuid, and nothing would be written to it, or what is to come."""
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    alias = f"{served.generation}.write"
+    other = f"{served.generation}_elsewhere"
+    if taken == "removed":
+        ground.client.call("DELETE", f"/{served.generation}/_alias/{alias}")
+    else:
+        about = {"is_hidden": True, "is_write_index": True}
+        ground.client.call("PUT", f"/{other}", {"aliases": {alias: about}})
+    state = ground.lineage.state
+    ground.lineage.take_up(state.published, Alterations(), state.catalog, [])
+    [before, made] = ground.known().of("stock")
+    assert before.generation == served.generation
+    assert "alias that it is written by" in before.frozen
+    assert made.building
+    assert before.published, "its readers keep what they have until then"
+    assert ground.lineage.written == [made]
+    ground.client.call("DELETE", f"/{other}", allow=(404,))
 
 
 def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground: Ground) -> None:

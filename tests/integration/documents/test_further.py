@@ -194,11 +194,13 @@ def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) 
     def refused(request: Request) -> Answer | None:
         if not request.target.startswith("/_bulk"):
             return None
-        why = b'{"type":"mapper_parsing_exception","reason":"odd"}'
+        why = b'{"type":"mapper_parsing_exception","reason":"failed to parse field [name] of type [x]: odd"}'
         return Answer(200, b'{"errors":true,"items":[{"index":{"status":400,"error":' + why + b"}}]}")
 
     world.front.spoil = refused
-    with pytest.raises(HeadraceError, match="odd") as stopped:
+    with pytest.raises(HeadraceError, match="failed to parse field") as stopped:
         world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
     assert stopped.value.kind is Kind.SINK_REJECTED
+    assert "odd" not in str(stopped.value)
+    assert "odd" in stopped.value.told
     assert world.backlog.count() == 0

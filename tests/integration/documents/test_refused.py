@@ -288,7 +288,7 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     assert caught.value.kind is Kind.DATABASE
     assert caught.value.cause == (
         "the document '23' of index thing cannot be read for the field 'parts' of the row of thing: "
-        "the database says: division by zero (SQLSTATE 22012)"
+        "the database says: division_by_zero (SQLSTATE 22012)"
     )
     assert "on_error" in caught.value.remedy
 

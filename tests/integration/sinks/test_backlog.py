@@ -5,17 +5,29 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.further import forget_sink
 from headrace.sinks.opensearch.hidden import HiddenIndex
 from headrace.testing.http_proxy import Answer, HttpProxy, Request
 from headrace.testing.opensearch import EmbeddedOpenSearch
 
 PREFIX = "backlog_test_"
+STATE = PipelineState(
+    system_identifier="1",
+    timeline=1,
+    database_oid=1,
+    slot="s",
+    publication="p",
+    phase="following",
+    consistent_point=1,
+    applied=1,
+)
 
 
 @pytest.fixture
@@ -75,6 +87,41 @@ def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client
         each.forget()
         assert not each.is_lost()
     client.call("DELETE", f"/{prefix}headrace_meta")
+
+
+def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: EmbeddedOpenSearch) -> None:
+    """A start is killed while it forgets a sink, and the sink comes back: what waited for it may be gone."""
+    prefix = f"b{uuid.uuid4().hex[:8]}_"
+    cut: list[Request] = []
+
+    def cut_off(request: Request) -> Answer | None:
+        if cut or request.target.partition("?")[0].endswith("/_delete_by_query"):
+            cut.append(request)
+            return Answer(400, b"{}")
+        return None
+
+    with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
+        meta = MetaIndex(client, "s", prefix)
+        meta.load()
+        meta.save(STATE)
+        own = MetaIndex(client, "s/b", prefix)
+        known = own.load()
+        assert known is not None
+        own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
+        Backlog(client, "s/b", prefix).add("users_ab_1", [("1",)], 10)
+
+        front.spoil = cut_off
+        with pytest.raises(HeadraceError):
+            forget_sink(client, "s", prefix, "b")
+        assert cut
+        front.heal()
+        again = MetaIndex(client, "s/b", prefix).load()
+        assert again is not None
+        assert again.generations == (), "what it lacks is not known any more"
+        forget_sink(client, "s", prefix, "b")
+        assert Backlog(client, "s/b", prefix).count() == 0
+        for name in ("meta", "backlog"):
+            client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
 def test_the_mark_says_why_nobody_waits(backlog: Backlog) -> None:

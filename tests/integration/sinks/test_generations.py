@@ -57,6 +57,43 @@ def test_the_next_generation_has_the_next_number_whatever_its_hash(generations: 
     assert generations.existing("users") == [first, second]
 
 
+def test_an_index_that_somebody_made_keeps_no_generation_from_being_made(
+    client: Client, generations: Generations
+) -> None:
+    taken = f"{generations.alias('users')}_ab_1"
+    client.call("PUT", f"/{taken}", {})
+    assert generations.create("users", "ab", BODY).number == 2
+    client.call("DELETE", f"/{taken}")
+
+
+def test_what_became_of_generations_is_seen_by_name(client: Client, generations: Generations) -> None:
+    many = [generations.create("users", "ab", BODY) for _ in range(3)]
+    names = [one.index for one in many]
+    generations.publish(many[0])
+    alias = generations.alias("users")
+    unknown = [f"{alias}_ab_{number}" for number in range(4, 50)]
+    found = generations.look([*unknown, *names])
+    assert [found[one.index].uuid for one in many] == [one.uuid for one in many]
+    assert found[names[0]].aliases == {many[0].target, alias}
+    assert found.keys() == set(names)
+
+    client.call("DELETE", f"/{names[0]}")
+    client.call("DELETE", f"/{names[1]}")
+    client.call("PUT", f"/{names[1]}", {"aliases": {many[1].target: {}}})
+    client.call("POST", f"/{names[2]}/_close")
+    found = generations.look(names)
+    assert found.keys() == set(names[1:])
+    assert found[names[1]].uuid != many[1].uuid
+    assert found[names[2]].uuid == many[2].uuid, "one that is closed is not lost"
+    client.call("DELETE", f"/{names[1]}/_alias/{many[1].target}")
+    taken = {"index": names[1], "alias": many[2].target, "is_hidden": True}
+    client.call("POST", "/_aliases", {"actions": [{"add": taken}]})
+    found = generations.look(names)
+    assert found[names[1]].aliases == {many[2].target}, "an index that takes what another one is to get"
+    client.call("DELETE", f"/{names[1]}")
+    assert generations.look(names[:2]) == {}
+
+
 def test_publishing_moves_the_alias_and_nothing_else_stays_behind_it(
     client: Client, generations: Generations
 ) -> None:

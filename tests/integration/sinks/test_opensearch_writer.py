@@ -113,3 +113,22 @@ def test_the_first_node_that_answers_serves(opensearch: Any, users: Generation) 
     client = Client(Endpoint(("http://127.0.0.1:9", opensearch.url)))
     assert client.wait_until_ready(10).startswith("3.")
     assert OpenSearchWriter(client, {"users": users.target}).write([upsert("1")]).upserted == 1
+
+
+def test_what_is_no_documents_fault_rejects_none(client: Client, users: Generation) -> None:
+    """A closed index, an alias that leads to two: with `skip` each change meanwhile was passed over."""
+    options = WriterOptions(busy_seconds=0.5)
+    stranger = f"{users.index}_stranger"
+    client.call("PUT", f"/{stranger}", {"aliases": {users.target: {"is_hidden": True}}})
+    changes = [upsert("a"), DocumentOperation("users", "b", 1, None)]
+    with pytest.raises(HeadraceError, match="no write index") as caught:
+        OpenSearchWriter(client, {"users": users.target}, options).write(changes)
+    assert caught.value.kind is Kind.SINK_BUSY
+    client.call("DELETE", f"/{stranger}")
+    client.call("POST", f"/{users.index}/_close")
+    with pytest.raises(HeadraceError, match="index_closed_exception") as caught:
+        OpenSearchWriter(client, {"users": users.target}, options).write(changes)
+    assert caught.value.kind is Kind.SINK_BUSY
+    client.call("POST", f"/{users.index}/_open?wait_for_active_shards=1")
+    result = OpenSearchWriter(client, {"users": users.target}).write(changes)
+    assert (result.upserted, result.deleted, result.rejected) == (1, 1, ())

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import Rejection, WriteResult
-from headrace.sinks.opensearch.failures import described
+from headrace.sinks.opensearch.failures import described, in_the_way, public
 
 MAX_ID_BYTES = 512
 """A longer id makes the server refuse the whole request, so it never leaves."""
@@ -23,6 +23,7 @@ MAX_VERSION = 2**63 - 1
 
 _PASSING = ("cluster_block_exception", "index_closed_exception")
 """Somebody has blocked or closed the index, and lets documents in again; it is no document's fault."""
+_NO_WRITE_INDEX = "no write index is defined for alias"
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -137,21 +138,29 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
         return Outcome.DONE
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind in _PASSING:  # noqa: PLR2004
+    if status == 429 or status >= 500 or kind in _PASSING or _has_no_index(error):  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
+def _has_no_index(error: Any) -> bool:
+    """Whether the alias leads to several indexes, or to none that may be written: no document's fault."""
+    return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+
+
 def wrote_to(data: bytes, index: str) -> bool:
-    """Whether an answer names `index` itself, not one behind an alias of that name."""
-    return f'"_index":"{index}"'.encode() in data
+    """Whether a delete was done in `index` itself, not in one behind an alias of that name."""
+    if f'"_index":"{index}"'.encode() not in data:
+        return False
+    deletes = (one.get("delete", {}) for one in json.loads(data)["items"])
+    return any(one.get("_index") == index and "error" not in one for one in deletes)
 
 
-def rejected(item: Item, reason: str) -> WriteResult:
-    """The result that says that `item` will never be accepted."""
-    return WriteResult(rejected=(Rejection(item.index, item.id, reason),))
+def rejected(item: Item, reason: str, public: str = "") -> WriteResult:
+    """The result that says that `item` will never be accepted; the reasons as `Rejection` has them."""
+    return WriteResult(rejected=(Rejection(item.index, item.id, reason, public),))
 
 
 def _told(answer: dict[str, Any]) -> tuple[int, Any]:
@@ -172,11 +181,11 @@ def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
             fenced += 1
         elif outcome is Outcome.RETRY:
             again.append(item)
-            reason = reason or described(error)
+            reason = reason or in_the_way(error)
         elif outcome is Outcome.REJECTED:
-            refused.append(Rejection(item.index, item.id, described(error)))
+            refused.append(Rejection(item.index, item.id, described(error), public(error)))
         else:
-            fatal = fatal or (outcome, item, described(error))
+            fatal = fatal or (outcome, item, in_the_way(error))
     settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
     return Verdict(settled, tuple(again), reason, fatal)
 

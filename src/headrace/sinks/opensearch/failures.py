@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
 
 from urllib3 import exceptions
@@ -10,6 +11,21 @@ from urllib3 import exceptions
 from headrace.errors import HeadraceError, Kind
 
 _REASON_LIMIT = 1000
+_REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
+
+_WITHOUT_VALUES = [
+    re.compile(one)
+    for one in (
+        r"failed to parse field \[[^\]]*\] of type \[[^\]]*\]",
+        r"object mapping for \[[^\]]*\] tried to parse field \[[^\]]*\] as object",
+        r"object field starting or ending with a \[\.\]",
+        r"mapping set to strict, dynamic introduction of \[[^\]]*\] within \[[^\]]*\] is not allowed",
+        r"Limit of total fields \[\d+\] has been exceeded",
+        r"The number of nested documents has exceeded the allowed limit of \[\d+\]",
+        r'Document contains at least one immense term in field="[^"]*"',
+    )
+]
+"""The beginnings of reasons that name fields, types and limits; what may follow quotes the document."""
 
 
 def reason(data: bytes) -> str:
@@ -34,8 +50,41 @@ def described(error: object) -> str:
     return " ".join(text.split())[:_REASON_LIMIT]
 
 
+def in_the_way(error: object) -> str:
+    """As `described`, of what is no document's fault: without the request that it quotes."""
+    return _REQUEST.split(described(error))[0].rstrip(" ,:[")
+
+
+def without_values(data: bytes) -> str:
+    """As `reason`, of a document's refusal: without what it quotes of the document."""
+    try:
+        parsed = json.loads(data)
+    except ValueError:
+        return "an answer that is no JSON"
+    return public(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
+
+
+def public(error: object) -> str:
+    """As `described`, with the types and the field only: reasons quote values in many ways."""
+    if not isinstance(error, dict):
+        return "no reason that could be shown"
+    kinds, words = [], ""
+    while isinstance(error, dict):
+        kinds.append(str(error.get("type", "")))
+        words = words or _known_words(str(error.get("reason", "")))
+        error = error.get("caused_by")
+    text = " of ".join(dict.fromkeys(filter(None, kinds))) or "no type"
+    return f"{text}: {words}" if words else text
+
+
+def _known_words(reason: str) -> str:
+    found = next((match for one in _WITHOUT_VALUES if (match := one.match(reason))), None)
+    return "" if found is None else " ".join(found[0].split())[:_REASON_LIMIT]
+
+
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """The error for an answer with an unexpected status."""
+    why = _REQUEST.split(reason(data))[0].rstrip(" ,:[")
     if status == 401:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,
@@ -45,17 +94,17 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     if status == 403 and b"cluster_block_exception" not in data:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} does not allow this user to do that: {reason(data)}",
+            f"OpenSearch at {place} does not allow this user to do that: {why}",
             "Give the user's role the missing permission.",
         )
     if status in (403, 408, 429) or status >= 500:  # noqa: PLR2004
         return HeadraceError(
             Kind.SINK_BUSY,
-            f"OpenSearch at {place} cannot take the request now (status {status}): {reason(data)}",
+            f"OpenSearch at {place} cannot take the request now (status {status}): {why}",
             "Look at the cluster's health, its disk watermarks and its write queue.",
         )
     return HeadraceError(
-        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {reason(data)}"
+        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {why}"
     )
 
 

@@ -14,7 +14,11 @@ def sinks_document(client: Client, slot: str, prefix: str) -> KeptDocument:
 
 
 def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
-    """Forget what is noted of a further sink; its documents stay where they are."""
+    """Forget what is noted of a further sink; its documents stay where they are.
+
+    Its generations first: a start that is killed in between must not take them for intact, without what was
+    parked for them, if the sink comes back.
+    """
     own = f"{slot}/{name}"
-    Backlog(client, own, prefix).forget()
     MetaIndex(client, own, prefix).delete()
+    Backlog(client, own, prefix).forget()

@@ -8,7 +8,7 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,8 @@ from headrace.sinks.opensearch.settings import building, keep
 _OURS = "headrace"
 _WRITE = ".write"
 _NARROWING = frozenset({"filter", "search_routing"})
+_LOOKED_AT_ONCE = 20
+"""A request's line may have 4,096 bytes, a name 255."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,14 @@ class Generation:
     def target(self) -> str:
         """The alias that a writer writes to."""
         return self.index + _WRITE
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An index that is written to: `uuid` is its own, `aliases` lead to it."""
+
+    uuid: str
+    aliases: frozenset[str]
 
 
 class Generations:
@@ -88,6 +98,25 @@ class Generations:
                 names = (alias for alias in about.get("aliases", {}) if not alias.endswith(_WRITE))
                 result.append((generation, tuple(sorted(names))))
         return result
+
+    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+        """What is written through the aliases of these generations, by the index's name.
+
+        Usually they themselves. One that is missing is gone, or its alias is; another one has taken an alias.
+        One request for twenty of them.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+        """
+        found: dict[str, Found] = {}
+        for first in range(0, len(indexes), _LOOKED_AT_ONCE):
+            names = ",".join(index + _WRITE for index in indexes[first : first + _LOOKED_AT_ONCE])
+            query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
+            answer = self._client.read(path(names, query=query), allow=(404,))
+            for index, about in (answer.json() if answer.ok else {}).items():
+                uuid = about["settings"]["index"]["uuid"]
+                found[index] = Found(uuid, frozenset(about.get("aliases", ())))
+        return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
         """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
@@ -209,6 +238,17 @@ class Generations:
                     "remove what holds it.",
                 )
         return list(found)
+
+    def _highest(self, name: str) -> int:
+        """The highest number under the name, of whoever made the index."""
+        query = {"expand_wildcards": "all", "filter_path": "*.settings.index.uuid"}
+        target = path(f"{self.alias(name)}_*", query=query)
+        answer = self._client.read(target, allow=(404,))
+        found = (self._match(name, index) for index in (answer.json() if answer.ok else {}))
+        return max((int(match[2]) for match in found if match is not None), default=0)
+
+    def _match(self, name: str, index: str) -> re.Match[str] | None:
+        return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
 
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
         match = self._name(name, index)

@@ -144,7 +144,7 @@ class HiddenIndex:
                 raise HeadraceError(
                     Kind.SINK_BUSY,
                     f"the index {self.name} at {answer.place} does not take an entry: "
-                    f"{failures.described(told.get('error'))}",
+                    f"{failures.in_the_way(told.get('error'))}",
                     "Look at the cluster's health and its disk watermarks.",
                 )
 

@@ -196,8 +196,11 @@ class OpenSearchWriter(DocumentWriter):
         """Halve what the server refuses whole, until the guilty item stands alone."""
         part = delivery.parts.popleft()
         if len(part) == 1:
-            why = _too_large(sent) if answer.status == _TOO_LARGE else failures.reason(answer.data)
-            delivery.settled += bulk.rejected(part[0], why)
+            if answer.status == _TOO_LARGE:
+                delivery.settled += bulk.rejected(part[0], _too_large(sent))
+            else:
+                told = failures.reason(answer.data), failures.without_values(answer.data)
+                delivery.settled += bulk.rejected(part[0], *told)
             return
         if answer.status == _TOO_LARGE:
             self._size.too_large(sent)
@@ -258,7 +261,7 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
         return HeadraceError(
             Kind.SINK_REJECTED,
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
-            "Run headrace reindex for it; something else deleted it.",
+            "Something else deleted it, or its alias; `headrace run` builds it anew.",
         )
     return HeadraceError(
         Kind.AUTHENTICATION,

@@ -113,7 +113,14 @@ def test_each_item_is_counted_once_under_its_own_status() -> None:
         deleted=1,
         fenced=1,
         bytes=20,
-        rejected=(Rejection("users", "bad", "mapper_parsing_exception: failed to parse (bad int)"),),
+        rejected=(
+            Rejection(
+                "users",
+                "bad",
+                "mapper_parsing_exception: failed to parse (bad int)",
+                "mapper_parsing_exception",
+            ),
+        ),
     )
     assert verdict.again == (chunk[4],)
     assert "full" in verdict.reason
