@@ -2,8 +2,8 @@
 
 Each shard has a history, whose name is another one once documents came from elsewhere or were lost: after
 a restore in place, which keeps the index's UUID, and after an empty or a stale copy was made the primary.
-It stays over closing and opening, new starts, moves and failovers. All of that but the forced copies was measured
-on OpenSearch 3.8.
+It stays over closing and opening, new starts, moves and failovers. All of that but the forced copies was
+measured on OpenSearch 3.8.
 """
 
 from __future__ import annotations
