@@ -458,7 +458,7 @@ class Run:
             self._stopping.wait(min(2.0**failures, 30.0))
             lineage.adopt(self._still_continuous(lock))
         self._board.happened(Event.STOPPED)
-        settle(self._project, self._here)
+        settle(self._project, self._here, is_same_server=not lock.was_lost())
 
     def _surroundings(self, lock: SlotLock) -> Surroundings:
         return Surroundings(

@@ -16,8 +16,15 @@ from headrace.postgres.slot import advance_slot
 from headrace.sinks.opensearch import Counters, MetaIndex, Parked
 
 
-def settle(project: Project, here: Here) -> None:
-    """Confirm what was applied after the last confirmation; where that fails, the next start repeats it."""
+def settle(project: Project, here: Here, *, is_same_server: bool) -> None:
+    """Confirm what was applied after the last confirmation; where that fails, the next start repeats it.
+
+    Args:
+        is_same_server: whether the server was there all the time. One that was away may have been put back to
+            an earlier time, which the reader notices by what the slot sends again: then nothing is confirmed.
+    """
+    if not is_same_server:
+        return
     try:
         with contextlib.closing(impatient_client(here)) as client:
             meta = MetaIndex(client, project.slot, project.prefix)

@@ -78,6 +78,16 @@ class SlotLock:
             self._close()
         return stranger
 
+    def was_lost(self) -> bool:
+        """Whether its session has ended since it was first taken: then the server may have been put back."""
+        if self._connection is None or len(self._own) > 1:
+            return True
+        try:
+            _ask(self._connection, "SELECT 1")
+        except HeadraceError:
+            return True
+        return False
+
     def _take(self, connection: Connection) -> HeadraceError | None:
         _ask(connection, "SELECT set_config('idle_session_timeout', '0', false)")
         holder = _try_lock(connection, self._slot)
