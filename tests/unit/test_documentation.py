@@ -104,3 +104,15 @@ def test_every_command_and_every_option_is_documented() -> None:
     }
     assert {name for name in COMMANDS.commands if f"headrace {name}" not in written} == set()
     assert {name for name in options if name not in written} == set()
+
+
+def test_every_test_that_a_guarantee_names_exists() -> None:
+    """A promise without its test is only a sentence."""
+    page = (ROOT / "docs/guarantees.md").read_text()
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    written = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
+    known = written | {file.name for file in files}
+    named = set(re.findall(r"`(test_\w+(?:\.py)?)`", page))
+    assert named - known == set()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "---" not in line]
+    assert [row for row in rows if "`test_" not in row and not row.endswith("| test |")] == []
