@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,7 +22,7 @@ from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Quarantine, Wish
+from headrace.sinks.opensearch import Client, MetaIndex, Quarantine, Wish
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event
 
@@ -74,6 +75,10 @@ class Watch:
         self._connection: Connection | None = None
         self._next = 0.0
         self._trouble: tuple[Kind, str] | None = None
+        self._slot: SlotFacts | None = None
+        self._confirmed: Lsn | None = None
+        self._current: Lsn | None = None
+        self._applied: Lsn | None = None
 
     def __enter__(self) -> Self:
         self._board.stall.watch(lambda: seconds_since_beat(self._file))
@@ -98,19 +103,24 @@ class Watch:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _SECONDS
+        server = self._tried(self._look_at_server)
+        cluster = self._tried(self._look_at_cluster)
+        if server is None or self._slot is None:  # else where they stood: the lag in seconds goes on growing
+            self._board.positioned(Positions(self._confirmed, self._applied, self._current))
+        if (error := server or cluster) is not None:
+            self._failed(error)
+        else:
+            self._recovered()
+
+    def _tried(self, look: Callable[[], None]) -> HeadraceError | None:
+        """What kept a look from being taken; what ends the run is raised."""
         try:
-            self._lock.hold()
-            state = self._meta.load()
-            slot = self._position(state)
-            self._look_at_work()
-            self._catalog.look()
+            look()
         except HeadraceError as error:
             if error.kind in _ENDING:
                 raise
-            self._drop_connection()
-            self._failed(error)
-        else:
-            self._recovered(slot)
+            return error
+        return None
 
     def _pass_on(self) -> None:
         """Tell the source what somebody waits for; a cluster that does not answer is told of in `look`."""
@@ -128,33 +138,45 @@ class Watch:
             self._trouble = (error.kind, error.cause)
             self._board.failed(error)
 
-    def _recovered(self, slot: SlotFacts) -> None:
+    def _recovered(self) -> None:
         """The server and the cluster answer; once the source has begun, it says what it waits for."""
         waiting = read_trouble(self._file)
-        if waiting is None and _is_strange(slot):
-            waiting = slot_in_use(slot)
+        if waiting is None and self._slot is not None and _is_strange(self._slot):
+            waiting = slot_in_use(self._slot)
         if waiting is not None:
             self._failed(waiting)
             return
         self._trouble = None
         self._board.happened(Event.RECOVERED)
 
-    def _position(self, state: PipelineState | None) -> SlotFacts:
-        if self._connection is None:
-            self._connection = connect(self._here.database, application_name="headrace watch")
-        slot = read_slot(self._connection, self._project.slot)
-        if state is None or slot is None:
-            self._board.positioned(Positions(None, None if state is None else state.applied, None))
-            raise HeadraceError(
-                Kind.CONTINUITY, "the slot or the state of this deployment was deleted while it runs"
-            )
-        self._board.positioned(Positions(slot.confirmed_flush, state.applied, slot.current))
+    def _look_at_server(self) -> None:
+        """Where slot and log stand, whatever the cluster does; of a server that is away, where they stood."""
+        try:
+            self._lock.hold()
+            if self._connection is None:
+                self._connection = connect(self._here.database, application_name="headrace watch")
+            self._slot = read_slot(self._connection, self._project.slot)
+            if self._slot is None:
+                self._confirmed = self._current = None
+                raise _deleted("slot")
+            self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
+            self._look_at_work()
+            self._catalog.look()
+        except HeadraceError:
+            self._drop_connection()
+            raise
+
+    def _look_at_cluster(self) -> None:
+        """What is applied; of a cluster that is away, what was."""
+        state = self._meta.load()
+        if state is None:
+            raise _deleted("state")
+        self._applied = state.applied
         counters = state.counters
         self._board.counted(
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
         )
         self._count_quarantine()
-        return slot
 
     def _look_at_work(self) -> None:
         """Of a batch that takes long, whether the database is at work on it."""
@@ -176,6 +198,10 @@ class Watch:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _deleted(what: str) -> HeadraceError:
+    return HeadraceError(Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs")
 
 
 def _is_strange(slot: SlotFacts) -> bool:

@@ -92,6 +92,24 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
         yield Watched(project, here, StatusBoard(), lock, catalog, tmp_path / "trouble")
 
 
+def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:
+    """The look at the slot came behind the one at the cluster, so the lag stood still, or was 0."""
+    nowhere = replace(watched.here, sink=replace(watched.here.sink, urls=("http://127.0.0.1:9",)))
+    watched.here = nowhere
+    with watched.watch() as watch:
+        watch.look()
+        before = watched.board.view()
+        assert "HEADRACE_SINK_UNREACHABLE" in before.errors
+        assert before.lag_bytes, "the slot is looked at all the same"
+        with connect(watched.here.database) as connection:
+            execute(connection, "INSERT INTO people SELECT generate_series(5001, 6000), 'x'")
+        watch._next = 0.0
+        watch.look()
+        after = watched.board.view().lag_bytes
+        assert after is not None
+        assert after > before.lag_bytes
+
+
 def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
     own: tuple[EmbeddedPostgres, Deployment], watched: Watched
 ) -> None:
