@@ -180,6 +180,9 @@ class NothingBuilt:
     def completed(self) -> tuple[()]:
         return ()
 
+    def replaced(self) -> tuple[()]:
+        return ()
+
     def failure(self) -> None:
         return None
 
