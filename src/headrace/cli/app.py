@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -478,6 +479,11 @@ def demo(
 
 
 def _log(level: LogLevel) -> None:
-    logging.basicConfig(level=level.value.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    form = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    form.converter = time.gmtime
+    handler = logging.StreamHandler()
+    handler.setFormatter(form)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("headrace").setLevel(level.value.upper())
     for noisy in ("py4j", "urllib3", "pyspark"):
-        logging.getLogger(noisy).setLevel(logging.DEBUG if level is LogLevel.DEBUG else logging.ERROR)
+        logging.getLogger(noisy).setLevel(logging.WARNING if level is LogLevel.DEBUG else logging.ERROR)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import threading
 import time
 import uuid
@@ -34,6 +35,7 @@ from headrace.spark.workers import made
 from headrace.status.board import IndexBoard
 from headrace.status.rate import Rate
 
+_LOG = logging.getLogger(__name__)
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
 """Of a range's table file."""
 _RANGES_OF_A_PLACE = 4
@@ -42,7 +44,6 @@ follows can make room for the stream soon."""
 _MOST_RESTARTS = 5
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 1.0
-_TOLD_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +118,6 @@ class Building:
         self._group = f"headrace-seed-{uuid.uuid4().hex}"
         self._generations = generations
         self._apart = False
-        self._told = time.monotonic()
         self._lock = threading.Lock()
         self._complete: list[tuple[GenerationState, int]] = []
         self._failure: BuildFailure | None = None
@@ -281,6 +281,7 @@ class Building:
         one.left = deque(part for part in one.left if part not in parts)
         one.documents += documents
         one.rate.add(documents, seconds, len(parts))
+        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", one.name, len(parts), documents, seconds)
         for attempt in patiently(ending=self._ending):
             with attempt:
                 one.notes.save({"done": one.done.to_json(), "documents": one.documents})
@@ -323,7 +324,6 @@ class Building:
 
     def _show(self, one: _Filling) -> None:
         done = one.ranges - len(one.left)
-        left = one.rate.seconds_for(len(one.left))
         self._board.index(
             one.state.index,
             building=one.name,
@@ -331,17 +331,8 @@ class Building:
             ranges_total=one.ranges,
             documents=one.documents,
             documents_per_second=one.rate.per_second,
-            seconds_left=left,
+            seconds_left=one.rate.seconds_for(len(one.left)),
         )
-        if time.monotonic() - self._told > _TOLD_SECONDS:
-            self._told = time.monotonic()
-            rest = "" if left is None else f", about {left:,.0f} s left"
-            speed = one.rate.per_second or 0.0
-            label = f"{self._work.sink}: " if self._work.sink else ""
-            terminal.say(
-                f"{label}{one.state.index}: {done} of {one.ranges} ranges, {one.documents:,} documents, "
-                f"{speed:,.0f} a second{rest}"
-            )
 
 
 class Buildings:

@@ -16,7 +16,7 @@ from headrace.cli import terminal
 from headrace.cli.altering import Alterations
 from headrace.cli.inspection import Inspection
 from headrace.cli.seeding import Seeding
-from headrace.cli.succession import Next, obey, succeed, superseded
+from headrace.cli.succession import Next, obey, succeed, superseded, why_made
 from headrace.errors import HeadraceError, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
@@ -111,6 +111,7 @@ class Lineage:
         for index in self._indexes:
             state = state.changed(self.seeding.make(index, self.as_of, joined))
             self.state = state
+            terminal.say(f"{index}: builds {state.of(index)[-1].generation}: none is complete yet")
         self._save(state)
         for index in self._indexes:
             self.tell(index)
@@ -392,8 +393,10 @@ class Lineage:
             self._serve(found.serve)
             terminal.done(f"{index}: readers see {found.serve.generation}")
         if found.make:
+            why = why_made(self.state.of(index), found.order)
             made = self.seeding.make(index, self.as_of, self.state.reached, found.order)
             self.state = self.state.changed(made)
+            terminal.say(f"{self._inspection.project.label}{index}: builds {made.generation}: {why}")
 
     def _serve(self, one: GenerationState) -> None:
         """Swap the alias, and note it; what is superseded waits to be dropped."""

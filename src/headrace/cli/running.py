@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from headrace.cli import terminal
 from headrace.cli.applied import Applied
+from headrace.cli.narration import Narrator
 from headrace.cli.project import Here, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
@@ -69,6 +71,8 @@ def run_deployment(
             terminal.say(f"status at http://{status.address}/status")
         port = stack.enter_context(ReportsPort(board.sinks, beside=_reached(options.master, here)))
         project = dataclasses.replace(project, reports=port.to(project.sink_name))
+        stack.enter_context(terminal.timed())
+        stack.enter_context(Narrator(board, time.monotonic))
         try:
             Run(project, here, board, stopping, options=options).execute()
         except Stopped:

@@ -76,6 +76,23 @@ def why_no_way_back(index: str, found: Sequence[GenerationState]) -> str:
     return f"no generation of {index} is kept beside the one that is served"
 
 
+def why_made(found: Sequence[GenerationState], order: str) -> str:
+    """Why another generation is built.
+
+    Args:
+        found: those that are there.
+        order: the number of what somebody asks for; empty for nothing.
+    """
+    served = _served(found)
+    if order:
+        return "a reindex was asked for"
+    if served is None:
+        return "none is complete yet"
+    if served.frozen:
+        return f"the served one is not right any more: {served.frozen}"
+    return "its schema file, its settings or the types of its columns have changed since the served one"
+
+
 def superseded(found: Sequence[GenerationState], before: str | None, keep: int) -> list[GenerationState]:
     """Which seeded generations are dropped, now that another is served.
 

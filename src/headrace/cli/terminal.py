@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -21,19 +23,42 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 """What it does meanwhile, and what goes wrong."""
 
 
+_timed = threading.Event()
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[None]:
+    """Begin each line with its time, and elsewhere than on a terminal with its level, as a log has it."""
+    _timed.set()
+    try:
+        yield
+    finally:
+        _timed.clear()
+
+
+def _head(level: str, mark: str) -> str:
+    """What stands before a line."""
+    if not _timed.is_set():
+        return f"{mark} " if mark else ""
+    now = datetime.now(UTC)
+    if err.is_terminal:
+        return f"[dim]{now.astimezone():%H:%M:%S}[/dim] {f'{mark} ' if mark else ''}"
+    return f"{now:%Y-%m-%dT%H:%M:%S}Z {level} "
+
+
 def say(text: str) -> None:
     """Tell what is being done."""
-    err.print(escape(text))
+    err.print(f"{_head('INFO', '')}{escape(text)}")
 
 
 def done(text: str) -> None:
     """Tell what has been done."""
-    err.print(f"[green]✓[/green] {escape(text)}")
+    err.print(f"{_head('INFO', '[green]✓[/green]')}{escape(text)}")
 
 
 def warn(text: str, excerpt: str = "") -> None:
     """Tell what is not as it should be, but no reason to stop."""
-    err.print(f"[yellow]![/yellow] {escape(text)}")
+    err.print(f"{_head('WARNING', '[yellow]![/yellow]')}{escape(text)}")
     _quote(excerpt)
 
 

@@ -6,6 +6,7 @@ more than what is noted; it is told by a file.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
 from headrace.spark.commits import CommitLog
 from headrace.spark.plan import Work
 
+_LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
 _PARKED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
@@ -116,6 +118,10 @@ class Noting:
         origin = Origin.from_json(end)
         self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
         self._noted = batch
+        _LOG.debug(
+            "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
+            *(batch, end["lsn"], counters.changes, counters.upserts, counters.deletes, counters.rejected),
+        )
         if counters.changes:
             reach("applied")
 

@@ -1,0 +1,166 @@
+"""What does `headrace run` say while it runs? What changes on the status board, in words.
+
+Trouble and its end are lines wherever they are read; how an index is filled is a bar on a terminal, and a
+line every ten seconds elsewhere. On a terminal a last line says what the stream does.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Literal, Self
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headrace.cli import terminal
+from headrace.cli.slots import duration, size
+from headrace.status.board import IndexStatus, StatusBoard, View
+from headrace.status.phases import Phase
+
+_LOOK_SECONDS = 1.0
+_PROGRESS_SECONDS = 10.0
+_AGAIN_SECONDS = 10.0
+_BAR_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that is said once."""
+
+    kind: Literal["trouble", "recovery", "progress"]
+    text: str
+
+
+@dataclass(slots=True)
+class Narration:
+    """Decides what is worth a line; pure but for what it remembers.
+
+    Args:
+        progress: whether the filling of indexes is told in lines, and not by a bar.
+    """
+
+    progress: bool
+    _trouble: str | None = None
+    _since: float = 0.0
+    _told: float = 0.0
+    _next: dict[str, float] = field(default_factory=dict)
+
+    def lines(self, view: View, now: float) -> Iterator[Line]:
+        """What is new on the board at `now` (monotonic seconds)."""
+        trouble = _trouble_of(view)
+        if trouble is not None and (self._trouble is None or now >= self._told + _AGAIN_SECONDS):
+            if trouble != self._trouble:
+                self._since = now if self._trouble is None else self._since
+                self._told, self._trouble = now, trouble
+                yield Line("trouble", trouble)
+        elif trouble is None and self._trouble is not None:
+            self._trouble = None
+            yield Line("recovery", f"works again, after {duration(now - self._since)}")
+        if self.progress:
+            yield from self._filled(view, now)
+
+    def _filled(self, view: View, now: float) -> Iterator[Line]:
+        building = dict(_building(view))
+        self._next = {name: at for name, at in self._next.items() if name in building}
+        for name, index in building.items():
+            if now >= self._next.setdefault(name, now + _PROGRESS_SECONDS):
+                self._next[name] = now + _PROGRESS_SECONDS
+                yield Line("progress", f"{name}: {progress_of(index)}")
+
+
+def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
+    """What is filled, of secondary sinks too, by the name that people know it by."""
+    for index in view.indexes:
+        if index.building is not None:
+            yield index.name, index
+    for sink, about in view.further.items():
+        for name, index in about.indexes.items():
+            if index.building is not None:
+                yield f"{sink}: {name}", index
+
+
+def _trouble_of(view: View) -> str | None:
+    """Why the run does not get on; None where it does, or has not begun to."""
+    reason = view.unready
+    if view.phase is Phase.DEGRADED or (reason is not None and reason.startswith("stalled")):
+        return reason
+    return None
+
+
+def progress_of(index: IndexStatus) -> str:
+    """How far an index is filled, how fast that goes, and how long it will take."""
+    parts = [f"{index.documents:,} documents"]
+    if index.ranges_total:
+        parts.append(f"{index.ranges_done:,} of {index.ranges_total:,} ranges")
+    if index.documents_per_second:
+        parts.append(f"{index.documents_per_second:,.0f}/s")
+    if index.seconds_left is not None:
+        parts.append(f"about {duration(index.seconds_left)} left")
+    return ", ".join(parts)
+
+
+class Narrator:
+    """Tells a person, or a log, what becomes of a run; from its beginning to its end."""
+
+    def __init__(self, board: StatusBoard, clock: Callable[[], float]) -> None:
+        self._board = board
+        self._clock = clock
+        self._narration = Narration(progress=not terminal.err.is_terminal)
+        self._changes: tuple[float, int] | None = None
+        self._rate = 0.0
+        self._live: Live | None = None
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._look_all, name="headrace narrator", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ending.set()
+        self._thread.join()
+        if self._live is not None:
+            self._live.stop()
+
+    def _look_all(self) -> None:
+        while not self._ending.wait(_LOOK_SECONDS):
+            view = self._board.view()
+            for line in self._narration.lines(view, self._clock()):
+                {"trouble": terminal.warn, "recovery": terminal.done, "progress": terminal.say}[line.kind](
+                    line.text
+                )
+            if terminal.err.is_terminal:
+                self._show(view)
+
+    def _show(self, view: View) -> None:
+        """Draw the last lines of the terminal anew; not before the start has said what it says."""
+        if self._live is None:
+            if view.phase is Phase.STARTING:
+                return
+            self._live = Live(console=terminal.err, transient=True, auto_refresh=False)
+            self._live.start()
+        self._live.update(self._drawn(view), refresh=True)
+
+    def _drawn(self, view: View) -> RenderableType:
+        bars = Table.grid(padding=(0, 2))
+        for name, index in _building(view):
+            bar = ProgressBar(max(1, index.ranges_total), index.ranges_done, width=_BAR_WIDTH)
+            bars.add_row(escape(name), bar, progress_of(index))
+        return Group(bars, Text(self._status(view), style="dim"))
+
+    def _status(self, view: View) -> str:
+        now, changes = self._clock(), view.counts.changes
+        if self._changes is not None and now > self._changes[0]:
+            self._rate = (changes - self._changes[1]) / (now - self._changes[0])
+        self._changes = (now, changes)
+        lag = "" if view.lag_bytes is None else f" · {size(view.lag_bytes)} behind"
+        return f"{view.phase.value} · {self._rate:,.0f} changes/s{lag} · {changes:,} changes applied"
