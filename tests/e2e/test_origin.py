@@ -80,8 +80,9 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
             pipeline.close()
             text = pipeline.config.read_text().replace("[source]", '[source]\non_gap = "reseed"')
             pipeline.config.write_text(text)
+            pipeline._ready_within = 400.0
             pipeline.start()
-            pipeline.wait_ready(400)
+            pipeline.wait_ready()
             pipeline.converges()
         finally:
             pipeline.close()

@@ -189,6 +189,14 @@ def teardown(
     indexes: Annotated[
         bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
     ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option(
+            "--moved",
+            envvar="HEADRACE_MOVED",
+            help="the state is this deployment's, whose database was moved",
+        ),
+    ] = False,
     yes: Yes = False,
     log_level: Log = LogLevel.INFO,
 ) -> None:
@@ -196,7 +204,7 @@ def teardown(
     _log(log_level)
     from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
 
-    if not tear_down(config, os.environ, slot, publication, indexes=indexes, yes=yes):
+    if not tear_down(config, os.environ, slot, publication, indexes=indexes, moved=moved, yes=yes):
         raise typer.Exit(1)
 
 

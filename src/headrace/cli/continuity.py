@@ -55,7 +55,7 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
     elif state is not None and state.generations:
-        _check_database(state, server)
+        check_database(state, server)
 
 
 def is_made_by(slot: SlotFacts, state: PipelineState) -> bool:
@@ -86,7 +86,7 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
     Raises:
         HeadraceError: CONTINUITY or SLOT_LOST, with what has happened.
     """
-    _check_database(state, server)
+    check_database(state, server)
     if server.timeline != state.timeline:
         raise _promoted(state, server, slot)
     if slot is None:
@@ -115,12 +115,16 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
         )
 
 
-def _check_database(state: PipelineState, server: ServerFacts) -> None:
-    """Whether it is the database at all: never a gap, because a wrong address would replace all documents."""
+def check_database(state: PipelineState, server: ServerFacts) -> None:
+    """Whether it is the database at all: never a gap, because a wrong address would replace all documents.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
     if state.system_identifier != str(server.system_identifier):
-        raise _broken("the database is on another system than the one that the documents come from")
+        raise _foreign(state, "the database is on another system than the one that the documents come from")
     if state.database_oid != server.database_oid:
-        raise _broken("the database was recreated: it has another identity than the documents remember")
+        raise _foreign(state, "this is another database than the one that the documents come from")
 
 
 def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> GapError:
@@ -135,7 +139,11 @@ def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None)
     )
 
 
-def _broken(cause: str) -> HeadraceError:
+def _foreign(state: PipelineState, cause: str) -> HeadraceError:
+    """A state of another database is no reason to delete it: it may be another deployment's, which lives."""
     return HeadraceError(
-        Kind.CONTINUITY, cause, f"Correct the address; if this database is meant: {SEED_AGAIN}"
+        Kind.CONTINUITY,
+        f"{cause}, or another deployment of this cluster uses the slot name {state.slot!r}",
+        "Correct the address, or name another slot with --slot or in the file. Only where the database of "
+        "this deployment was moved or made anew: run `headrace teardown --moved`, then `headrace run`.",
     )

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.continuity import check_database
 from headrace.cli.inspection import inspect
 from headrace.cli.project import OPENSEARCH, Here, Project, open_project
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
+from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import read_slot
 from headrace.postgres.slot_lock import advisory_lock
 from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.postgres.teardown import plan_teardown
-from headrace.sinks.opensearch import Client, Generations, MetaIndex
+from headrace.sinks.opensearch import Client, Generations, MetaIndex, PipelineState
+from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.further import forget_sink, sinks_document
+from headrace.sinks.opensearch.lease import Lease
 
 
 def set_up(
@@ -55,19 +59,28 @@ def tear_down(
     publication: str | None,
     *,
     indexes: bool,
+    moved: bool,
     yes: bool,
 ) -> bool:
     """Take back what was made in the database, and with `indexes` in the cluster.
 
+    Args:
+        moved: whether the state is this deployment's although it is of another database.
+
     Raises:
-        HeadraceError: SLOT_IN_USE while a run is alive, and what server or cluster refuse.
+        HeadraceError: SLOT_IN_USE while a run is alive, here or of another deployment that writes the same
+            indexes; CONTINUITY for a state of another database; what server or cluster refuse.
     """
     project = open_project(config, environ, slot=slot, publication=publication)
     here = project.resolve()
     with (
         connect(here.database, application_name="headrace teardown") as connection,
         advisory_lock(connection, project.slot),
+        contextlib.closing(Client(here.sink)) as client,
+        _claimed(project, client, indexes=indexes) as state,
     ):
+        if state is not None and not moved:
+            check_database(state, inspect_server(connection, here.database))
         published = read_publication(connection, project.publication)
         record = None if published is None else published.record
         tables = read_identities(connection, () if record is None else record.identities)
@@ -82,6 +95,26 @@ def tear_down(
             _forget(project, here)
     terminal.done("done")
     return True
+
+
+@contextlib.contextmanager
+def _claimed(project: Project, client: Client, *, indexes: bool) -> Iterator[PipelineState | None]:
+    """The state, which nobody else can change meanwhile; None where there is none, or the cluster is away.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE; SINK_UNREACHABLE and SINK_BUSY, where indexes are to be dropped.
+    """
+    with contextlib.ExitStack() as held:
+        state = None
+        try:
+            meta = MetaIndex(client, project.slot, project.prefix)
+            if client.call("HEAD", path(meta.index), allow=(404,)).ok:
+                held.enter_context(Lease(client, project.slot, project.prefix, [*project.specs]))
+                state = meta.load()
+        except HeadraceError as error:
+            if indexes or error.retry is not Retry.BACK_OFF or error.kind is Kind.SLOT_IN_USE:
+                raise
+        yield state
 
 
 def _show(plan: SetupPlan, project: Project, *, indexes: bool) -> None:

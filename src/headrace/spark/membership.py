@@ -12,16 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.capture import Origin
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
 from headrace.model.table_pattern import written
-from headrace.postgres.connection import Connection, connect
+from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_altered, read_memberships
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0
 _KEY = "published"
+_PLACE = """
+SELECT (SELECT system_identifier::text FROM pg_control_system()),
+       (SELECT oid::bigint FROM pg_database WHERE datname = current_database())
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +36,12 @@ class Published:
     Attributes:
         altered: the transaction that altered the publication itself last; None where there is none.
         members: what the server calls each table's membership: another one if it ever left.
+        place: the system's identifier and the database's oid; what another one says cannot be compared.
     """
 
     altered: int | None
     members: Mapping[str, int]
+    place: tuple[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What stands in an offset."""
@@ -62,7 +69,8 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
     """
     found = read_memberships(connection, publication) if tables else {}
     members = {written(table): found[table] for table in sorted(tables) if table in found}
-    return Published(read_altered(connection, publication), members)
+    [(system, database)] = execute(connection, _PLACE)
+    return Published(read_altered(connection, publication), members, (str(system), int(database)))
 
 
 def check_published(stored: Mapping[str, Any], now: Published, publication: str, *, losing: bool) -> None:
@@ -74,6 +82,9 @@ def check_published(stored: Mapping[str, Any], now: Published, publication: str,
     Raises:
         HeadraceError: PUBLICATION.
     """
+    origin = Origin.from_json(stored)
+    if origin is not None and (origin.system, origin.database) != now.place:
+        return  # who reads the log says so
     before = Published.from_json(stored)
     what = None if before is None else before.lost(now)
     if what is not None:

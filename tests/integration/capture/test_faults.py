@@ -322,5 +322,5 @@ def test_a_slot_that_the_server_gave_up_is_lost(make_server: Make) -> None:
         with pytest.raises(HeadraceError) as raised:
             next_batch(stream, start)
     assert raised.value.kind is Kind.SLOT_LOST
-    assert "headrace setup" in raised.value.remedy
+    assert "headrace teardown" in raised.value.remedy
     stream.close()

@@ -29,8 +29,8 @@ CREATE EXTENSION citext;
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE DOMAIN slug AS varchar(100);
 CREATE TABLE users (
-    id bigint PRIMARY KEY, tags text[], moods mood[], sizes int4range, born date, seen timestamptz, name text,
-    hidden bool, level int
+    id bigint PRIMARY KEY, tags text[], moods mood[], sizes int4range, spans int4range[],
+    born date, seen timestamptz, name text, hidden bool, level int
 );
 CREATE TABLE orders (id bigint PRIMARY KEY, user_id bigint, at timestamptz, code text, state text);
 CREATE INDEX orders_open ON orders (user_id) WHERE state = 'open';
@@ -198,10 +198,9 @@ def test_a_foreign_table_is_refused(tmp_path: Path, url: str, session: ReadSessi
 @pytest.mark.parametrize(
     ("field", "remedy"),
     [
-        ("keyword: tags", 'Write `custom: tags` with `postgres: ["text[]"]` and `opensearch: keyword`.'),
         (
-            "enum: moods",
-            'Write `custom: moods` with `postgres: ["public.mood[]"]` and `opensearch: keyword`.',
+            "keyword: spans",
+            'Write `custom: spans` with `postgres: ["int4range[]"]` and `opensearch: keyword`.',
         ),
         ("keyword: sizes", 'Write `custom: sizes` with `postgres: ["int4range"]` and `opensearch: keyword`.'),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,8 @@ from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex
+from headrace.sinks.opensearch.lease import Lease
+from headrace.testing.postgres import EmbeddedPostgres
 from integration.cli.command_line import Deployment
 
 
@@ -125,3 +128,25 @@ def test_an_index_is_added_to_a_deployment_that_is_there(people: Deployment) -> 
     file.write_text(file.read_text().replace("pets.schema.yml", "mine.yml"))
     refused = people.type("init", "--table", "pets", **variables).refused(2, "USAGE")
     assert "has an index 'pets' already" in refused
+
+
+def test_a_deployment_of_another_database_is_not_torn_down(
+    whole: Deployment, postgres: EmbeddedPostgres
+) -> None:
+    """The advice printed in one deployment wiped another one's state, live: both had the default slot."""
+    assert whole.type("setup", "--yes").code == 0
+    follow(whole, whole.name)
+    elsewhere = postgres.create_database(f"not_{whole.name}")
+    other = Deployment(whole.folder.parent / "other", elsewhere, sink=whole.sink, name=whole.name)
+    other.write()
+    refused = other.type("teardown", "--indexes", "--yes").refused(1, "CONTINUITY")
+    assert "another deployment of this cluster uses the slot name" in refused
+    with closing(Client(Endpoint((whole.sink,)))) as client:
+        assert MetaIndex(client, whole.name).load() is not None
+        with Lease(client, whole.name, "", [whole.name]):
+            assert "another Headrace works with" in other.type("teardown", "--yes", "--moved").refused(
+                1, "SLOT_IN_USE"
+            )
+        assert len(Generations(client).existing(whole.name)) == 1
+    assert whole.type("teardown", "--indexes", "--yes").code == 0
+    postgres.drop_database(f"not_{whole.name}")

@@ -257,7 +257,7 @@ def test_an_old_publication_of_ours_is_told_to_send(connection: Connection, rule
 def test_what_a_person_is_told_to_run_comes_in_an_order_that_breaks_nobody(connection: Connection) -> None:
     table(connection, "STORED", user="NULL")
     own_publication(connection, "FOR TABLE t")
-    [refused] = planned(connection, "check").refused
+    [refused] = planned(connection, "check").outstanding
     first, second = refused.remedy.partition("or run: ")[2].split("; ")
     execute(connection, first)
     assert written(connection)
