@@ -40,6 +40,22 @@ def test_told_to_stop_after_the_database_was_restarted(
 
 
 @pytest.mark.long
+def test_a_first_start_waits_for_transactions_that_are_older(pipeline: Headrace) -> None:
+    """It ended after a minute, though the documentation says that it waits."""
+    with connect(pipeline.shop.url, autocommit=False) as other:
+        execute(other, "UPDATE users SET name = name WHERE id = 1")
+        pipeline.start()
+        pipeline.wait_until(
+            lambda: "HEADRACE_SLOT_WAIT" in str(pipeline.status().get("reason")), "did not say so", 120
+        )
+        other.rollback()
+    pipeline.wait_ready()
+    pipeline.converges()
+    assert "waits for open transactions" in pipeline.said()
+    pipeline.terminate()
+
+
+@pytest.mark.long
 def test_told_to_stop_while_the_cluster_hangs(pipeline: Headrace, opensearch: EmbeddedOpenSearch) -> None:
     """In the middle of a batch: nothing of it is confirmed, and the next start repeats it."""
     pipeline.start()

@@ -7,9 +7,8 @@ is filled beside it, and a start after a kill goes on with what is left.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.cli import terminal
@@ -17,15 +16,9 @@ from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatal
 from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
 from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import (
-    GapError,
-    check_begun,
-    check_continuity,
-    check_origin,
-    is_made_by,
-    new_state,
-)
+from headrace.cli.continuity import GapError, check_begun, check_continuity, check_origin
 from headrace.cli.exported import Exported
+from headrace.cli.first_start import FirstStart
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.kept import inspect_kept
 from headrace.cli.lineage import Lineage
@@ -38,22 +31,14 @@ from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_of
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
-from headrace.model import format_lsn
-from headrace.model.failpoints import reach
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import (
-    ExportedSlot,
-    create_slot,
-    drop_slot,
-    read_slot,
-)
+from headrace.postgres.slot import drop_slot, read_slot
 from headrace.postgres.slot_lock import SlotLock
 from headrace.postgres.steps import execute_plan
 from headrace.sinks.opensearch import (
     Client,
-    Generation,
     Generations,
     GenerationState,
     MetaIndex,
@@ -147,6 +132,9 @@ class Run:
         self._orders = Orders(self._client, project.slot, project.prefix)
         self._branches = Branches(project, here, self._client, board)
         self._exported = Exported(60.0 * project.deployment.seeding.snapshot_minutes)
+        self._first = FirstStart(
+            project, here, self._client, self._meta, board=board, exported=self._exported
+        )
         self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
         self._lease: Lease | None = None
         self._announced = False
@@ -235,7 +223,9 @@ class Run:
         for name in self._project.specs:
             self._board.index(name, phase=IndexPhase.PENDING)
         if state is None:
-            lineage = self._born(inspection, published, catalog, running)
+            lineage = self._first.begin(
+                inspection, published, catalog, running, lambda new: self._lineage(inspection, new, catalog)
+            )
             self._branches.remember()
             self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
             return catalog, lineage
@@ -313,7 +303,7 @@ class Run:
         terminal.say("the last start ended before its indexes were made; beginning again")
         if inspection.slot is not None:
             drop_slot(connection, self._project.slot)
-        self._discard(state.generations)
+        self._first.discard(state.generations)
         self._meta.delete()
         return None
 
@@ -348,78 +338,6 @@ class Run:
             as_of=catalog.baseline.as_of,
             keep=self._project.deployment.generations.keep,
         )
-
-    def _born(
-        self,
-        inspection: Inspection,
-        published: Mapping[str, int],
-        catalog: KnownCatalog,
-        running: contextlib.ExitStack,
-    ) -> Lineage:
-        """Slot, snapshot, generations; where they do not all come to be, the slot does not stay behind.
-
-        The slot's snapshot lives until its first seeding is complete, or the run ends.
-        """
-        state = self._new_state(inspection, published, catalog)
-        self._meta.save(state)
-        slot = running.enter_context(self._slot())
-        reach("created")
-        point = slot.consistent_point
-        state = dataclasses.replace(state, consistent_point=point)  # by which the slot is known to be ours
-        lineage = self._lineage(inspection, state, catalog)
-        with self._undone_on_failure(lineage):
-            self._meta.save(state)
-            reach("known")
-            terminal.done(f"slot {slot.name} at {format_lsn(point)}")
-            state = dataclasses.replace(state, phase="following", applied=point)
-            lineage.born(state, point)
-        self._exported.hold(slot)
-        return lineage
-
-    def _slot(self) -> ExportedSlot:
-        """The new slot. A refusal made nothing: a slot of that name is someone else's and must stay."""
-        try:
-            return create_slot(
-                self._here.database, self._project.slot, failover=self._project.deployment.source.failover
-            )
-        except HeadraceError as error:
-            if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
-                with contextlib.suppress(HeadraceError):
-                    self._meta.delete()
-            raise
-
-    @contextlib.contextmanager
-    def _undone_on_failure(self, lineage: Lineage) -> Iterator[None]:
-        """Take back what was made; what cannot be, the next start takes back, as the state tells it to."""
-        try:
-            yield
-        except BaseException:
-            with contextlib.suppress(HeadraceError):
-                self._undo(lineage)
-            raise
-
-    def _undo(self, lineage: Lineage) -> None:
-        state = self._meta.load()
-        if state is not None and state.phase == "following":
-            return  # everything is there: the next start goes on from here
-        with connect(self._here.database) as connection:
-            slot = read_slot(connection, self._project.slot)
-            if slot is not None and is_made_by(slot, lineage.state):
-                drop_slot(connection, self._project.slot)
-        self._discard(lineage.state.generations)
-        self._meta.delete()
-
-    def _discard(self, made: Iterable[GenerationState]) -> None:
-        generations = Generations(self._client, self._project.prefix)
-        for one in made:
-            if one.building:
-                generations.drop(Generation(one.index, one.generation, one.hash, 0, one.uuid))
-
-    def _new_state(
-        self, inspection: Inspection, published: Mapping[str, int], catalog: KnownCatalog
-    ) -> PipelineState:
-        state = new_state(inspection.server, self._project.slot, self._project.publication)
-        return dataclasses.replace(state, published=published, catalog=catalog.baseline.to_text())
 
     def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
         """Run the query until told to stop.
