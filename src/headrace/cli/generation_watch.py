@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from headrace.cli.seeding import Seeding, Seen
 from headrace.errors import HeadraceError
@@ -18,10 +19,15 @@ LOOK_SECONDS = 5.0
 
 
 class GenerationWatch:
-    """Looks at the generations of one sink; used from one thread, which never waits for the sink."""
+    """Looks at the generations of one sink; used from one thread, which never waits for the sink.
 
-    def __init__(self, seeding: Seeding) -> None:
+    Args:
+        seconds: between two looks.
+    """
+
+    def __init__(self, seeding: Seeding, seconds: float = LOOK_SECONDS) -> None:
         self._seeding = seeding
+        self._seconds = seconds
         self._seen = Seen()
         self._next = 0.0
         self._thread: threading.Thread | None = None
@@ -30,7 +36,7 @@ class GenerationWatch:
         """Begin another look, when it is time for one."""
         if (self._thread is not None and self._thread.is_alive()) or time.monotonic() < self._next:
             return
-        self._next = time.monotonic() + LOOK_SECONDS
+        self._next = time.monotonic() + self._seconds
         known = list(written)
         self._thread = threading.Thread(
             target=self._look, args=(known,), name="headrace generations", daemon=True
@@ -51,8 +57,19 @@ class GenerationWatch:
         seen = self._seen
         if not seen.unserved:
             return []
-        self._seen = Seen(seen.lost)
+        self._seen = replace(seen, unserved=frozenset())
         return [one for one in written if one.published and one.uuid in seen.unserved]
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        """Why readers do not see the whole of what they should, by index."""
+        return self._seen.faults
+
+    def altered(self) -> tuple[str, ...]:
+        """The settings that were set right, in words; each is told once."""
+        seen = self._seen
+        self._seen = replace(seen, altered=())
+        return seen.altered
 
     def _look(self, known: list[GenerationState]) -> None:
         with contextlib.suppress(HeadraceError):  # it is away: then nobody knows

@@ -7,13 +7,13 @@ is done again by the next start: each step can be repeated.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.cli import terminal
 from headrace.cli.altering import Alterations
+from headrace.cli.generation_watch import GenerationWatch
 from headrace.cli.inspection import Inspection
 from headrace.cli.seeding import Seeding
 from headrace.cli.succession import Next, obey, succeed, superseded, why_made
@@ -59,8 +59,8 @@ class Lineage:
         self._keep = keep
         self._doomed: list[GenerationState] = []
         self._doomed_since = 0.0
-        self._faults: dict[str, str] = {}
-        self._next_look = time.monotonic() + _LOOK_SECONDS
+        self._faults: Mapping[str, str] = {}
+        self._watch = GenerationWatch(seeding, _LOOK_SECONDS)
 
     @property
     def written(self) -> list[GenerationState]:
@@ -131,11 +131,11 @@ class Lineage:
         """
         state = self.state
         there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
-        left, lost = self._left(published), self.seeding.look(there).lost
-        marked = tuple(self._marked(one, left, found, lost.get(one.uuid, "")) for one in there)
+        left, seen = self._left(published), self.seeding.look(there)
+        self._tell_altered(seen.altered)
+        marked = tuple(self._marked(one, left, found, seen.lost.get(one.uuid, "")) for one in there)
         self._warn_of([one for one in marked if one.frozen and state.follows(one.generation)])
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
-        self._keep_settings(marked)
         self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
         self.state = state
         for index in self._indexes:
@@ -273,28 +273,23 @@ class Lineage:
             self._board.index(one.index, building=None, error=reason)
 
     def replaced(self) -> list[GenerationState]:
-        """Those that are not what was written any more, looked for now and then.
+        """Those that are not what was written any more, frozen; looked for now and then.
 
-        Of a cluster that does not answer is told elsewhere.
+        The cluster is asked in a thread: nobody waits here for one that hangs; of one that does not answer
+        is told elsewhere.
         """
-        if time.monotonic() < self._next_look:
-            return []
-        self._next_look = time.monotonic() + _LOOK_SECONDS
-        with contextlib.suppress(HeadraceError):
-            self._keep_settings(self.state.generations)
-            self._look_at_aliases()
-            followed = [one for one in self.state.generations if one.followed]
-            lost = self.seeding.look(followed).lost
-            return [dataclasses.replace(one, frozen=lost[one.uuid]) for one in followed if one.uuid in lost]
-        return []
+        self._watch.look(self.state.generations)
+        self._tell_altered(self._watch.altered())
+        self._tell_faults(self._watch.faults)
+        lost = self._watch.lost(self.written)
+        return [dataclasses.replace(generation, frozen=why) for generation, why in lost]
 
-    def _keep_settings(self, generations: Collection[GenerationState]) -> None:
-        for altered in self.seeding.keep_settings(generations):
-            terminal.warn(f"{self._inspection.project.label}{altered}; set right")
+    def _tell_altered(self, altered: Collection[str]) -> None:
+        for what in altered:
+            terminal.warn(f"{self._inspection.project.label}{what}; set right")
 
-    def _look_at_aliases(self) -> None:
-        """Tell of those that somebody has altered; a start leads them where they belong."""
-        found = self.seeding.faults_of_aliases(self.state.generations)
+    def _tell_faults(self, found: Mapping[str, str]) -> None:
+        """Tell of aliases that somebody has altered; a start leads them where they belong."""
         for index in self._faults.keys() - found.keys():
             self._board.index(index, error=None)
         for index, fault in found.items():

@@ -40,10 +40,14 @@ class Seen:
     Attributes:
         lost: those that are not what was written any more, and why.
         unserved: the published ones of the others that the alias of their readers does not lead to.
+        faults: why readers do not see the whole of what they should, by index.
+        altered: the settings that were set right, in words.
     """
 
     lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     unserved: frozenset[str] = frozenset()
+    faults: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    altered: tuple[str, ...] = ()
 
 
 class Seeding:
@@ -116,11 +120,13 @@ class Seeding:
         return dataclasses.replace(one, frozen="somebody deleted it in the cluster")
 
     def look(self, known: Collection[GenerationState]) -> Seen:
-        """What became of these.
+        """What became of these; settings that documents rest on are set right where somebody altered them.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
         """
+        altered = self.keep_settings(known)
+        faults = self.faults_of_aliases(known)
         found = self._generations.look([one.generation for one in known])
         others = {one.uuid: one.frozen for one in self._compared([one for one in known if one.followed])}
         why = {one.uuid: others.get(one.uuid) or _why_lost(one, found) for one in known}
@@ -131,7 +137,8 @@ class Seeding:
             and not why[one.uuid]
             and self._generations.alias(one.index) not in found[one.generation].aliases
         }
-        return Seen({uuid: reason for uuid, reason in why.items() if reason}, frozenset(unserved))
+        lost = {uuid: reason for uuid, reason in why.items() if reason}
+        return Seen(lost, frozenset(unserved), faults, tuple(altered))
 
     def work(
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})

@@ -122,7 +122,8 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
     seeding = ground.lineage.seeding
     assert seeding.look([served, new]) == Seen()
     ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
-    assert seeding.look([served, new]) == Seen(unserved=frozenset({served.uuid}))
+    seen = seeding.look([served, new])
+    assert (seen.unserved, seen.lost, list(seen.faults)) == (frozenset({served.uuid}), {}, ["stock"])
     ground.client.call("DELETE", f"/{served.generation}")
     assert seeding.look([served, new]).lost.keys() == {served.uuid}
 
@@ -211,9 +212,8 @@ def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -
     assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
 
 
-def test_settings_that_documents_rest_on_are_kept(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_documents_rest_on_are_kept(ground: Ground) -> None:
     """An acknowledged document that a crash takes away, or one that a pipeline drops or alters."""
-    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
     served = ground.lineage.state.served("stock")
     assert served is not None
     own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
@@ -222,8 +222,7 @@ def test_settings_that_documents_rest_on_are_kept(ground: Ground, monkeypatch: p
     ground.client.call("PUT", f"/_ingest/pipeline/{served.generation}", dropping)
     altered = {"translog.durability": "async", "final_pipeline": served.generation, "gc_deletes": "1s"}
     ground.client.call("PUT", f"/{served.generation}/_settings", {"index": altered})
-    ground.lineage._next_look = 0.0
-    assert ground.lineage.replaced() == []
+    assert replaced(ground) == []
     assert {name: setting(ground, served, name) for name in own} == own
     assert setting(ground, served, "gc_deletes") == "2h"
     ground.client.call("DELETE", f"/_ingest/pipeline/{served.generation}")
@@ -242,6 +241,14 @@ def test_an_index_template_alters_no_document(ground: Ground, opensearch: Embedd
     assert setting(ground, made, "translog.durability") == "request"
     ground.client.call("DELETE", f"/_index_template/{prefix}")
     ground.client.call("DELETE", f"/_ingest/pipeline/{prefix}")
+
+
+def replaced(ground: Ground) -> list[GenerationState]:
+    """What a run finds at its next look, which it does not wait for."""
+    watch = ground.lineage._watch
+    watch._next = float("inf")
+    watch.look_now(ground.lineage.state.generations)
+    return ground.lineage.replaced()
 
 
 def is_open(ground: Ground, index: str) -> None:
@@ -272,24 +279,22 @@ def make_again(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
 
 @pytest.mark.parametrize("lose", [restore, delete, make_again])
 def test_an_index_whose_documents_are_others_is_built_anew(
-    ground: Ground, opensearch: EmbeddedOpenSearch, monkeypatch: pytest.MonkeyPatch, lose: Any
+    ground: Ground, opensearch: EmbeddedOpenSearch, lose: Any
 ) -> None:
     """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
-    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
     lineage, served = ground.lineage, ground.lineage.state.served("stock")
-    lineage._next_look = 0.0
     assert served is not None
     assert all(served.history)
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     ground.client.call("POST", f"/{served.generation}/_close")
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     ground.client.call("POST", f"/{served.generation}/_open")
     is_open(ground, served.generation)
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     lose(ground, opensearch, served.generation)
-    [found] = lineage.replaced()
+    [found] = replaced(ground)
     lineage.build_anew([found])
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     new = ground.known().generations[-1]
     assert (new.uuid == served.uuid, new.building) == (False, True)
     assert [one.uuid for one in lineage.written] == [new.uuid]
@@ -326,20 +331,17 @@ def test_a_start_builds_what_was_restored_in_place_anew(
     ],
 )
 def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch, action: dict[str, dict[str, Any]], said: str
+    ground: Ground, action: dict[str, dict[str, Any]], said: str
 ) -> None:
-    monkeypatch.setattr("headrace.cli.lineage._LOOK_SECONDS", 0.0)
     lineage, served = ground.lineage, ground.lineage.state.served("stock")
     assert served is not None
     [(what, how)] = action.items()
     altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
     ground.client.call("POST", "/_aliases", {"actions": [altered]})
-    lineage._next_look = 0.0
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     assert said in (ground.board.view().indexes[0].error or "")
     lineage.take_up({}, Alterations(), lineage.state.catalog, [])
-    lineage._next_look = 0.0
-    assert lineage.replaced() == []
+    assert replaced(ground) == []
     assert ground.board.view().indexes[0].error is None
 
 
