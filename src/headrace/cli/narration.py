@@ -28,6 +28,7 @@ _LOOK_SECONDS = 1.0
 _PROGRESS_SECONDS = 10.0
 _AGAIN_SECONDS = 10.0
 _BAR_WIDTH = 24
+_REMEMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Narrator:
         self._changes: tuple[float, int] | None = None
         self._rate = 0.0
         self._live: Live | None = None
+        self._refused: dict[str, None] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._look_all, name="headrace narrator", daemon=True)
 
@@ -138,6 +140,12 @@ class Narrator:
                 {"trouble": terminal.warn, "recovery": terminal.done, "progress": terminal.say}[line.kind](
                     line.text
                 )
+            for refusal in self._board.sinks.take_refusals():
+                if refusal not in self._refused:  # a document that changes often is refused as often
+                    self._refused[refusal] = None
+                    terminal.warn(refusal)
+            while len(self._refused) > _REMEMBERED:
+                del self._refused[next(iter(self._refused))]
             if terminal.err.is_terminal:
                 self._show(view)
 

@@ -13,7 +13,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
@@ -83,6 +83,40 @@ class Report:
             return None
         kind, cause, remedy = self.trouble
         return HeadraceError(Kind[kind], cause, remedy)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Documents that a sink will not have and that the run goes on without, each in one line."""
+
+    run: str
+    sink: str
+    lines: tuple[str, ...]
+
+    def to_bytes(self) -> bytes:
+        """As a datagram."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read what `to_bytes` made.
+
+        Raises:
+            ValueError, TypeError, KeyError: something else sent it.
+        """
+        found = json.loads(data)
+        return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
+
+
+def tell_refusals(to: ReportTo | None, lines: Sequence[str]) -> None:
+    """Tell the run of documents that it goes on without; without `to`, nobody is told."""
+    if to is None or not lines:
+        return
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
+        for line in lines:
+            refusals = Refusals(to.run, to.sink, (line[:_LONGEST_TEXT],))
+            with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
+                port.sendto(refusals.to_bytes(), (to.host, to.port))
 
 
 class Activity:

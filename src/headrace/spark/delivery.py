@@ -6,10 +6,12 @@ before anything counts as written. A document that is written leaves the quarant
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, Lsn
+from headrace.sinks.activity import tell_refusals
 from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
@@ -55,6 +57,7 @@ class Delivery:
             result = self._writer.write(operations)
             result += WriteResult(rejected=tuple(unreadable))
             self._stop_at(result)
+            self._tell(result.rejected)
             return result
         held = self._quarantine.held()
         passed: dict[str, set[str]] = {}
@@ -63,6 +66,7 @@ class Delivery:
         self._stop_at(result)
         refused = [one for one in result.rejected if self._policy(one) is not None]
         self._keep(refused, version)
+        self._tell(result.rejected)
         for one in result.rejected:
             passed.get(one.index, set()).discard(one.id)
         for index, ids in passed.items():
@@ -89,6 +93,15 @@ class Delivery:
         gone = [one for one in current if self._policy(one) == "delete"]
         if gone:
             self._writer.write(DocumentOperation(one.index, one.id, version, None) for one in gone)
+
+    def _tell(self, rejected: Sequence[Rejection]) -> None:
+        """Say which documents the run goes on without, and why, without the values that the reason quotes."""
+        lines = []
+        for one in rejected:
+            what = "left out" if self._policy(one) is None else "in quarantine"
+            name = one.id if one.id.isprintable() else json.dumps(one.id)
+            lines.append(f"{self._plan.index_of(one.index)} {name}: {what}: {one.public or one.reason}")
+        tell_refusals(self._plan.writer.report, lines)
 
     def _policy(self, one: Rejection) -> str | None:
         """What becomes of the index's older version; None where its documents are not kept in quarantine."""

@@ -5,22 +5,25 @@ See `headrace.sinks.activity`. Who has said nothing for a while counts no more: 
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError
-from headrace.sinks.activity import Report, ReportTo
+from headrace.sinks.activity import Refusals, Report, ReportTo
 
 TROUBLE_SECONDS = 1.0
 """What ends within this time is the daily business of a busy cluster."""
 
 _LARGEST = 65_507
+_MOST_REFUSALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class SinkReports:
     _gone: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
     """When any writer was heard last."""
+    _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSALS))
 
     def take(self, report: Report) -> None:
         """Note what a writer says."""
@@ -72,6 +76,18 @@ class SinkReports:
             before = self._heard.get(key)
             goes_on = before is not None and before.report.trouble
             self._heard[key] = _Heard(report, now, before.since if before and goes_on else now)
+
+    def refused(self, refusals: Refusals) -> None:
+        """Note documents that a sink will not have; the oldest are forgotten where nobody takes them."""
+        with self._lock:
+            self._refusals.extend(refusals.lines)
+
+    def take_refusals(self) -> list[str]:
+        """What was noted of refused documents since the last call."""
+        with self._lock:
+            taken = list(self._refusals)
+            self._refusals.clear()
+        return taken
 
     def view(self) -> tuple[SinkActivity, ...]:
         """Every sink that was heard of, by name."""
@@ -134,12 +150,21 @@ class ReportsPort:
 
     def _listen(self) -> None:
         while (data := self._socket.recv(_LARGEST)) != self._run.encode():
-            try:
-                report = Report.from_bytes(data)
-            except (ValueError, TypeError, KeyError):
+            heard = _heard(data)
+            if heard is None or heard.run != self._run:
                 continue
-            if report.run == self._run:
-                self._reports.take(report)
+            if isinstance(heard, Refusals):
+                self._reports.refused(heard)
+            else:
+                self._reports.take(heard)
+
+
+def _heard(data: bytes) -> Report | Refusals | None:
+    """What a datagram says; None where something else sent it."""
+    for kind in (Report, Refusals):
+        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+            return kind.from_bytes(data)
+    return None
 
 
 def _own_address(other: tuple[str, int]) -> str:
