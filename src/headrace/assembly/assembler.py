@@ -88,6 +88,7 @@ class Assembler:
         """
         for first in range(0, len(keys), MOST_KEYS):
             rows = self._present(keys[first : first + MOST_KEYS])
+            self._session.await_flush()  # a delete that a crash takes back leaves the row
             gone = [(id_, None, *rest) for id_, body, *rest in rows if body is None]
             yield from self._bare_operations(gone, version)
 

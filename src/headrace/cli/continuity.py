@@ -18,10 +18,9 @@ class GapError(HeadraceError):
     With `on_gap = "reseed"` a run builds everything anew; another server or database is never taken for it.
     """
 
-    def __init__(self, kind: Kind, cause: str, remedy: str = "") -> None:
-        super().__init__(
-            kind, cause, remedy or f'{SEED_AGAIN} With on_gap = "reseed" a run does it by itself.'
-        )
+    def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
+        by_itself = f'{SEED_AGAIN} With on_gap = "reseed" a run does it by itself.'
+        super().__init__(kind, cause, remedy or by_itself, detail)
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:

@@ -17,6 +17,7 @@ from headrace.cli.exported import Exported
 from headrace.cli.inspection import Inspection
 from headrace.cli.lineage import Lineage
 from headrace.cli.project import Here, Project
+from headrace.cli.slot_wait import wait_for_slot
 from headrace.errors import HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
@@ -31,10 +32,6 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.status.board import StatusBoard
-from headrace.status.phases import Event
-
-_FIRST_WAIT_SECONDS = 15.0
-_WAIT_SECONDS = 600.0
 
 
 class FirstStart:
@@ -109,26 +106,18 @@ class FirstStart:
 
         A refusal made nothing: a slot of that name is someone else's and must stay.
         """
-        seconds = _FIRST_WAIT_SECONDS
-        while True:
-            try:
-                slot = create_slot(
-                    self._here.database,
-                    self._project.slot,
-                    time_limit=seconds,
-                    failover=self._project.deployment.source.failover,
-                )
-            except HeadraceError as error:
-                if error.kind is not Kind.SLOT_WAIT:
-                    if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
-                        with contextlib.suppress(HeadraceError):
-                            self._meta.delete()
-                    raise
-                self._board.failed(error)
-            else:
-                self._board.happened(Event.RECOVERED)
-                return slot
-            seconds = _WAIT_SECONDS
+        failover = self._project.deployment.source.failover
+
+        def make(seconds: float) -> ExportedSlot:
+            return create_slot(self._here.database, self._project.slot, time_limit=seconds, failover=failover)
+
+        try:
+            return wait_for_slot(make, self._board)
+        except HeadraceError as error:
+            if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
+                with contextlib.suppress(HeadraceError):
+                    self._meta.delete()
+            raise
 
     @contextlib.contextmanager
     def _undone_on_failure(self, lineage: Lineage) -> Iterator[None]:

@@ -78,6 +78,12 @@ class Lineage:
         return any(one.published for one in self.written)
 
     @property
+    def serves_all(self) -> bool:
+        """Whether readers of every index see what is followed."""
+        served = [self.state.served(index) for index in self._indexes]
+        return all(generation is not None and generation.followed for generation in served)
+
+    @property
     def bystanders(self) -> list[GenerationState]:
         """Those that are written, and that nobody reads: the stream can go on without them."""
         served = {one.index for one in self.state.generations if one.published}
@@ -242,7 +248,8 @@ class Lineage:
         self._serve(one)
         reach("swapped")
         self._meta.keep(self.state.generations)
-        if before is None:  # what readers saw until now is of a deployment that was torn down
+        is_first = before is None or before.generation == one.generation
+        if is_first:  # what readers saw until now is of a deployment that was torn down
             self.seeding.drop_strangers(one.index, (*self.state.of(one.index), *self._doomed))
         self.seeding.forget_progress(one)
         self._board.index(
@@ -329,9 +336,10 @@ class Lineage:
         building = next((one.generation for one in found if one.building and one.followed), None)
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
-            self._board.index(index, phase=phase, generation=served.generation, building=building)
-            if served.frozen:
-                self._board.index(index, error=f"what readers see is frozen: {served.frozen}")
+            error = f"what readers see is frozen: {served.frozen}" if served.frozen else None
+            self._board.index(
+                index, phase=phase, generation=served.generation, building=building, error=error
+            )
         elif found:
             backfilling = IndexPhase.BACKFILLING
             self._board.index(index, phase=backfilling, generation=found[-1].generation, building=building)

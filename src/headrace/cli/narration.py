@@ -61,7 +61,7 @@ class Narration:
                 self._since = now if self._trouble is None else self._since
                 self._told, self._trouble = now, trouble
                 yield Line("trouble", trouble)
-        elif trouble is None and self._trouble is not None:
+        elif trouble is None and self._trouble is not None and view.phase is not Phase.STOPPED:
             self._trouble = None
             yield Line("recovery", f"works again, after {duration(now - self._since)}")
         if self.progress:
@@ -146,7 +146,7 @@ class Narrator:
                     terminal.warn(refusal)
             while len(self._refused) > _REMEMBERED:
                 del self._refused[next(iter(self._refused))]
-            if terminal.err.is_terminal:
+            if terminal.err.is_terminal and view.phase is not Phase.STOPPED:
                 self._show(view)
 
     def _show(self, view: View) -> None:

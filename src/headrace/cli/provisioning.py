@@ -77,7 +77,7 @@ def tear_down(
         connect(here.database, application_name="headrace teardown") as connection,
         advisory_lock(connection, project.slot),
         contextlib.closing(Client(here.sink)) as client,
-        _claimed(project, client, indexes=indexes) as state,
+        _claimed(project, client, indexes=indexes) as (is_claimed, state),
     ):
         if state is not None and not moved:
             check_database(state, inspect_server(connection, here.database))
@@ -91,21 +91,25 @@ def tear_down(
         execute_plan(plan, connection, lambda step: terminal.say(step.why))
         if indexes:
             _drop_indexes(project, here)
-        else:
+        elif is_claimed:
             _forget(project, here)
+        else:
+            terminal.warn("the cluster did not answer and still remembers the slot: run teardown again")
     terminal.done("done")
     return True
 
 
 @contextlib.contextmanager
-def _claimed(project: Project, client: Client, *, indexes: bool) -> Iterator[PipelineState | None]:
-    """The state, which nobody else can change meanwhile; None where there is none, or the cluster is away.
+def _claimed(
+    project: Project, client: Client, *, indexes: bool
+) -> Iterator[tuple[bool, PipelineState | None]]:
+    """Whether the cluster answered, and the state if there is one; nobody else can change it meanwhile.
 
     Raises:
         HeadraceError: SLOT_IN_USE; SINK_UNREACHABLE and SINK_BUSY, where indexes are to be dropped.
     """
     with contextlib.ExitStack() as held:
-        state = None
+        state, is_claimed = None, True
         try:
             meta = MetaIndex(client, project.slot, project.prefix)
             if client.call("HEAD", path(meta.index), allow=(404,)).ok:
@@ -114,7 +118,8 @@ def _claimed(project: Project, client: Client, *, indexes: bool) -> Iterator[Pip
         except HeadraceError as error:
             if indexes or error.retry is not Retry.BACK_OFF or error.kind is Kind.SLOT_IN_USE:
                 raise
-        yield state
+            is_claimed = False
+        yield is_claimed, state
 
 
 def _show(plan: SetupPlan, project: Project, *, indexes: bool) -> None:
@@ -140,7 +145,11 @@ def _drop_indexes(project: Project, here: Here) -> None:
         own = project.of_sink(name)
         if own.kind == OPENSEARCH:
             try:
-                _drop_generations(own, there)
+                with (
+                    contextlib.closing(Client(there.sink)) as client,
+                    Lease(client, own.slot, own.prefix, [*own.specs]),
+                ):
+                    _drop_generations(own, there)
             except HeadraceError as error:
                 terminal.warn(f"the indexes in the sink {name!r} are still there: {error}")
 

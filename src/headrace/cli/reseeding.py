@@ -15,6 +15,7 @@ from headrace.cli.branches import Branches
 from headrace.cli.continuity import GapError, new_state
 from headrace.cli.exported import Exported
 from headrace.cli.project import Here
+from headrace.cli.slot_wait import wait_for_slot
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
@@ -68,17 +69,17 @@ class Reseeding:
         """
         terminal.warn(f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is seeded anew")
         self._board.failed(gap)
-        self._board.gap_found(f"what is served is not followed, and is seeded anew: {gap.cause}")
         self._exported.close()
         self._branches.freeze(gap.cause)
         state = without_log(state, gap.cause)
         self._meta.save(state)
+        self._board.gap_found(f"what is served is not followed, and is seeded anew: {gap.cause}")
         reach("forgotten")
         return state
 
     def slot(self, connection: Connection, state: PipelineState, *, failover: bool) -> ExportedSlot:
         """The slot at a new place, see `make_slot_anew`."""
-        slot = make_slot_anew(connection, self._here.database, state, failover=failover)
+        slot = make_slot_anew(connection, self._here.database, state, self._board, failover=failover)
         reach("slot")
         return slot
 
@@ -130,7 +131,9 @@ def with_log(state: PipelineState, server: ServerFacts, beginning: Lsn) -> Pipel
     )
 
 
-def make_slot_anew(connection: Connection, url: str, state: PipelineState, *, failover: bool) -> ExportedSlot:
+def make_slot_anew(
+    connection: Connection, url: str, state: PipelineState, board: StatusBoard, *, failover: bool
+) -> ExportedSlot:
     """The slot at a new place, with a snapshot of that place.
 
     A slot that stands where this deployment has confirmed is its own, and is dropped. One that somebody else
@@ -140,14 +143,18 @@ def make_slot_anew(connection: Connection, url: str, state: PipelineState, *, fa
         HeadraceError: SLOT_IN_USE while somebody reads it; SLOT_LOST where it is somebody else's and of no
             use; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
     """
+
+    def make(seconds: float) -> ExportedSlot:
+        return create_slot(url, state.slot, time_limit=seconds, failover=failover)
+
     slot = read_slot(connection, state.slot)
     if slot is None:
-        return create_slot(url, state.slot, failover=failover)
+        return wait_for_slot(make, board)
     if slot.active_pid is not None:
         raise slot_in_use(slot)
     if is_own(slot, state):
         drop_slot(connection, state.slot)
-        return create_slot(url, state.slot, failover=failover)
+        return wait_for_slot(make, board)
     if slot.lost:
         raise HeadraceError(
             Kind.SLOT_LOST,
@@ -155,7 +162,8 @@ def make_slot_anew(connection: Connection, url: str, state: PipelineState, *, fa
             f"{format_lsn(slot.confirmed_flush or 0)}, and is lost: {slot.why_lost}",
             SEED_AGAIN,
         )
-    beside = create_slot(url, state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE, temporary=True)
+    name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
+    beside = wait_for_slot(lambda seconds: create_slot(url, name, time_limit=seconds, temporary=True), board)
     try:
         advance_slot(connection, state.slot, beside.consistent_point)
     except BaseException:

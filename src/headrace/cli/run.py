@@ -232,9 +232,11 @@ class Run:
         found = Alterations() if is_begun_anew(state) else catalog.since(state.catalog)
         if is_begun_anew(state):
             failover = self._project.deployment.source.failover
-            slot = running.enter_context(self._reseeding.slot(connection, state, failover=failover))
             text = catalog.baseline.to_text()
-            state = self._reseeding.begin(slot, state, inspection.server, published, text)
+            with contextlib.ExitStack() as made:  # it can be repeated, with another slot then
+                slot = made.enter_context(self._reseeding.slot(connection, state, failover=failover))
+                state = self._reseeding.begin(slot, state, inspection.server, published, text)
+                running.push(made.pop_all())
         lineage = self._lineage(inspection, state, catalog)
         # First: what is noted of tables when the other is taken up, is known no more then.
         self._branches.take_up(inspection, catalog, state, published, found)
@@ -275,7 +277,8 @@ class Run:
             catalog, lineage = again.behind(failure, self._here)
 
     def _anew(self, connection: Connection, running: contextlib.ExitStack) -> tuple[KnownCatalog, Lineage]:
-        """As a new start."""
+        """As a new start; the slot's snapshot is older than what the tables have become."""
+        self._exported.close()
         return self._take_up(connection, self._beginning(connection, self._inspected(connection)), running)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
@@ -508,7 +511,6 @@ class Run:
         if building:
             return
         self._board.happened(Event.FOLLOWING)
-        self._board.gap_closed()
         if not self._announced:
             self._announced = True
             terminal.done("live: following the log")

@@ -148,8 +148,7 @@ class Tending:
                 if begun:
                     running.turn.begin()
                 if begun and not live:
-                    live = not lineage.building
-                    around.live(not live)
+                    live = self._say_whether_live()
                 if (failed := filling.failure()) is not None:
                     return self._failed_to_fill(failed)
                 if begun:
@@ -159,6 +158,14 @@ class Tending:
                     live = live and not lineage.building
                 stopping.wait(_LOOK_SECONDS)
         return Ending()
+
+    def _say_whether_live(self) -> bool:
+        """Whether nothing is filled any more; a gap is closed once readers see what is followed."""
+        live = not self._lineage.building
+        self._around.live(not live)
+        if live and self._lineage.serves_all:
+            self._around.board.gap_closed()
+        return live
 
     def _asked(self) -> Ending | None:
         """Do what is asked for; an ending where that is only possible between two queries."""

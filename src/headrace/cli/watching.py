@@ -15,7 +15,7 @@ from headrace.capture.trouble import read_trouble
 from headrace.capture.wish import write_wish
 from headrace.cli.altering import ALTERED, CatalogWatch
 from headrace.cli.project import Here, Project
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.postgres.activity import is_at_work
 from headrace.postgres.address import application_name
@@ -24,7 +24,7 @@ from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import Client, MetaIndex, Quarantine, Wish
 from headrace.status.board import Counts, Positions, StatusBoard
-from headrace.status.phases import Event
+from headrace.status.phases import Event, Phase
 
 _SECONDS = 1.0
 _WISH_SECONDS = 0.5
@@ -134,7 +134,8 @@ class Watch:
                 self._passed_on = wished
 
     def _failed(self, error: HeadraceError) -> None:
-        if (error.kind, error.cause) != self._trouble:
+        forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
+        if forgotten or (error.kind, error.cause) != self._trouble:
             self._trouble = (error.kind, error.cause)
             self._board.failed(error)
 

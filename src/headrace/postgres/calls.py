@@ -17,6 +17,8 @@ import psycopg
 from headrace.postgres.silence import Silence
 
 _SLICE_SECONDS = 1.0
+_WRITE_SECONDS = 600.0
+"""How long one call may take in which the server sends: what has come of it is not heard before its end."""
 
 _LEFT_BEHIND: list[object] = []
 
@@ -35,7 +37,8 @@ class WatchedCalls:
 
     def __init__(self, conninfo: Callable[[], str]) -> None:
         self.lost = False
-        self._silence = Silence(conninfo)
+        self._silence = Silence(conninfo, _WRITE_SECONDS)
+        self._closed = False
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
         threading.Thread(target=self._serve, name="headrace calls", daemon=True).start()
 
@@ -49,7 +52,7 @@ class WatchedCalls:
         Raises:
             psycopg.OperationalError: no answer can come any more. Else what `call` raises.
         """
-        if self.lost:
+        if self.lost or self._closed:
             raise psycopg.OperationalError("the connection was given up")
         future: Future[_Result] = Future()
         self._calls.put((future, call))
@@ -69,6 +72,7 @@ class WatchedCalls:
             used: what its calls use; kept where one was left behind, because nothing may free it meanwhile.
         """
         self._calls.put(None)
+        self._closed = True
         if self.lost:
             _LEFT_BEHIND.append(used)
 

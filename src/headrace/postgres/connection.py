@@ -25,11 +25,11 @@ KEEPALIVES = {
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "2",
-    "tcp_user_timeout": "15000",
 }
-"""The server's: it ends the session of a host that vanished, and with it locks and claims, within 15 s.
+"""The server's: it ends an idle session of a host that vanished, and with it locks and claims, within 15 s.
 
-Its own defaults take two hours. On a Unix socket they mean nothing.
+Its own defaults take two hours. On a Unix socket they mean nothing. `tcp_user_timeout` is not among them: it
+would also end the session of a reader that pauses while the server has more to send.
 """
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from headrace.errors import HeadraceError
+
 SILENCE_SECONDS = 30.0
 _UNKNOWN_SECONDS = 120.0  # ADBC reads all types of the database before a statement of ours
 _AGAIN_SECONDS = 5.0  # what the server had sent a moment before it was asked is here by then
@@ -24,8 +26,9 @@ _MOST_FAILURES = 2
 _FATAL = "FATAL:"
 
 _STATE = """
-SELECT state = 'active' AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')
-FROM pg_stat_activity WHERE pid = %s
+SELECT state IN ('active', 'disabled') AND coalesce(wait_event, '') <> 'ClientRead'
+       AND (%(writes)s OR coalesce(wait_event, '') <> 'ClientWrite')
+FROM pg_stat_activity WHERE pid = %(pid)s
 """
 
 _Result = TypeVar("_Result")
@@ -36,13 +39,16 @@ class Silence:
 
     Args:
         conninfo: asked for the string with which to ask; a password may have changed.
+        write_seconds: for so long a server that waits until we take more is at work: where only the end of a
+            call is heard, and not what comes meanwhile.
 
     Attributes:
         pid: the process; None: not known yet, and then any long silence is too long.
     """
 
-    def __init__(self, conninfo: Callable[[], str]) -> None:
+    def __init__(self, conninfo: Callable[[], str], write_seconds: float = 0.0) -> None:
         self._conninfo = conninfo
+        self._write_seconds = write_seconds
         self._idle = self._failures = 0
         self._begun = self._next = 0.0
         self.pid: int | None = None
@@ -66,12 +72,14 @@ class Silence:
             return
         try:
             works = self._works()
-        except psycopg.Error as error:
+        except (psycopg.Error, HeadraceError) as error:
             if _FATAL in str(error):  # it is there, and has no room for a question
                 works = True
             else:
                 self._failures += 1
                 works = self._failures < _MOST_FAILURES
+        else:
+            self._failures = 0
         self._idle = 0 if works else self._idle + 1
         if self._idle > 1 or self._failures >= _MOST_FAILURES:
             raise psycopg.OperationalError(
@@ -82,7 +90,8 @@ class Silence:
 
     def _works(self) -> bool:
         with _Short.connect(self._conninfo(), autocommit=True) as connection:
-            found = connection.execute(_STATE, (self.pid,)).fetchone()
+            writes = time.monotonic() < self._begun + self._write_seconds
+            found = connection.execute(_STATE, {"pid": self.pid, "writes": writes}).fetchone()
         return found is not None and bool(found[0])
 
 

@@ -90,6 +90,7 @@ class SlotLock:
 
     def _take(self, connection: Connection) -> HeadraceError | None:
         _ask(connection, "SELECT set_config('idle_session_timeout', '0', false)")
+        _ask(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")  # it never pauses
         holder = _try_lock(connection, self._slot)
         if holder is not None and holder.backend in self._own:
             sql = """

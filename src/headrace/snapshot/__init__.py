@@ -3,12 +3,13 @@
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.planning import check_table, plan_parts
 from headrace.snapshot.progress import RangesDone
-from headrace.snapshot.ranges import check_filenode, files_of, plan_ranges, read_filenodes
+from headrace.snapshot.ranges import are_rewritten, check_filenode, files_of, plan_ranges, read_filenodes
 from headrace.snapshot.reading import Selection, check_readable, read_part
 
 __all__ = [
     "RangesDone",
     "Selection",
+    "are_rewritten",
     "check_filenode",
     "check_readable",
     "check_table",

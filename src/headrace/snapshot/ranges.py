@@ -60,6 +60,12 @@ def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[C
     return found
 
 
+_REWRITTEN = """
+SELECT coalesce(bool_or(c.relfilenode <> 0 AND c.relfilenode <> pg_relation_filenode(c.oid)), false)
+FROM unnest($1::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
+"""
+
+
 def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
     """First and last block of each range of `step` blocks; the last range has no end (pure).
 
@@ -107,6 +113,18 @@ def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int |
     """
     rows = session.query(_FILENODES, ([quoted(name) for name in tables],))
     return tuple(filenode for (filenode,) in rows)
+
+
+def are_rewritten(session: Queries, tables: Sequence[TableName]) -> bool:
+    """Whether a table has another file than the transaction's snapshot sees, where it has no rows then.
+
+    An ALTER TABLE that writes a table anew leaves nothing for older snapshots.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(rewritten,)] = session.query(_REWRITTEN, ([quoted(name) for name in tables],))
+    return bool(rewritten)
 
 
 def _changed(table: TableName, what: str) -> HeadraceError:

@@ -189,9 +189,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = added(start, self._tables(), self._options)
         begin = self._behind(start, stored.lsn)
         progress = reading(Progress.from_json(start), start, new, self._options)
-        named = (origin.to_json() if origin is not None else {}) | self._named()
         if new:
             self._publish(new)
+        named = (origin.to_json() if origin is not None else {}) | self._named()
         if progress is not None:
             return self._read_on(begin, progress, since_of(start)) | named
         self._forget_rows()

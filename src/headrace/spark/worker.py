@@ -25,7 +25,7 @@ from headrace.sinks.opensearch import Client, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
-from headrace.snapshot import check_filenode, files_of, read_filenodes
+from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
 from headrace.spark.delivery import Delivery
 from headrace.spark.pace import paced
 from headrace.spark.plan import Work
@@ -138,6 +138,8 @@ class Worker:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
         delivery = self._gently() if gently else self._delivery
+        tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
+        rewritten = False
         for attempt in self._attempts():
             with (
                 attempt,
@@ -145,6 +147,9 @@ class Worker:
             ):
                 session.await_replay(version)
                 result = self._seed(session, delivery, index, part, version, pace=rows_per_second)
+                rewritten = session.in_transaction and are_rewritten(session, tables)
+        if rewritten:  # the snapshot sees such a table without rows, and the log says nothing of it
+            return self.seed(index, part, version, None, rows_per_second, gently=gently)
         reach("range")
         return result
 
@@ -191,11 +196,12 @@ class Worker:
         self, session: ReadSession, operations: Iterator[DocumentOperation]
     ) -> Iterator[DocumentOperation]:
         """The operations of one statement, from when all that it sees is on the server's disk."""
-        exported = session.in_transaction  # whoever has exported the snapshot has waited
-        first = next(operations, None)
-        if not exported:
-            with self._reading() as another:
-                another.await_flush()
+        if session.in_transaction:  # whoever has exported the snapshot has waited
+            yield from operations
+            return
+        with self._reading() as another:  # open before anything is read: a crash ends it, too
+            first = next(operations, None)
+            another.await_flush()
         if first is not None:
             yield first
             yield from operations

@@ -180,6 +180,8 @@ class NothingBuilt:
     def completed(self) -> tuple[()]:
         return ()
 
+    serves_all = True
+
     def replaced(self) -> tuple[()]:
         return ()
 
