@@ -131,6 +131,15 @@ class Story(DrivenRun):
             self.assert_lives()
             time.sleep(0.2)
 
+    def seeds_anew_for(self, statements: str) -> None:
+        """It finds these statements by itself, and goes on."""
+        before = self._count("seeding anew")
+        self.sql(statements)
+        self.wait_until(lambda: self._count("seeding anew") > before, "did not begin again", 180)
+
+    def _count(self, said: str) -> int:
+        return self.output.read_text().count(said)
+
     def ends(self, saying: str) -> None:
         """By itself, with this on its last line."""
         assert self._process is not None
@@ -309,13 +318,11 @@ def test_what_is_altered_and_altered_back_is_not_lost(story: Story, *, running: 
     before = story.generations()
     for statements in UNDONE.values():
         if running:
-            for statement in statements.split(";"):
-                story.sql(statement)
-            story.ends("HEADRACE_SCHEMA_CHANGED")
+            story.seeds_anew_for(statements)
         else:
             story.terminate()
             story.sql(statements)
-        story.start()
+            story.start()
         story.wait_ready()
         story.converges()
         assert story.generations() != before, "no index was built anew"
