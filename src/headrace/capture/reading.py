@@ -215,8 +215,6 @@ class LogReader:
         pause = _SHORTEST_PAUSE
         while not self._closing.is_set():
             received = self._received
-            if self._received:  # each connection begins with a chunk, also where nobody takes the others
-                self._await_room()
             try:
                 self._read_one_connection()
             except _GivenBackError as error:
