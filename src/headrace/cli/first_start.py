@@ -22,7 +22,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.connection import connect
-from headrace.postgres.slot import ExportedSlot, create_slot, drop_slot, read_slot
+from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
 from headrace.sinks.opensearch import (
     Client,
     Generation,
@@ -107,12 +107,8 @@ class FirstStart:
         A refusal made nothing: a slot of that name is someone else's and must stay.
         """
         failover = self._project.deployment.source.failover
-
-        def make(seconds: float) -> ExportedSlot:
-            return create_slot(self._here.database, self._project.slot, time_limit=seconds, failover=failover)
-
         try:
-            return wait_for_slot(make, self._board)
+            return wait_for_slot(self._here.database, self._project.slot, self._board, failover=failover)
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
                 with contextlib.suppress(HeadraceError):

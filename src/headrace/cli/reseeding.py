@@ -25,7 +25,6 @@ from headrace.postgres.slot import (
     ExportedSlot,
     SlotFacts,
     advance_slot,
-    create_slot,
     drop_slot,
     read_slot,
     slot_in_use,
@@ -143,18 +142,14 @@ def make_slot_anew(
         HeadraceError: SLOT_IN_USE while somebody reads it; SLOT_LOST where it is somebody else's and of no
             use; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
     """
-
-    def make(seconds: float) -> ExportedSlot:
-        return create_slot(url, state.slot, time_limit=seconds, failover=failover)
-
     slot = read_slot(connection, state.slot)
     if slot is None:
-        return wait_for_slot(make, board)
+        return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.active_pid is not None:
         raise slot_in_use(slot)
     if is_own(slot, state):
         drop_slot(connection, state.slot)
-        return wait_for_slot(make, board)
+        return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.lost:
         raise HeadraceError(
             Kind.SLOT_LOST,
@@ -163,7 +158,7 @@ def make_slot_anew(
             SEED_AGAIN,
         )
     name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
-    beside = wait_for_slot(lambda seconds: create_slot(url, name, time_limit=seconds, temporary=True), board)
+    beside = wait_for_slot(url, name, board, temporary=True)
     try:
         advance_slot(connection, state.slot, beside.consistent_point)
     except BaseException:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.slot import ExportedSlot
+from headrace.postgres.slot import ExportedSlot, create_slot
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
@@ -13,18 +11,20 @@ _FIRST_WAIT_SECONDS = 15.0
 _WAIT_SECONDS = 600.0
 
 
-def wait_for_slot(make: Callable[[float], ExportedSlot], board: StatusBoard) -> ExportedSlot:
-    """What `make` makes within so many seconds; it is tried for as long as it takes.
+def wait_for_slot(
+    url: str, name: str, board: StatusBoard, *, temporary: bool = False, failover: bool = False
+) -> ExportedSlot:
+    """Make a slot as `create_slot` does; it is tried for as long as it takes.
 
     The first wait is short, so that it is said soon; the others are long, because each begins from nothing.
 
     Raises:
-        HeadraceError: what `make` raises besides SLOT_WAIT.
+        HeadraceError: what `create_slot` raises besides SLOT_WAIT.
     """
     seconds = _FIRST_WAIT_SECONDS
     while True:
         try:
-            slot = make(seconds)
+            slot = create_slot(url, name, time_limit=seconds, temporary=temporary, failover=failover)
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_WAIT:
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -31,6 +31,8 @@ from headrace.sinks.opensearch.flavour import Flavour
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
 _READ_ATTEMPTS = 4
+_NAMES_AT_ONCE = 20
+"""They stand in a request's first line, which has 4,096 bytes."""
 _ELSEWHERE = (429, 502, 503, 504)
 """A node that says this may be ill alone: the next request goes to the next one."""
 
@@ -195,6 +197,12 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
     """A request's target from unescaped parts: `path("a/b", "_doc", "1")` is `/a%2Fb/_doc/1`."""
     escaped = "/" + "/".join(quote(part, safe=",*") for part in parts)
     return f"{escaped}?{urlencode(query)}" if query else escaped
+
+
+def joined(names: Sequence[str]) -> Iterator[str]:
+    """The names of indexes, with commas as in a path; as many at once as one request is to ask about."""
+    for first in range(0, len(names), _NAMES_AT_ONCE):
+        yield ",".join(names[first : first + _NAMES_AT_ONCE])
 
 
 def _pool(endpoint: Endpoint) -> urllib3.PoolManager:

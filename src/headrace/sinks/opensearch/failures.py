@@ -52,7 +52,7 @@ def described(error: object) -> str:
 
 def in_the_way(error: object) -> str:
     """As `described`, of what is no document's fault: without the request that it quotes."""
-    return _REQUEST.split(described(error))[0].rstrip(" ,:[")
+    return _without_request(described(error))
 
 
 def without_values(data: bytes) -> str:
@@ -77,6 +77,10 @@ def public(error: object) -> str:
     return f"{text}: {words}" if words else text
 
 
+def _without_request(text: str) -> str:
+    return _REQUEST.split(text)[0].rstrip(" ,:[")
+
+
 def _known_words(reason: str) -> str:
     found = next((match for one in _WITHOUT_VALUES if (match := one.match(reason))), None)
     return "" if found is None else " ".join(found[0].split())[:_REASON_LIMIT]
@@ -84,7 +88,7 @@ def _known_words(reason: str) -> str:
 
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """The error for an answer with an unexpected status."""
-    why = _REQUEST.split(reason(data))[0].rstrip(" ,:[")
+    why = _without_request(reason(data))
     if status == 401:  # noqa: PLR2004
         return HeadraceError(
             Kind.AUTHENTICATION,

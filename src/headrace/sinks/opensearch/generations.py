@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.client import Client, joined, path
 from headrace.sinks.opensearch.histories import Identity, identities
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.settings import building, keep
@@ -21,8 +21,6 @@ from headrace.sinks.opensearch.settings import building, keep
 _OURS = "headrace"
 _WRITE = ".write"
 _NARROWING = frozenset({"filter", "search_routing"})
-_LOOKED_AT_ONCE = 20
-"""A request's line may have 4,096 bytes, a name 255."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +107,7 @@ class Generations:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
         """
         found: dict[str, Found] = {}
-        for first in range(0, len(indexes), _LOOKED_AT_ONCE):
-            names = ",".join(index + _WRITE for index in indexes[first : first + _LOOKED_AT_ONCE])
+        for names in joined([index + _WRITE for index in indexes]):
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():

@@ -12,10 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.client import Client, joined, path
 
-_AT_ONCE = 20
-"""Their names stand in a request's first line, which has 4 kB."""
 _NOT_TOLD = (400, 403, 404)
 _KEPT = "indices.*.uuid,indices.*.shards.*.routing.primary,indices.*.shards.*.commit.user_data.history_uuid"
 
@@ -39,10 +37,8 @@ def identities(client: Client, indexes: Iterable[str]) -> dict[str, Identity]:
     """
     query = {"level": "shards", "ignore_unavailable": "true", "filter_path": _KEPT}
     found: dict[str, Identity] = {}
-    names = sorted(indexes)
-    for first in range(0, len(names), _AT_ONCE):
-        some = names[first : first + _AT_ONCE]
-        answer = client.read(path(",".join(some), "_stats", "docs", query=query), allow=_NOT_TOLD)
+    for names in joined(sorted(indexes)):
+        answer = client.read(path(names, "_stats", "docs", query=query), allow=_NOT_TOLD)
         told = answer.json().get("indices", {}) if answer.ok else {}
         for index, about in told.items():
             found[index] = Identity(about["uuid"], _history(about.get("shards", {})))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.client import Client, joined, path
 from headrace.sinks.opensearch.hidden import UNALTERED
 from headrace.sinks.opensearch.options import IndexOptions
 
@@ -34,8 +34,6 @@ _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
 """For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
 
-_AT_ONCE = 20
-"""Their names stand in a request's first line, which has 4 kB."""
 _TOMBSTONES = "24h"
 """How long a delete fences older writes while a generation is seeded; see decision 0060."""
 _FLAT: dict[str, str | int] = {
@@ -155,9 +153,8 @@ def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
         HeadraceError: what the cluster does not bear.
     """
     altered = []
-    names = sorted(wanted)
-    for first in range(0, len(names), _AT_ONCE):
-        target = path(",".join(names[first : first + _AT_ONCE]), "_settings", query=_FLAT)
+    for names in joined(sorted(wanted)):
+        target = path(names, "_settings", query=_FLAT)
         for index, about in client.read(target).json().items():
             found, own = about["settings"], wanted.get(index, {})
             wrong = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
