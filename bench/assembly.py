@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
+from harness import report
 from headrace.assembly import Form, form_for_blocks, keys_statement, plan_document, range_statement
 from headrace.assembly.forms import form_for_keys
 from headrace.assembly.plan import DocumentPlan
@@ -27,7 +28,6 @@ from headrace.postgres.session import ReadSession
 from headrace.snapshot import plan_ranges
 from headrace.spec import load_schema
 from headrace.testing.postgres import EmbeddedPostgres
-from support import report
 
 BAR_WITHOUT_INDEX = 20.0
 BAR_WITH_INDEX = 0.75

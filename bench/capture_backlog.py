@@ -5,7 +5,7 @@ As `capture_stream.py`, but ours is allowed what it does by itself where so much
 
 from __future__ import annotations
 
-from support.streaming import compare
+from harness.streaming import compare
 
 if __name__ == "__main__":
     compare(

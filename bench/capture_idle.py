@@ -10,10 +10,10 @@ import argparse
 import sys
 import time
 
+from harness import report
+from harness.log import PUBLICATION, log_server
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
-from support import report
-from support.log import PUBLICATION, log_server
 
 BAR = 0.03
 

@@ -11,11 +11,11 @@ import sys
 import threading
 from time import perf_counter
 
+from harness import report
+from harness.log import PUBLICATION, Log, log_server
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.log import PUBLICATION, Log, log_server
 
 ROW = "INSERT INTO wide SELECT g, repeat(md5(g::text), 6) FROM generate_series({0}, {1}) g"
 

@@ -19,11 +19,11 @@ from typing import Self
 
 import psutil
 
+from harness import report
+from harness.log import PUBLICATION, Log, log_server
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.log import PUBLICATION, Log, log_server
 
 BAR_BYTES = 300_000_000
 ROW = "INSERT INTO wide SELECT g, repeat(md5(g::text), 6) FROM generate_series({0}, {1}) g"

@@ -11,11 +11,11 @@ import sys
 import time
 from time import perf_counter
 
+from harness import report
+from harness.log import PUBLICATION, Log, log_server
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.log import PUBLICATION, Log, log_server
 
 BAR_SECONDS = 0.3
 _KILL = """

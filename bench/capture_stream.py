@@ -6,7 +6,7 @@ of a reader. Eight columns, 100 rows in a transaction, the replication stream fo
 
 from __future__ import annotations
 
-from support.streaming import compare
+from harness.streaming import compare
 
 if __name__ == "__main__":
     compare("capture_stream", __doc__ or "", changes=1_000_000, quick=200_000, per_transaction=100, bar=1.0)

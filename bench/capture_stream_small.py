@@ -5,7 +5,7 @@ As `capture_stream.py`, but each change is a transaction of its own: three messa
 
 from __future__ import annotations
 
-from support.streaming import compare
+from harness.streaming import compare
 
 if __name__ == "__main__":
     compare("capture_stream_small", __doc__ or "", changes=500_000, quick=100_000, per_transaction=1, bar=1.0)

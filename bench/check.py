@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import headrace
+from harness import report
 from headrace.postgres.connection import connect, execute
 from headrace.testing.opensearch import EmbeddedOpenSearch
 from headrace.testing.postgres import EmbeddedPostgres
-from support import report
 
 BAR_SECONDS = 3.0
 INDEXES = 10

@@ -13,13 +13,13 @@ import threading
 from time import perf_counter
 from typing import Self
 
+from harness import report
+from harness.bare import BarePath
+from harness.deployment import Deployment, shop
+from harness.live import ids_of, until_worked_off
+from harness.memory import MemoryWatch
+from harness.pace import Pace
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.bare import BarePath
-from support.deployment import Deployment, shop
-from support.live import ids_of, until_worked_off
-from support.memory import MemoryWatch
-from support.pace import Pace
 
 BAR = 0.5
 USERS = 500

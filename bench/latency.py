@@ -19,14 +19,14 @@ from functools import partial
 
 import urllib3
 
+from harness import report
+from harness.deployment import PREFIX, Deployment, shop
+from harness.pace import PACE_SECONDS, PAUSE_SECONDS, UPDATE, Pace, loaded, reader, searcher, some_users
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.cli.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from support import report
-from support.deployment import PREFIX, Deployment, shop
-from support.pace import PACE_SECONDS, PAUSE_SECONDS, UPDATE, Pace, loaded, reader, searcher, some_users
 
 BARS_MS = {
     "readable": {"p50": 60.0, "p99": 250.0},

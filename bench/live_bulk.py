@@ -16,12 +16,12 @@ import sys
 from collections.abc import Sequence
 from time import perf_counter
 
+from harness import report
+from harness.bare import BarePath
+from harness.deployment import Deployment, shop
+from harness.flusso import MEASURED, VERSION, Flusso, flusso
+from harness.live import documents_of, ids_of, until_applied, written
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.bare import BarePath
-from support.deployment import Deployment, shop
-from support.flusso import MEASURED, VERSION, Flusso, flusso
-from support.live import documents_of, ids_of, until_applied, written
 
 BARS = {"items": 4.0, "users": 2.0}
 BARE_BAR = 0.7

@@ -13,11 +13,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
+from harness import report
+from harness.deployment import Deployment, shop
+from harness.flusso import MEASURED, VERSION, flusso
+from harness.live import documents_of, each_alone, ids_of, until_applied, written
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.deployment import Deployment, shop
-from support.flusso import MEASURED, VERSION, flusso
-from support.live import documents_of, each_alone, ids_of, until_applied, written
 
 BAR = 4.0
 WRITERS = 2

@@ -15,10 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import urllib3
 
-from support import report
-from support.deployment import PREFIX, Deployment, shop
-from support.generations import built_anew
-from support.pace import loaded, some_users
+from harness import report
+from harness.deployment import PREFIX, Deployment, shop
+from harness.generations import built_anew
+from harness.pace import loaded, some_users
 
 RATE = 200
 READERS = 2

@@ -12,10 +12,10 @@ import sys
 import time
 from time import perf_counter
 
+from harness import report
+from harness.deployment import Deployment, shop
+from harness.pace import PATIENCE_SECONDS, PAUSE_SECONDS, UPDATE, reader, some_users
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.deployment import Deployment, shop
-from support.pace import PATIENCE_SECONDS, PAUSE_SECONDS, UPDATE, reader, some_users
 
 BAR_SECONDS = 15.0
 PGSYNC_SECONDS = 248.0

@@ -12,11 +12,11 @@ import sys
 import time
 from time import perf_counter
 
-from support import report
-from support.bare import BarePath, Pass
-from support.deployment import Deployment, shop
-from support.flusso import MEASURED, VERSION, seeded
-from support.memory import MemoryWatch
+from harness import report
+from harness.bare import BarePath, Pass
+from harness.deployment import Deployment, shop
+from harness.flusso import MEASURED, VERSION, seeded
+from harness.memory import MemoryWatch
 
 BAR, FLUSSO_BAR, PGSYNC_BAR = 0.7, 10.0, 2.0
 PGSYNC = 3_919.0

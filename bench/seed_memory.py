@@ -13,12 +13,12 @@ import json
 import re
 import sys
 
+from harness import report
+from harness.deployment import Deployment, shop
+from harness.generations import built_anew
+from harness.live import until_applied, written
+from harness.memory import MemoryWatch
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.deployment import Deployment, shop
-from support.generations import built_anew
-from support.live import until_applied, written
-from support.memory import MemoryWatch
 
 INDEX = "orders"
 GROWTH = 1.1

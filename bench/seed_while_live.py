@@ -10,10 +10,10 @@ import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from support import report
-from support.deployment import shop
-from support.generations import built_anew
-from support.pace import Pace, loaded, some_users
+from harness import report
+from harness.deployment import shop
+from harness.generations import built_anew
+from harness.pace import Pace, loaded, some_users
 
 SPEED_BAR = 0.6
 P99_SECONDS = 2.0

@@ -26,12 +26,12 @@ from typing import Self
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from harness import report
+from harness.arrivals import Arrivals
+from harness.knocks import Knocks
+from harness.log import PUBLICATION, log_server
+from harness.source import session
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.arrivals import Arrivals
-from support.knocks import Knocks
-from support.log import PUBLICATION, log_server
-from support.source import session
 
 PAUSE_SECONDS = 0.2
 WARM_UP = 150

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 
+from harness import report
+from harness.log import PUBLICATION, Log, log_server
+from harness.memory import MemoryWatch
+from harness.source import session
 from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
 from headrace.testing.processes import descendants
-from support import report
-from support.log import PUBLICATION, Log, log_server
-from support.memory import MemoryWatch
-from support.source import session
 
 BAR_BYTES = 1_000_000_000
 ROW = "INSERT INTO wide SELECT g, repeat(md5(g::text), 6) FROM generate_series({0}, {1}) g"

@@ -5,7 +5,7 @@ The replication stream for both, 100 rows in a transaction, eight columns; ours 
 
 from __future__ import annotations
 
-from support.source import compare
+from harness.source import compare
 
 if __name__ == "__main__":
     compare("source_stream", __doc__ or "", changes=1_000_000, quick=200_000, bar=0.8, backlog="0")

@@ -18,11 +18,11 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import headrace
+from harness import report
+from harness.log import PUBLICATION, Log, log_server, recvlogical
 from headrace.config.java import spark_java_home
 from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
-from support import report
-from support.log import PUBLICATION, Log, log_server, recvlogical
 
 ROUNDS = 3
 _WITHIN = 600.0

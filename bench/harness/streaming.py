@@ -6,8 +6,8 @@ import argparse
 import statistics
 import sys
 
-from support import report
-from support.log import Log, follow, log_server, recvlogical
+from harness import report
+from harness.log import Log, follow, log_server, recvlogical
 
 ROUNDS = 3
 

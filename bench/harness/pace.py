@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import psycopg
 
+from harness.deployment import PREFIX, Deployment
 from headrace.postgres.connection import Connection, connect, execute
-from support.deployment import PREFIX, Deployment
 
 PACE_SECONDS = 0.2
 PAUSE_SECONDS = 0.004

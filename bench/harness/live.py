@@ -8,9 +8,9 @@ from time import perf_counter
 
 import urllib3
 
+from harness.deployment import NAME, PREFIX, Deployment
 from headrace.model import Lsn, parse_lsn
 from headrace.postgres.connection import connect, execute
-from support.deployment import NAME, PREFIX, Deployment
 
 _TOUCHED = {
     "order_items": {

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from time import perf_counter
 
+from harness.deployment import NAME, PREFIX, Deployment
 from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, Orders
 from headrace.testing.shop import INDEXES
-from support.deployment import NAME, PREFIX, Deployment
 
 _LOOK_SECONDS = 0.05
 _WITHIN = 3600.0

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import urllib3
 
+from harness.deployment import PREFIX, Deployment
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import Catalog
@@ -29,7 +30,6 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, ReadSession
 from headrace.sinks.opensearch import Client, Generation, Generations, mapping
 from headrace.snapshot import plan_ranges
-from support.deployment import PREFIX, Deployment
 
 CONNECTIONS = 2
 """To either server, as many as Headrace has."""
