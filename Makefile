@@ -43,7 +43,7 @@ test-all: lint
 	$(BIN)/python -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
 soak: environment
-	$(BIN)/python -m headrace.testing.soak $(ARGS)
+	PYTHONPATH=tests $(BIN)/python -m support.soak $(ARGS)
 
 chaos: environment
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -22,12 +22,12 @@ from headrace.assembly.forms import form_for_keys
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import complete, read_catalog
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import plan_ranges
 from headrace.spec import load_schema
-from headrace.testing.postgres import EmbeddedPostgres
 
 BAR_WITHOUT_INDEX = 20.0
 BAR_WITH_INDEX = 0.75

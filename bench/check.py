@@ -20,9 +20,9 @@ from pathlib import Path
 
 import headrace
 from harness import report
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
 
 BAR_SECONDS = 3.0
 INDEXES = 10

@@ -21,10 +21,10 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from harness import report
 from headrace.config.java import find_java, spark_java_home
+from headrace.embedded.jars import Jar, fetch_into
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import wheel_binaries
 from headrace.postgres.connection import connect, execute
-from headrace.testing.jars import Jar, fetch_into
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import wheel_binaries
 
 ROWS, QUICK, ROUNDS, CONNECTIONS = 2_000_000, 400_000, 5, 2
 DRIVER = Jar(

@@ -22,9 +22,9 @@ from harness import report
 from harness.log import PUBLICATION, Log, log_server
 from harness.memory import MemoryWatch
 from harness.source import session
+from headrace.embedded.processes import descendants
 from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
-from headrace.testing.processes import descendants
 
 BAR_BYTES = 1_000_000_000
 ROW = "INSERT INTO wide SELECT g, repeat(md5(g::text), 6) FROM generate_series({0}, {1}) g"

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.testing.driving import DrivenRun
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.shop import create_shop, write_deployment
+from headrace.demo.shop import create_shop, write_deployment
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from support.driving import DrivenRun
 
 NAME = "bench"
 PREFIX = f"{NAME}_"

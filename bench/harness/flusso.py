@@ -21,9 +21,9 @@ from typing import Any
 import urllib3
 
 from harness.deployment import PREFIX, Deployment
+from headrace.demo.shop import INDEXES, write_deployment
+from headrace.embedded.processes import GuardedProcess, free_port, tail
 from headrace.postgres.connection import connect, execute
-from headrace.testing.processes import GuardedProcess, free_port, tail
-from headrace.testing.shop import INDEXES, write_deployment
 
 VERSION = "0.15.1"
 MEASURED = {"seed": 783.0, "single": 767.0, "items": 790.0, "users": 2_150.0}

@@ -13,11 +13,11 @@ import psycopg
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import wheel_binaries
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import wheel_binaries
 
 PUBLICATION = "bench"
 SETTINGS = {

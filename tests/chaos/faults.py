@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from chaos.ground import Ground
+from headrace.demo.shop import INDEXES
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.testing.http_proxy import Answer, Cut, Request
-from headrace.testing.shop import INDEXES
+from support.http_proxy import Answer, Cut, Request
 
 Fault = Callable[[Ground], bool]
 Blow = Callable[[Ground], None]

@@ -15,14 +15,14 @@ import psutil
 
 from chaos.writing import Writers
 from e2e.harness import Headrace, Shop
+from headrace.demo.oracle import actual_documents, differences
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
-from headrace.testing.http_proxy import Cut, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.oracle import actual_documents, differences
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.processes import until
-from headrace.testing.proxy import TcpProxy
+from support.http_proxy import Cut, HttpProxy, Request
+from support.tcp_proxy import TcpProxy
 
 NAME = "chaos"
 _READY_WITHIN = 300.0

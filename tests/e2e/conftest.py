@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from e2e.harness import Headrace, Shop
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 
 Deploy = Callable[..., contextlib.AbstractContextManager[Headrace]]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import urllib3
 
+from headrace.demo.oracle import Documents, actual_documents, differences, expected_documents
+from headrace.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.postgres.connection import connect, execute
-from headrace.testing.driving import DrivenRun
-from headrace.testing.oracle import Documents, actual_documents, differences, expected_documents
-from headrace.testing.shop import INDEXES, create_shop, write_deployment
+from support.driving import DrivenRun
 
 CONVERGED_WITHIN = 60.0
 """Seconds."""

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from e2e.harness import CONVERGED_WITHIN
+from headrace.demo.oracle import Documents, differences
 from headrace.postgres.connection import connect, execute
 from headrace.spec import load_schema
-from headrace.testing.driving import DrivenRun
-from headrace.testing.naive import naive_documents
-from headrace.testing.oracle import Documents, differences
+from support.driving import DrivenRun
+from support.oracle import naive_documents
 
 
 class OwnTables(DrivenRun):

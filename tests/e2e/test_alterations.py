@@ -14,12 +14,12 @@ import pytest
 import urllib3
 
 from headrace.cli.altering import SECONDS
+from headrace.demo.oracle import Documents, actual_documents, differences
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.driving import DrivenRun
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.oracle import Documents, actual_documents, differences
-from headrace.testing.postgres import EmbeddedPostgres
+from support.driving import DrivenRun
 
 DDL = """
 CREATE TYPE mood AS ENUM ('low', 'high');

@@ -18,17 +18,17 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.demo.shop import INDEXES
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import free_port, living, until
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Endpoint
 from headrace.spark.preflight import Grant, check_executors
 from headrace.spark.session import local_spark
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.processes import free_port, living, until
-from headrace.testing.shop import INDEXES
-from headrace.testing.spark_cluster import SparkCluster
 from integration.sinks.documented_sink import package
 from integration.spark.traces import pages
+from support.spark_cluster import SparkCluster
 
 _BOTH = {0, 1}
 """The numbers of the workers."""

@@ -10,9 +10,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
 
 _INDEX = "users"
 

@@ -7,7 +7,7 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.testing.processes import until
+from headrace.embedded.processes import until
 
 _STANDS_AT = 2
 """The round behind which a process of the pipeline stands still; each chunk has one document here."""

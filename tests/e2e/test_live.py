@@ -14,8 +14,8 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace, Shop
-from headrace.testing.shop.changes import CHANGES, STRANGE
-from headrace.testing.workload import Workload
+from headrace.demo.shop.changes import CHANGES, STRANGE
+from headrace.demo.workload import Workload
 
 _VISIBLE_USER = "SELECT min(id) FROM users WHERE deleted_at IS NULL"
 _SHOWN_ORDER = (

@@ -12,8 +12,8 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.cli.command_line import environment
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace, Shop
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 
 _REFUSED = "put back to an earlier time"
 

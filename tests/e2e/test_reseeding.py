@@ -12,11 +12,11 @@ import urllib3
 
 from conftest import installation
 from e2e.harness import Headrace, Shop
+from headrace.demo.oracle import actual_documents, differences
+from headrace.demo.shop import INDEXES
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.oracle import actual_documents, differences
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.shop import INDEXES
 
 _NAME = "reseeding"
 _OTHER = f"{_NAME}_other_"

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from e2e.own_tables import OwnTables
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.contents import document, documents, refresh
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 _NAME = "routed"
 _SCHEMA = """

@@ -16,12 +16,12 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace
 from headrace.cli import main
+from headrace.demo.oracle import Documents, actual_documents, differences
+from headrace.demo.shop import INDEXES
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import format_lsn
 from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState
-from headrace.testing.http_proxy import Answer, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.oracle import Documents, actual_documents, differences
-from headrace.testing.shop import INDEXES
+from support.http_proxy import Answer, HttpProxy, Request
 
 _RENAMED = "UPDATE users SET name = name || '!'"
 _OTHER = '\n[sinks.other]\ntype = "opensearch"\nurl = "{url}"\nprefix = "{prefix}"\nnumber_of_replicas = 0\n'

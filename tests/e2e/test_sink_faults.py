@@ -9,9 +9,9 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import Answer, Cut, HttpProxy, Request
 
 _RENAMED = "UPDATE users SET name = name || '!'"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from e2e.conftest import Deploy
+from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
-from headrace.testing.processes import until
 
 _WITHIN = 60.0
 """Seconds; the promise."""

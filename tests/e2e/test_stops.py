@@ -11,10 +11,10 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
 
 _ENDED_WITHIN = 30.0
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.testing.processes import port_is_free
+from headrace.embedded.processes import port_is_free
 from integration.cli.command_line import environment
 
 _SHOWN_WITHIN = 180.0

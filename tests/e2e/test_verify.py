@@ -15,8 +15,8 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
-from headrace.testing.shop import INDEXES
-from headrace.testing.workload import Workload
+from headrace.demo.shop import INDEXES
+from headrace.demo.workload import Workload
 
 pytestmark = pytest.mark.long
 

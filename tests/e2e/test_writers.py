@@ -13,9 +13,9 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.testing.oracle import differences
-from headrace.testing.shop import INDEXES
-from headrace.testing.workload import Workload
+from headrace.demo.oracle import differences
+from headrace.demo.shop import INDEXES
+from headrace.demo.workload import Workload
 
 _PAUSE = 0.02
 

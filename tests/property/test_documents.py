@@ -1,7 +1,7 @@
 """Whatever the schema and the workload, documents are what a fresh look at the database gives.
 
 Every case is made from its seed alone: tables, schema files, statements of several sessions, and what befalls
-the pipeline meanwhile. `python -m headrace.testing.soak --seed N` runs one of them again, shortens one that
+the pipeline meanwhile. `python -m support.soak --seed N` runs one of them again, shortens one that
 fails, and runs others for as long as asked (`make soak`).
 """
 
@@ -14,9 +14,9 @@ import pytest
 
 from conftest import installation
 from headrace.model import TableName
-from headrace.testing.soak.cases import make_case
-from headrace.testing.soak.ground import Ground, ground
-from headrace.testing.soak.preparing import Prepared
+from support.soak.cases import make_case
+from support.soak.ground import Ground, ground
+from support.soak.preparing import Prepared
 
 FEW = range(100, 109)
 MANY = range(200, 230)

@@ -19,6 +19,8 @@ from headrace.assembly import Form, keys_statement, plan_document, range_stateme
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import Catalog, complete, read_catalog
+from headrace.demo.oracle import differences
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier, literal
@@ -26,12 +28,10 @@ from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.spec import load_schema
 from headrace.spec.tree import IndexSpec
-from headrace.testing.naive import naive_documents
-from headrace.testing.oracle import differences
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.soak.cases import Case, make_case
-from headrace.testing.soak.declaring import text_of
-from headrace.testing.soak.running import database_of, make_template
+from support.oracle import naive_documents
+from support.soak.cases import Case, make_case
+from support.soak.declaring import text_of
+from support.soak.running import database_of, make_template
 
 SEEDS = range(300, 330)
 

@@ -19,13 +19,18 @@ from rich.markup import escape
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.cli import terminal
-from headrace.cli.busy import keep_busy
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopped, Stopping
-from headrace.cli.story import SCENES, Scene
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
+from headrace.demo import oracle
+from headrace.demo.script import SCENES, Scene
+from headrace.demo.shop import INDEXES, create_shop, write_deployment
+from headrace.demo.traffic import keep_busy
+from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_present
+from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
@@ -34,11 +39,6 @@ from headrace.sinks.opensearch.contents import document
 from headrace.snapshot import plan_ranges
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
-from headrace.testing import oracle
-from headrace.testing.jars import DOWNLOAD_MB, opensearch_jars, opensearch_present
-from headrace.testing.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.shop import INDEXES, create_shop, write_deployment
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002
@@ -174,7 +174,7 @@ def _tell(
         _sum_up(telling)
         if not once:
             terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-            keep_busy(here.database, MetaIndex(client, project.slot, project.prefix), stopping)
+            keep_busy(here.database, MetaIndex(client, project.slot, project.prefix), stopping, _show)
     except HeadraceError as error:
         telling.error = error
     finally:
@@ -252,3 +252,8 @@ def _sum_up(telling: Telling) -> None:
     terminal.out.print(
         f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
     )
+
+
+def _show(what: str, outcome: str, seconds: float | None) -> None:
+    after = "" if seconds is None else f" after [cyan]{1000 * seconds:,.0f} ms[/cyan]"
+    terminal.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {escape(what)} → {outcome}{after}")

@@ -1,1 +1,7 @@
-"""What do tests and the demo run against? Embedded servers, the shop database, a memory sink."""
+"""For tests of your own: embedded servers, a sink in memory, and the tests that every sink must pass."""
+
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.testing.memory_sink import MemorySink
+
+__all__ = ["EmbeddedOpenSearch", "EmbeddedPostgres", "MemorySink"]

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 
 BACKLOG = {"backlog_bytes": 1, "backlog_window": 300_000}

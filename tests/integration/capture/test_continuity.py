@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.changes import Change
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import create_slot
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import server_account
-from headrace.testing.proxy import TcpProxy
 from integration.capture.following import Source, eventually, next_batch, take
+from support.tcp_proxy import TcpProxy
 
 Make = Callable[..., EmbeddedPostgres]
 TABLE = "CREATE TABLE t (id int PRIMARY KEY, n text)"

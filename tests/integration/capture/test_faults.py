@@ -18,12 +18,12 @@ from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
 from headrace.capture.reading import give_back_after
 from headrace.capture.trouble import read_trouble
+from headrace.embedded.postgres import EmbeddedPostgres, StopMode
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
-from headrace.testing.postgres import EmbeddedPostgres, StopMode
-from headrace.testing.proxy import TcpProxy
 from integration.capture.following import Source, eventually, next_batch, table
+from support.tcp_proxy import TcpProxy
 
 LIMIT = Limit(1 << 20)
 QUICK = {"silence_seconds": 2.0}

@@ -15,6 +15,7 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
@@ -22,7 +23,6 @@ from headrace.postgres.position import end_of_commits
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 
 ROWS = 200_000

@@ -12,6 +12,8 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName, decode_changes, parse_lsn
 from headrace.postgres.backlog import BacklogReader
@@ -21,8 +23,6 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import server_account
 from integration.spark.killed import BOTH, TABLES, Killed, change_much, check, writers
 
 

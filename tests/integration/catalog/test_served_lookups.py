@@ -15,13 +15,13 @@ from headrace.assembly import keys_statement, plan_document
 from headrace.catalog import Column, complete, findings, read_catalog
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.fitting import comparable
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
 from headrace.resolution.render import path_statement
 from headrace.spec import load_schema
-from headrace.testing.postgres import EmbeddedPostgres
 
 TYPES = {
     **{name: name for name in "int2 int4 int8 numeric float4 float8 oid".split()},

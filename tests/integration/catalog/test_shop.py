@@ -17,11 +17,11 @@ from headrace.catalog import (
     suggest_schema,
 )
 from headrace.config import load_deployment, suggest_deployment
+from headrace.demo.shop import create_shop
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
 from headrace.spec import load_schema
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.shop import create_shop
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def catalog(postgres: EmbeddedPostgres) -> Iterator[Catalog]:
 
 @pytest.mark.parametrize("name", ["users", "orders", "products"])
 def test_the_shops_schemas_fit_its_tables(catalog: Catalog, name: str) -> None:
-    with as_file(files("headrace.testing.shop") / f"{name}.schema.yml") as file:
+    with as_file(files("headrace.demo.shop") / f"{name}.schema.yml") as file:
         spec = load_schema(file, name)
     assert [str(finding.error) for finding in findings(spec, catalog)] == []
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.postgres.connection import connect, execute
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.cli.command_line import PEOPLE, Deployment
 from integration.cli.stock import TABLES, Stock
 

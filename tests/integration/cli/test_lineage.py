@@ -18,6 +18,7 @@ from headrace.cli.run import Run, RunOptions
 from headrace.cli.seeding import Seeding, Seen
 from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Running, Tending, needs_of
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.postgres.connection import connect, execute
@@ -25,9 +26,8 @@ from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, Orders
 from headrace.spark.plan import Work
 from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
-from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.cli.stock import TABLES, Stock
+from support.http_proxy import Answer, Cut, HttpProxy, Request
 
 _BUSY = Answer(429, b'{"error": {"type": "rejected_execution_exception", "reason": "queue full"}}')
 

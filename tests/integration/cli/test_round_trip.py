@@ -10,12 +10,12 @@ import pytest
 
 from headrace.cli.continuity import new_state
 from headrace.config import load_deployment
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex
 from headrace.sinks.opensearch.lease import Lease
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.cli.command_line import Deployment
 
 

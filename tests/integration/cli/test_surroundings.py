@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.http_proxy import Answer, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.processes import free_port
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import free_port
 from integration.cli.command_line import Deployment, Outcome, environment
+from support.http_proxy import Answer, HttpProxy, Request
 
 
 class _Stranger(http.server.BaseHTTPRequestHandler):

@@ -22,6 +22,9 @@ from headrace.cli.run import Run, RunOptions
 from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Running, Tending
 from headrace.cli.watching import Watch
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
@@ -32,9 +35,6 @@ from headrace.sinks.opensearch import Client, MetaIndex
 from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.processes import until
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
 

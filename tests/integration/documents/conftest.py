@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 import psycopg
 import pytest
 
-from headrace.testing.postgres import EmbeddedPostgres
+from headrace.embedded.postgres import EmbeddedPostgres
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,14 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.suggestion import suggest_schema
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CtidRange, TableName
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, Endpoint, IndexOptions, mapping
 from headrace.spec import load_schema
 from headrace.spec.tree import IndexSpec
-from headrace.testing.naive.documents import evaluate
-from headrace.testing.naive.tables import read_tables
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.oracle.documents import evaluate
+from support.oracle.tables import read_tables
 
 TABLES = (
     "CREATE EXTENSION citext",

@@ -18,6 +18,7 @@ from headrace.assembly.identities import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
 from headrace.cli.sweeping import sweep
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
 from headrace.postgres.session import ReadSession
@@ -39,8 +40,7 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Worker
 from headrace.spec import IndexSpec, load_schema
-from headrace.testing.http_proxy import HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import HttpProxy, Request
 
 PEOPLE = 40
 TABLES = (

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
@@ -33,9 +35,7 @@ from headrace.spark.further import AllSinks, FurtherWorker
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import load_schema
-from headrace.testing.http_proxy import Answer, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.processes import until
+from support.http_proxy import Answer, HttpProxy, Request
 
 SCHEMA = """
 version: 1

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
@@ -30,8 +31,7 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Applied, Worker
 from headrace.spec import load_schema
-from headrace.testing.http_proxy import HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20
 TABLES = (

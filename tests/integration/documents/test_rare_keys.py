@@ -10,12 +10,12 @@ import pytest
 from headrace.assembly import Assembler, Form, plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.spec import load_schema
-from headrace.testing.postgres import EmbeddedPostgres
 
 SCHEMA = """
 version: 1

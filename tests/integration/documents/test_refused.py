@@ -19,6 +19,7 @@ from headrace.assembly.identities import Identities
 from headrace.catalog import read_catalog
 from headrace.cli.sweeping import sweep
 from headrace.cli.verification.sides import DatabaseDocuments
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
@@ -37,7 +38,6 @@ from headrace.snapshot.exporting import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import load_schema
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 SCHEMA = """\
 version: 1

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
@@ -20,7 +21,6 @@ from headrace.sinks.opensearch.contents import document, documents, ids, refresh
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import load_schema
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 SCHEMA = """
 version: 1

@@ -23,6 +23,9 @@ from headrace.assembly.identities import Identities
 from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
 from headrace.cli.verification.sides import DatabaseDocuments
+from headrace.demo.oracle import differences
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
@@ -35,11 +38,8 @@ from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.snapshot_source import PostgresSnapshot
 from headrace.spec import load_schema
 from headrace.testing.memory_sink import MemorySink
-from headrace.testing.naive import naive_documents
-from headrace.testing.oracle import differences
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.processes import until
-from headrace.testing.soak.working import MemoryWorker
+from support.oracle import naive_documents
+from support.soak.working import MemoryWorker
 
 INDEX = "people"
 SCHEMA = """

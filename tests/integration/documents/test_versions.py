@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
@@ -31,9 +33,7 @@ from headrace.sinks.opensearch.contents import documents, refresh
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
 from headrace.spec import load_schema
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.processes import until
-from headrace.testing.proxy import TcpProxy
+from support.tcp_proxy import TcpProxy
 
 SCHEMA = """
 version: 1

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import wheel_binaries
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import wheel_binaries
 from integration.capture.following import Source
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from headrace.capture import Offset
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect
 from headrace.postgres.slot import read_slot, slot_problem
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 from integration.facts.told import Wire, told
 

@@ -30,6 +30,7 @@ from headrace.assembly.json_text import json_text
 from headrace.capture import Offset
 from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName, decode_changes
 from headrace.model.changes import Change
 from headrace.model.types import TYPES, Form, Json
@@ -42,7 +43,6 @@ from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import Source, next_batch, table
 from integration.facts.conftest import DEBIAN
 from integration.facts.edge_values import EDGES, SETUP

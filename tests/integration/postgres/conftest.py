@@ -11,8 +11,8 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.testing.postgres import EmbeddedPostgres
 
 _numbers = itertools.count(1)
 

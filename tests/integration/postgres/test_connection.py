@@ -17,14 +17,14 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import server_account
+from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import server_account
-from headrace.testing.processes import GuardedProcess, free_port, port_is_free, until
 
 SECRET = "s3cr3t-7f1e"
 ODD = "x' host=evil \\ %@:/?#"

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.testing.postgres import EmbeddedPostgres
 
 PAGE = Path(__file__).parents[3] / "docs/postgres.md"
 BEFORE = """

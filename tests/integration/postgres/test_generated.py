@@ -16,6 +16,7 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.catalog.needs import ColumnNeed, TableNeeds
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
@@ -27,7 +28,6 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.selection import Selection
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.steps import SetupPlan, execute_plan
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.capture.following import Source, take
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")

@@ -7,13 +7,13 @@ import time
 
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.processes import until
 from integration.postgres.conftest import as_user
 
 PUBLICATION = 'Pub "x", y'

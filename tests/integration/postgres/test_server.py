@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.slot import create_slot
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.postgres.conftest import as_user
 
 

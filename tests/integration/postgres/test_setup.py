@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.pgoutput import Frames
@@ -23,7 +24,6 @@ from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.steps import SetupPlan, execute_plan, render
 from headrace.postgres.teardown import plan_teardown
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.postgres.conftest import as_user
 
 SCHEMA = 'My "Shop'

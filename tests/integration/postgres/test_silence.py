@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres import calls, silence
 from headrace.postgres.backlog import BacklogReader
@@ -15,8 +16,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot_lock import SlotLock
-from headrace.testing.processes import until
-from headrace.testing.proxy import TcpProxy
+from support.tcp_proxy import TcpProxy
 
 _LONG = 20.0
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import psycopg
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.claim import claim_slot
 from headrace.postgres.connection import Connection, connect, execute
@@ -25,7 +26,6 @@ from headrace.postgres.slot import (
     with_reader,
 )
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.postgres.conftest import as_user
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trustme
 
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
-from headrace.testing.postgres import EmbeddedPostgres
-from headrace.testing.postgres_files import server_account
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 pytestmark = pytest.mark.skipif(

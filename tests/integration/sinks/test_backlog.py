@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
 from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
 from headrace.sinks.opensearch.further import forget_sink
 from headrace.sinks.opensearch.hidden import HiddenIndex
-from headrace.testing.http_proxy import Answer, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import Answer, HttpProxy, Request
 
 PREFIX = "backlog_test_"
 STATE = PipelineState(

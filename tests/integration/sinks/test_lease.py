@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.lease import LOST_SECONDS, Holder, Lease, holder_of, slot_lease
-from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import Answer, Cut, HttpProxy, Request
 
 ELSEWHERE = replace(Holder.here("s1"), host="elsewhere", machine="another", pid=17)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import urllib3
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import (
     Client,
@@ -20,10 +21,9 @@ from headrace.sinks.opensearch import (
     Parked,
     PipelineState,
 )
-from headrace.testing.http_proxy import Cut, HttpProxy
-from headrace.testing.http_proxy import Request as Passing
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.sinks.scripted_server import Reply, Request, scripted
+from support.http_proxy import Cut, HttpProxy
+from support.http_proxy import Request as Passing
 
 STATE = PipelineState(
     system_identifier="7301234567890123456",

@@ -15,13 +15,13 @@ import trustme
 
 from headrace.cli.project import Here
 from headrace.config import OpenSearchSink, load_deployment, resolve
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.contents import count, refresh
-from headrace.testing.http_proxy import Answer, HttpProxy
-from headrace.testing.opensearch import EmbeddedOpenSearch
-from headrace.testing.proxy import TcpProxy
+from support.http_proxy import Answer, HttpProxy
+from support.tcp_proxy import TcpProxy
 
 BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import DocumentOperation
 from headrace.sinks.contract import WriteResult
@@ -24,8 +25,7 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.contents import documents, refresh
 from headrace.status.sinks import ReportsPort, SinkReports
-from headrace.testing.http_proxy import Answer, Cut, HttpProxy, Request, Spoil
-from headrace.testing.opensearch import EmbeddedOpenSearch
+from support.http_proxy import Answer, Cut, HttpProxy, Request, Spoil
 
 BODY: dict[str, Any] = {
     "settings": {"index": {"gc_deletes": "1h"}},

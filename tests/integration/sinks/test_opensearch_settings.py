@@ -24,7 +24,7 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.contents import count, refresh
 from headrace.sinks.opensearch.settings import adjust, check_pipeline, try_out
-from headrace.testing.http_proxy import Answer, HttpProxy
+from support.http_proxy import Answer, HttpProxy
 
 SCHEMA = """\
 version: 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter, Parked
 from headrace.sinks.opensearch.client import path
@@ -16,7 +17,6 @@ from headrace.sinks.opensearch.contents import await_replicas, count, ids, refre
 from headrace.sinks.opensearch.kept import KeptDocument
 from headrace.sinks.opensearch.risks import of_index
 from headrace.sinks.opensearch.stored import stored
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 ROUNDS, DOCUMENTS = 25, 200
 BODY: dict[str, Any] = {

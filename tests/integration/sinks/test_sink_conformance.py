@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import DocumentOperation
 from headrace.sinks.stdout import StdoutWriter
 from headrace.testing.conformance import INDEX, DocumentSinkConformance, SinkConformance
 from headrace.testing.memory_sink import MemorySink
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 
 

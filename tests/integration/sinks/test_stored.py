@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
 from headrace.sinks.opensearch.stored import Stored, stored
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 _INDEX = "stored"
 _BODIES = {

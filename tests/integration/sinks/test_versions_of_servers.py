@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from headrace.cli.project import open_project
+from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError
 from headrace.model import CtidRange, DocumentOperation, parse_lsn
 from headrace.postgres.connection import connect, execute
@@ -36,8 +38,6 @@ from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
 from headrace.sinks.opensearch.stored import stored
 from headrace.spark.worker import Worker
 from headrace.testing.conformance import DocumentSinkConformance
-from headrace.testing.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
-from headrace.testing.opensearch import EmbeddedOpenSearch
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 
 pytestmark = pytest.mark.long

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, PipelineState, Wish
-from headrace.testing.opensearch import EmbeddedOpenSearch
 
 
 @pytest.fixture

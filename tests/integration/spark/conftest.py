@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.embedded.processes import free_port
 from headrace.postgres.connection import connect, execute
-from headrace.testing.processes import free_port
 from integration.spark.connect_server import ConnectServer, connect_server, connected
 from integration.spark.driven import ITEM, Query
 from integration.spark.lake import lake

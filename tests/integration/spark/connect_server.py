@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.config.java import spark_java_home
+from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, tail, until
 from headrace.spark.interpreter import worker_python
-from headrace.testing.processes import GuardedProcess, free_port, port_is_free, tail, until
 
 _READY_WITHIN = 60.0
 _HOME = Path(pyspark.__file__).parent

@@ -17,7 +17,7 @@ import pyspark
 
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
-from headrace.testing.jars import Jar, fetch_into, parse_line, verify
+from headrace.embedded.jars import Jar, fetch_into, parse_line, verify
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.spark.killed import (
     BOTH,
     END,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.postgres import EmbeddedPostgres
 from integration.spark.driven import ITEM, Query
 
 _TAG = "CREATE TABLE tag (id int PRIMARY KEY, word text)"

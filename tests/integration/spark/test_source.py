@@ -20,13 +20,13 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.options import read_options
 from headrace.spark.source import CdcReader
-from headrace.testing.postgres import EmbeddedPostgres
 
 _WITHIN = 60.0
 _PLAIN = {"envelope": "changes", "startingOffsets": "earliest"}

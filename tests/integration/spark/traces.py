@@ -19,9 +19,9 @@ import urllib3
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.testing.processes import until
 
 _MOST_PAGES = 200
 _PAGES = "/jobs/ /stages/ /storage/ /environment/ /executors/ /SQL/ /StreamingQuery/ /connect/".split()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from headrace.embedded.processes import until
 from headrace.sinks.activity import tell_refusals
 from headrace.status.sinks import ReportsPort, SinkReports
-from headrace.testing.processes import until
 
 
 def test_refused_documents_are_heard_of() -> None:

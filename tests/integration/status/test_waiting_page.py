@@ -12,9 +12,9 @@ from concurrent.futures import Future
 import pytest
 import urllib3
 
+from headrace.embedded.processes import until
 from headrace.status import StatusBoard, StatusServer
 from headrace.status.waiting import Progress
-from headrace.testing.processes import until
 
 
 class Held:

