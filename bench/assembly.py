@@ -26,8 +26,8 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
+from headrace.schema import load_schema
 from headrace.snapshot import plan_ranges
-from headrace.spec import load_schema
 
 BAR_WITHOUT_INDEX = 20.0
 BAR_WITH_INDEX = 0.75

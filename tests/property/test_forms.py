@@ -26,8 +26,8 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
-from headrace.spec.tree import IndexSpec
+from headrace.schema import load_schema
+from headrace.schema.tree import IndexSpec
 from support.oracle import naive_documents
 from support.soak.cases import Case, make_case
 from support.soak.declaring import text_of

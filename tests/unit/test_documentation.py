@@ -7,7 +7,7 @@ import typer
 from headrace.cli.app import app
 from headrace.config import load_deployment
 from headrace.errors import POLICIES, Kind, Retry
-from headrace.spec import language, load_schema
+from headrace.schema import language, load_schema
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

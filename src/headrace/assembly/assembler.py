@@ -21,7 +21,7 @@ from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
 from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 
 Refuse = Callable[[str, str, str], None]
 """Is told of a document that cannot be read: index, id and reason."""

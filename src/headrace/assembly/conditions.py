@@ -13,7 +13,7 @@ from headrace.catalog.comparison import is_foreign, operator, plain
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import identifier, literal
-from headrace.spec.tree import Filter, Scalar
+from headrace.schema.tree import Filter, Scalar
 
 _SYMBOLS = {
     "eq": "=",

@@ -20,7 +20,7 @@ from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model import Key, key_of_id
 from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 
 _LOTS = 1 << 32
 _DIGEST_BYTES = 16

@@ -15,7 +15,7 @@ from headrace.assembly.statement import identities_statement
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
 from headrace.postgres.session import ReadSession, is_refused_row
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 
 Buckets = Mapping[int, tuple[int, int]]
 """Number and sum of the hashes of its ids, by bucket; one without ids is absent."""

@@ -29,8 +29,8 @@ from headrace.catalog.fitting import holds_texts
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.spec.raw import RAW_REMEDY, raw_problem
-from headrace.spec.tree import (
+from headrace.schema.raw import RAW_REMEDY, raw_problem
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,

@@ -1,6 +1,6 @@
 """What does a document consist of, once every name has found its column?
 
-The nodes between the user's tree (`headrace.spec.tree`) and SQL: `lowering` makes them, `render` turns them
+The nodes between the user's tree (`headrace.schema.tree`) and SQL: `lowering` makes them, `render` turns them
 into text. Pure values; a node knows columns and tables as the catalog describes them, and no alias.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.catalog.table import Column, Table
-from headrace.spec.tree import Filter
+from headrace.schema.tree import Filter
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from headrace.assembly.statement import keys_statement
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
 from headrace.postgres.quoting import table as table_sql
-from headrace.spec.tree import Filter, IndexSpec
+from headrace.schema.tree import Filter, IndexSpec
 
 _ALIAS = "t0"
 

@@ -22,9 +22,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import nearest
 from headrace.postgres import quoting
-from headrace.spec.problems import LocatedError
-from headrace.spec.raw import is_moment
-from headrace.spec.tree import (
+from headrace.schema.problems import LocatedError
+from headrace.schema.raw import is_moment
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     Field,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headrace.catalog.comparison import BUILT_IN
 from headrace.catalog.table import Column
-from headrace.spec.language import READS, SCALARS, TEXTUAL
-from headrace.spec.tree import ColumnField, Scalar
+from headrace.schema.language import READS, SCALARS, TEXTUAL
+from headrace.schema.tree import ColumnField, Scalar
 
 _ALIASES = {
     "smallint": "int2",

@@ -12,9 +12,9 @@ from typing import Literal
 from headrace.catalog.binding import Finding
 from headrace.errors import Kind
 from headrace.postgres.session import ReadSession
-from headrace.spec.problems import LocatedError
-from headrace.spec.raw import RAW_REMEDY, called_functions
-from headrace.spec.tree import Filter, IndexSpec
+from headrace.schema.problems import LocatedError
+from headrace.schema.raw import RAW_REMEDY, called_functions
+from headrace.schema.tree import Filter, IndexSpec
 
 _OWN = "pg_catalog"
 """Where a reading session looks for names without a schema."""

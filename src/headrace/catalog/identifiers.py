@@ -10,8 +10,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
-from headrace.spec.problems import LocatedError
-from headrace.spec.tree import IndexSpec
+from headrace.schema.problems import LocatedError
+from headrace.schema.tree import IndexSpec
 
 LONGEST = 512
 """Bytes of an `_id` that OpenSearch takes; it takes no empty one either."""

@@ -9,8 +9,8 @@ from headrace.catalog.table import Catalog, Table
 from headrace.errors import Kind
 from headrace.model.nearest import meant
 from headrace.postgres.session import ReadSession
-from headrace.spec.problems import LocatedError
-from headrace.spec.tree import ColumnField, Field, IndexSpec, JoinField, ObjectField
+from headrace.schema.problems import LocatedError
+from headrace.schema.tree import ColumnField, Field, IndexSpec, JoinField, ObjectField
 
 _LABELS = """
 SELECT wanted.name, array_agg(e.enumlabel::text ORDER BY e.enumsortorder)

@@ -10,8 +10,8 @@ from headrace.catalog.table import Catalog
 from headrace.errors import Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec.problems import LocatedError
-from headrace.spec.tree import Field, IndexSpec, JoinField, ObjectField
+from headrace.schema.problems import LocatedError
+from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 
 Link = tuple[TableName, str]
 """A table and its column that points at the parent row."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     Field,

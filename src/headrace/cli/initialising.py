@@ -21,7 +21,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.postgres.session import ReadSession
-from headrace.spec.json_schema import EDITOR_FILE, EDITOR_LINE, schema_text
+from headrace.schema.json_schema import EDITOR_FILE, EDITOR_LINE, schema_text
 
 _CONFIG = "headrace.toml"
 

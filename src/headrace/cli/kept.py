@@ -17,8 +17,8 @@ from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import Connection
+from headrace.schema import IndexSpec, denormalised
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
-from headrace.spec import IndexSpec, denormalised
 
 _DETERMINING = {
     "types": "a column that it reads is another one now",

@@ -17,7 +17,7 @@ from headrace.cli.project import Problems, find_index, open_project
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, key_of_id
 from headrace.postgres.session import ReadSession
-from headrace.spec import IndexSpec
+from headrace.schema import IndexSpec
 
 _ONE_MOMENT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _THOUSAND = 1000

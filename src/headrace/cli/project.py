@@ -27,10 +27,10 @@ from headrace.model import TableName
 from headrace.model.nearest import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
+from headrace.schema import IndexSpec, SchemaErrors, load_schema, spec_hash
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.sinks.opensearch.settings import determining, mappings_of, settings_of
-from headrace.spec import IndexSpec, SchemaErrors, load_schema, spec_hash
 
 OPENSEARCH = "opensearch"
 _LONGEST_NAME = 63

@@ -11,7 +11,7 @@ from typing import Literal
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.steps import Step
-from headrace.spec import LocatedError
+from headrace.schema import LocatedError
 
 Level = Literal["error", "setup", "warning"]
 """`setup`: nothing is wrong, but `headrace setup` has something to do before a run can start."""

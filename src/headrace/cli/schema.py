@@ -20,9 +20,9 @@ from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
 from headrace.resolution.paths import find_paths
 from headrace.resolution.render import path_statement
+from headrace.schema import IndexSpec
+from headrace.schema.json_schema import schema_of_files
 from headrace.sinks.opensearch import mapping
-from headrace.spec import IndexSpec
-from headrace.spec.json_schema import schema_of_files
 
 _RANGE_BLOCKS = 1024
 """Of one range of a seeding."""

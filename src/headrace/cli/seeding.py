@@ -14,6 +14,7 @@ from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
 from headrace.model import Lsn, TableName
 from headrace.resolution import plan_resolution
+from headrace.schema import IndexSpec, normalised
 from headrace.sinks.opensearch import (
     Client,
     Generation,
@@ -29,7 +30,6 @@ from headrace.sinks.opensearch.settings import adjust, lasting
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made
-from headrace.spec import IndexSpec, normalised
 from headrace.status.board import IndexBoard
 
 

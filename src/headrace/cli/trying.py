@@ -16,7 +16,7 @@ from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import IndexSpec, LocatedError
+from headrace.schema import IndexSpec, LocatedError
 
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 

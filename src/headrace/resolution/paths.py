@@ -22,7 +22,7 @@ from headrace.catalog.table import Catalog, Column
 from headrace.catalog.usage import own_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     Field,
     Filter,

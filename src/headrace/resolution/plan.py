@@ -9,7 +9,7 @@ from headrace.catalog.table import Catalog
 from headrace.model import Lsn, TableName
 from headrace.resolution.paths import Path, find_paths
 from headrace.resolution.render import path_statement
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 
 
 @dataclass(frozen=True, slots=True)

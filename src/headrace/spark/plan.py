@@ -17,8 +17,8 @@ from headrace.capture.projection import KeptColumns, Projection
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
 from headrace.resolution import ResolutionPlan
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, WriterOptions
-from headrace.spec.tree import IndexSpec
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"

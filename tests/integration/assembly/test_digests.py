@@ -15,7 +15,7 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.model import key_of_id
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.spec import IndexSpec, load_schema
+from headrace.schema import IndexSpec, load_schema
 
 _TABLES = (
     "CREATE EXTENSION IF NOT EXISTS citext SCHEMA public",

@@ -13,7 +13,7 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.spec import IndexSpec, load_schema
+from headrace.schema import IndexSpec, load_schema
 
 KEYS = 1000
 _TABLES = (

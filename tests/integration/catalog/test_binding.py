@@ -13,8 +13,8 @@ from headrace.catalog import bind, findings, list_tables, read_catalog, suggest_
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
-from headrace.spec.tree import AggregateField, ColumnField, IndexSpec, JoinField
+from headrace.schema import load_schema
+from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
 
 DDL = """
 CREATE EXTENSION citext;

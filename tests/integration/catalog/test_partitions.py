@@ -24,7 +24,7 @@ from headrace.postgres.setup import plan_setup
 from headrace.postgres.slot import create_slot, drop_slot, read_slot
 from headrace.postgres.steps import execute_plan, render
 from headrace.resolution import Resolver, plan_resolution, required_columns
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 from reference.touched import gathered
 
 EVENTS, USERS = TableName("public", "events"), TableName("public", "users")

@@ -21,7 +21,7 @@ from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import IndexSpec, load_schema
+from headrace.schema import IndexSpec, load_schema
 
 DDL = """
 CREATE SCHEMA closed;

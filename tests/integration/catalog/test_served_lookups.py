@@ -21,7 +21,7 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
 from headrace.resolution.render import path_statement
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 TYPES = {
     **{name: name for name in "int2 int4 int8 numeric float4 float8 oid".split()},

@@ -21,7 +21,7 @@ from headrace.demo.shop import create_shop
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 SHOP, LINE, EVENT = (TableName("public", name) for name in ("shop", "line", "event"))
 DDL = """

@@ -14,8 +14,8 @@ from headrace.catalog import read_catalog
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
-from headrace.spec.tree import IndexSpec
+from headrace.schema import load_schema
+from headrace.schema.tree import IndexSpec
 
 TABLES = (
     """CREATE TABLE person (id int PRIMARY KEY, name text NOT NULL, boss_id int, mentor_id int,

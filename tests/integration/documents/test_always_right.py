@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, TableName, key_of_id
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution, required_columns
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 from integration.documents import people
 from reference.touched import gathered
 

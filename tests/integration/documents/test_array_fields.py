@@ -17,9 +17,9 @@ from headrace.catalog.suggestion import suggest_schema
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CtidRange, TableName
 from headrace.postgres.session import ReadSession
+from headrace.schema import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Client, Endpoint, IndexOptions, mapping
-from headrace.spec import load_schema
-from headrace.spec.tree import IndexSpec
 from support.oracle.documents import evaluate
 from support.oracle.tables import read_tables
 

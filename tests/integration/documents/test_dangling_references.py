@@ -16,7 +16,7 @@ from headrace.catalog import bind, read_catalog
 from headrace.model import CHANGES_SCHEMA
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 SCHEMA = """
 version: 1

@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import IndexSpec, load_schema
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -39,7 +40,6 @@ from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Worker
-from headrace.spec import IndexSpec, load_schema
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE = 40

@@ -18,6 +18,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -34,7 +35,6 @@ from headrace.spark.catching_up import CatchingUp
 from headrace.spark.further import AllSinks, FurtherWorker
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
-from headrace.spec import load_schema
 from support.http_proxy import Answer, HttpProxy, Request
 
 SCHEMA = """

@@ -14,7 +14,7 @@ from headrace.model import CHANGES_SCHEMA
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 from reference.touched import gathered
 
 DDL = """

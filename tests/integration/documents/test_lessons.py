@@ -22,8 +22,8 @@ from headrace.catalog import bind, complete, read_catalog
 from headrace.model import CHANGES_SCHEMA, CtidRange, key_of_id
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
+from headrace.schema import IndexSpec, load_schema
 from headrace.sinks.opensearch import IndexOptions, mapping
-from headrace.spec import IndexSpec, load_schema
 from reference.touched import gathered
 
 TABLES = (

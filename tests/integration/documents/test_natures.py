@@ -14,7 +14,7 @@ from headrace.catalog import bind, read_catalog
 from headrace.catalog.labels import label_findings
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 TABLES = (
     "CREATE SCHEMA ext",

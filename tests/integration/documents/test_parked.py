@@ -17,6 +17,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -30,7 +31,6 @@ from headrace.sinks.opensearch.contents import documents, refresh
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.share import shared
 from headrace.spark.worker import Applied, Worker
-from headrace.spec import load_schema
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20

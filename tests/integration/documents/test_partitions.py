@@ -29,7 +29,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.resolution import Resolver, plan_resolution, required_columns
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 from integration.capture.following import EVERYTHING, eventually
 from reference.touched import gathered
 

@@ -15,7 +15,7 @@ from headrace.model import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 
 SCHEMA = """
 version: 1

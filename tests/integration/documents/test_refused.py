@@ -24,6 +24,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -37,7 +38,6 @@ from headrace.sinks.opensearch.contents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
-from headrace.spec import load_schema
 
 SCHEMA = """\
 version: 1

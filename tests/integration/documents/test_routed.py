@@ -16,11 +16,11 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, WriterOptions, mapping
 from headrace.sinks.opensearch.contents import document, documents, ids, refresh
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
-from headrace.spec import load_schema
 
 SCHEMA = """
 version: 1

@@ -31,12 +31,12 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.postgres.steps import SetupPlan, Step, execute_plan
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.snapshot_source import PostgresSnapshot
-from headrace.spec import load_schema
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
 from support.soak.working import MemoryWorker

@@ -15,8 +15,8 @@ from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.model import CtidRange, TableName
 from headrace.postgres.session import ReadSession
-from headrace.spec import load_schema
-from headrace.spec.tree import ColumnField, ConstantField, IndexSpec, Place
+from headrace.schema import load_schema
+from headrace.schema.tree import ColumnField, ConstantField, IndexSpec, Place
 
 PLACE = Place(Path("test.schema.yml"), 1, 1)
 

@@ -20,6 +20,7 @@ from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
+from headrace.schema import load_schema
 from headrace.sinks.contract import WriteResult
 from headrace.sinks.opensearch import (
     Client,
@@ -32,7 +33,6 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.contents import documents, refresh
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.worker import Worker
-from headrace.spec import load_schema
 from support.tcp_proxy import TcpProxy
 
 SCHEMA = """

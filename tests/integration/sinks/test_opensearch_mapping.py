@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.model import DocumentOperation, TableName
+from headrace.schema.tree import ColumnField, Field, IndexSpec, JoinField, MapField, Place
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, OpenSearchWriter, mapping
 from headrace.sinks.opensearch.contents import refresh
-from headrace.spec.tree import ColumnField, Field, IndexSpec, JoinField, MapField, Place
 
 HERE = Place(Path("users.schema.yml"), 1, 1)
 T = TableName("public", "t")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.spec.tree import IndexSpec
+from headrace.schema.tree import IndexSpec
 from support.oracle.documents import evaluate
 from support.oracle.tables import read_tables
 

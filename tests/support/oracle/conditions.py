@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headrace.spec.tree import Filter
+from headrace.schema.tree import Filter
 from support.oracle.raw import holds
 from support.oracle.tables import Row, Table
 from support.oracle.values import Type

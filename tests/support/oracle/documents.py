@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any, assert_never
 
 from headrace.demo.oracle import Average
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,

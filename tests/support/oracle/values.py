@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from headrace.spec.tree import Scalar
+from headrace.schema.tree import Scalar
 
 TEXTUAL = frozenset({"text", "varchar", "bpchar", "citext", "name"})
 

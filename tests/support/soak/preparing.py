@@ -19,10 +19,10 @@ from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
 from headrace.postgres.steps import execute_plan
 from headrace.resolution import plan_resolution, required_columns
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions
 from headrace.snapshot import plan_ranges
 from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spec.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
 from support.soak.working import MemoryWorker
 

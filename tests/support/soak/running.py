@@ -16,8 +16,8 @@ from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
-from headrace.spec import load_schema
-from headrace.spec.tree import IndexSpec
+from headrace.schema import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
 from support.soak.cases import Case

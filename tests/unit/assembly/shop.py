@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headrace.catalog.table import Catalog, Column, Table, UniqueKey
 from headrace.model import TableName
-from headrace.spec.tree import Filter, Place, Scalar
+from headrace.schema.tree import Filter, Place, Scalar
 
 PLACE = Place(Path("shop.schema.yml"), 3, 5)
 

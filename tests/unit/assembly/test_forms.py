@@ -18,7 +18,7 @@ from headrace.assembly.forms import (
 )
 from headrace.assembly.plan import DocumentPlan, RelatedValue
 from headrace.catalog.table import Catalog, Table
-from headrace.spec.tree import AggregateField, IndexSpec, JoinField, Through
+from headrace.schema.tree import AggregateField, IndexSpec, JoinField, Through
 from unit.assembly.shop import PLACE, SHOP, catalog, name, table
 
 ORDERS = JoinField("orders", "has_many", name("orders"), ("id",), (), PLACE, foreign_key=("user_id",))

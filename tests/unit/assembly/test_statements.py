@@ -9,7 +9,7 @@ import pytest
 from headrace.assembly import Form, keys_statement, plan_document, range_statement
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace.catalog.table import Catalog
 from headrace.catalog.usage import used_columns
 from headrace.model import TableName
-from headrace.spec import load_schema
+from headrace.schema import load_schema
 from unit.assembly import shop
 
 SCHEMA = """

@@ -7,7 +7,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.resolution import plan_resolution, required_columns
 from headrace.resolution.plan import Route
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     Field,

@@ -15,10 +15,10 @@ from headrace.cli.waiting import why_behind
 from headrace.model import DocumentOperation, Lsn
 from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
+from headrace.schema import IndexSpec
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import Shards
 from headrace.sinks.opensearch.stored import Stored, stored
-from headrace.spec import IndexSpec
 
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 60.0

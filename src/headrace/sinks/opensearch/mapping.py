@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
-from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import merged
-from headrace.spec.language import SCALARS
-from headrace.spec.tree import (
+from headrace.schema.language import SCALARS
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,
@@ -25,6 +22,9 @@ from headrace.spec.tree import (
     MapField,
     ObjectField,
 )
+from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
+from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.settings import merged
 
 _TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
 DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"

@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.model import TableName
-from headrace.sinks.opensearch import IndexOptions, mapping
-from headrace.sinks.opensearch.analysis import rank_mappings
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,
@@ -20,6 +18,8 @@ from headrace.spec.tree import (
     ObjectField,
     Place,
 )
+from headrace.sinks.opensearch import IndexOptions, mapping
+from headrace.sinks.opensearch.analysis import rank_mappings
 
 HERE = Place(Path("users.schema.yml"), 1, 1)
 T = TableName("public", "t")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from headrace.spec import language
+from headrace.schema import language
 
 Json = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from headrace.spec import IndexSpec, SchemaErrors, language
-from headrace.spec.document import JsonReader, Source, compose
-from headrace.spec.json_schema import EDITOR_FILE, schema_of_files, schema_text
+from headrace.schema import IndexSpec, SchemaErrors, language
+from headrace.schema.document import JsonReader, Source, compose
+from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
 
 Load = Callable[[str], IndexSpec]
 ROOT = Path(__file__).parents[3]

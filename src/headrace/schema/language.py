@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args, get_type_hints
 
-from headrace.spec.tree import AggregateField, Filter, JoinField
+from headrace.schema.tree import AggregateField, Filter, JoinField
 
 SCALARS: dict[str, str] = {
     "text": "text",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.spec.raw import called_functions, is_moment, raw_problem
+from headrace.schema.raw import called_functions, is_moment, raw_problem
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spec.problems import LocatedError
-from headrace.spec.tree import Place, Scalar
+from headrace.schema.problems import LocatedError
+from headrace.schema.tree import Place, Scalar
 
 _TAG = "tag:yaml.org,2002:"
 _MOST_EVENTS = 100_000

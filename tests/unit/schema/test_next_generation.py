@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.spec import IndexSpec
-from headrace.spec.language import (
+from headrace.schema import IndexSpec
+from headrace.schema.language import (
     AGGREGATES,
     FILTER,
     JOINS,

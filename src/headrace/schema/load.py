@@ -6,15 +6,15 @@ import dataclasses
 from pathlib import Path
 
 from headrace.model import TableName
-from headrace.spec import language
-from headrace.spec.conditions import read_filters
-from headrace.spec.document import compose, describe, kind_of, read_source
-from headrace.spec.fields import read_fields
-from headrace.spec.normal import spec_hash
-from headrace.spec.problems import LocatedError, SchemaErrors
-from headrace.spec.reading import Notes, Record, document_key, mapping
-from headrace.spec.relations import Parent
-from headrace.spec.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
+from headrace.schema import language
+from headrace.schema.conditions import read_filters
+from headrace.schema.document import compose, describe, kind_of, read_source
+from headrace.schema.fields import read_fields
+from headrace.schema.normal import spec_hash
+from headrace.schema.problems import LocatedError, SchemaErrors
+from headrace.schema.reading import Notes, Record, document_key, mapping
+from headrace.schema.relations import Parent
+from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
 
 
 def load_schema(path: Path, name: str) -> IndexSpec:

@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.spec.tree import (
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,

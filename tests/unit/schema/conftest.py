@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spec import IndexSpec, load_schema
+from headrace.schema import IndexSpec, load_schema
 
 Load = Callable[[str], IndexSpec]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from headrace.model import TableName
-from headrace.spec import language
-from headrace.spec.conditions import read_filters, read_order, read_through
-from headrace.spec.reading import Record, fold
-from headrace.spec.tree import AggregateField, Field, JoinField, Through
+from headrace.schema import language
+from headrace.schema.conditions import read_filters, read_order, read_through
+from headrace.schema.reading import Record, fold
+from headrace.schema.tree import AggregateField, Field, JoinField, Through
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from headrace.errors import Kind
 from headrace.model.nearest import meant
-from headrace.spec.document import JsonReader, Source, describe, kind_of, scalar
-from headrace.spec.problems import LocatedError
-from headrace.spec.tree import Place, Scalar
+from headrace.schema.document import JsonReader, Source, describe, kind_of, scalar
+from headrace.schema.problems import LocatedError
+from headrace.schema.tree import Place, Scalar
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')

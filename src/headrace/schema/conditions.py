@@ -7,11 +7,11 @@ from typing import Any, cast
 from yaml.nodes import Node, SequenceNode
 
 from headrace.model import TableName
-from headrace.spec import language
-from headrace.spec.document import describe, kind_of
-from headrace.spec.raw import RAW_REMEDY, raw_problem
-from headrace.spec.reading import Record, mapping
-from headrace.spec.tree import Filter, Order, Place, Scalar, Through
+from headrace.schema import language
+from headrace.schema.document import describe, kind_of
+from headrace.schema.raw import RAW_REMEDY, raw_problem
+from headrace.schema.reading import Record, mapping
+from headrace.schema.tree import Filter, Order, Place, Scalar, Through
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")

@@ -1,9 +1,9 @@
 """What documents does the user want? Schema files in, typed trees out, each error with file and line."""
 
-from headrace.spec.load import load_schema
-from headrace.spec.normal import denormalised, normalised, spec_hash
-from headrace.spec.problems import LocatedError, SchemaErrors
-from headrace.spec.tree import IndexSpec
+from headrace.schema.load import load_schema
+from headrace.schema.normal import denormalised, normalised, spec_hash
+from headrace.schema.problems import LocatedError, SchemaErrors
+from headrace.schema.tree import IndexSpec
 
 __all__ = [
     "IndexSpec",

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spec import IndexSpec, denormalised, load_schema, normalised, spec_hash
+from headrace.schema import IndexSpec, denormalised, load_schema, normalised, spec_hash
 from support.soak.declaring import declare, text_of
 from support.soak.inventing import invent_database
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from headrace.model.nearest import nearest
-from headrace.spec import language
-from headrace.spec.reading import Notes, Record, document_key, fold, mapping
-from headrace.spec.relations import Parent, read_aggregate, read_join
-from headrace.spec.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
+from headrace.schema import language
+from headrace.schema.reading import Notes, Record, document_key, fold, mapping
+from headrace.schema.relations import Parent, read_aggregate, read_join
+from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
 
 
 def read_fields(record: Record, parent: Parent) -> tuple[Field, ...]:

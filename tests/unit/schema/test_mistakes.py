@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spec import IndexSpec, LocatedError, SchemaErrors, load_schema
+from headrace.schema import IndexSpec, LocatedError, SchemaErrors, load_schema
 
 Load = Callable[[str], IndexSpec]
 HEAD = "version: 1\ntable: users\nprimary_key: id\n"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.model import TableName
-from headrace.spec import IndexSpec
-from headrace.spec.tree import (
+from headrace.schema import IndexSpec
+from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.spec import IndexSpec, normalised, spec_hash
+from headrace.schema import IndexSpec, normalised, spec_hash
 
 Load = Callable[[str], IndexSpec]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spec.tree import Place
+from headrace.schema.tree import Place
 
 
 class LocatedError(HeadraceError):
