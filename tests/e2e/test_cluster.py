@@ -22,8 +22,8 @@ from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import free_port, living, until
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import Endpoint
+from headrace.sinks.registry import open_sink
 from headrace.spark.preflight import Grant, check_executors
 from headrace.spark.session import local_spark
 from integration.sinks.documented_sink import package

@@ -18,7 +18,7 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
-from headrace.sinks.opensearch.orders import What
+from headrace.sinks.opensearch.control_requests import What
 
 
 @pytest.fixture(scope="module")

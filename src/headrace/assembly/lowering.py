@@ -25,8 +25,8 @@ from headrace.assembly.plan import (
     Relation,
     Value,
 )
-from headrace.catalog.fitting import holds_texts
 from headrace.catalog.table import Catalog, Column, Table
+from headrace.catalog.type_check import holds_texts
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.schema.raw import RAW_REMEDY, raw_problem

@@ -30,18 +30,18 @@ from headrace.capture.continuity import (
     read_positions,
     temporary_gone,
 )
-from headrace.capture.expected import ExpectedNames, ExpectedTable
 from headrace.capture.held import HeldPosition
-from headrace.capture.names import DocumentNames, Names, RootNames
 from headrace.capture.offset import Offset
 from headrace.capture.projection import Projection
 from headrace.capture.recognition import Recognition
+from headrace.capture.relation_routing import DocumentNames, Names, RootNames
 from headrace.capture.rows import Absence
+from headrace.capture.schema_guard import ExpectedNames, ExpectedTable
 from headrace.capture.spool import Room, SpoolFullError
+from headrace.capture.streamed_transactions import UnfinishedTransactions
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.capture.trouble import TroubleNote
-from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model import Lsn, TableName, format_lsn

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from headrace.capture.changes import ChangeRows, Ends
-from headrace.capture.names import Names
 from headrace.capture.offset import Offset
 from headrace.capture.recognition import Recognition
+from headrace.capture.relation_routing import Names
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName

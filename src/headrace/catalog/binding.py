@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.catalog import fitting
+from headrace.catalog import type_check
 from headrace.catalog.comparison import as_stored
 from headrace.catalog.remedies import (
     KINDS,
@@ -20,7 +20,7 @@ from headrace.catalog.remedies import (
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import nearest
+from headrace.model.suggestion import nearest
 from headrace.postgres import quoting
 from headrace.schema.problems import LocatedError
 from headrace.schema.raw import is_moment
@@ -151,21 +151,21 @@ class _Binder:
         if column is None:
             return
         if field.tag == "custom":
-            if not fitting.reads_custom(field.postgres, column):
+            if not type_check.reads_custom(field.postgres, column):
                 self._misfit(table, column, field.place, f"accepts only {', '.join(field.postgres)}", [])
-        elif not fitting.reads(field.tag, column):
+        elif not type_check.reads(field.tag, column):
             problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
-            tags = fitting.fitting_tags(column)
+            tags = type_check.fitting_tags(column)
             self._error(
                 field.place,
                 problem,
-                f"Declare it as {' or '.join(tags[:3])}." if tags else fitting.as_custom(field, column),
+                f"Declare it as {' or '.join(tags[:3])}." if tags else type_check.as_custom(field, column),
             )
-        if field.transforms and not fitting.holds_texts(column):
+        if field.transforms and not type_check.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
             self._never_null(table, (field.column,), field.place)
-        if field.default is not None and not fitting.takes(field.opensearch, field.default):
+        if field.default is not None and not type_check.takes(field.opensearch, field.default):
             self._error(
                 field.place,
                 f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
@@ -192,14 +192,14 @@ class _Binder:
             if column is not None and column.category != "N":
                 self._misfit(table, column, field.place, "is a coordinate, which is a number", [])
         single = self._column(table, field.column, field.place) if field.column is not None else None
-        if single is not None and not (fitting.is_text(single) or fitting.reads("json", single)):
+        if single is not None and not (type_check.is_text(single) or type_check.reads("json", single)):
             self._misfit(table, single, field.place, "is a point, which is json or text", [])
 
     def _map(self, table: Table, field: MapField) -> None:
         column = self._column(table, field.column, field.place)
         if field.required:
             self._never_null(table, (field.column,), field.place)
-        if column is not None and not fitting.reads("json", column):
+        if column is not None and not type_check.reads("json", column):
             self._misfit(table, column, field.place, "is a map, which is json", [])
 
     # related rows
@@ -220,7 +220,7 @@ class _Binder:
         self._filters(table, field.filters)
         for term in field.order_by:
             column = self._column(table, term.column, field.place)
-            if column is not None and not fitting.ordered(column):
+            if column is not None and not type_check.ordered(column):
                 self._misfit(table, column, field.place, "has no order", [])
         self._fields(table, field.primary_key, field.fields)
 
@@ -269,9 +269,9 @@ class _Binder:
         if field.op == "ids":
             self._ids(table, field)
         column = self._column(table, field.column, field.place) if field.column else None
-        if column is not None and not fitting.reduces(field.op, field.value_type, column):
+        if column is not None and not type_check.reduces(field.op, field.value_type, column):
             result = f" to {field.value_type}" if field.value_type else ""
-            tags = fitting.fitting_tags(column) if field.op in ("min", "max") else []
+            tags = type_check.fitting_tags(column) if field.op in ("min", "max") else []
             self._misfit(table, column, field.place, f"cannot be reduced by {field.op}{result}", tags)
 
     def _ids(self, table: Table, field: AggregateField) -> None:
@@ -284,13 +284,13 @@ class _Binder:
             )
             return
         column = self._column(table, field.primary_key[0], field.place)
-        if column is not None and field.value_type and not fitting.collects(field.value_type, column):
+        if column is not None and field.value_type and not type_check.collects(field.value_type, column):
             self._misfit(
                 table,
                 column,
                 field.place,
                 f"is collected as {field.value_type}",
-                fitting.fitting_tags(column),
+                type_check.fitting_tags(column),
             )
 
     # what they share
@@ -348,7 +348,7 @@ class _Binder:
             return
         for column, name in zip(found, key, strict=True):
             target = right.column(name)
-            if column is not None and target is not None and not fitting.comparable(column, target):
+            if column is not None and target is not None and not type_check.comparable(column, target):
                 self._error(
                     place,
                     f"{left.name}.{column.name} ({column.type}) cannot be compared with "
@@ -372,7 +372,7 @@ class _Binder:
             table, names = side
             for name, target in zip(names, other[1], strict=False):
                 column, met = table.column(name), other[0].column(target)
-                if column is None or met is None or not fitting.comparable(column, met):
+                if column is None or met is None or not type_check.comparable(column, met):
                     return
                 if reader is upwards:
                     met = dataclasses.replace(met, collation="")

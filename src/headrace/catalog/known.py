@@ -12,7 +12,7 @@ from headrace.catalog.table import Table
 from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.model.type_text import from_json, to_json
 from headrace.model.value_type import ValueType
 from headrace.postgres.publication import read_column_lists

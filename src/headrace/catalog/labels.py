@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from headrace.catalog.binding import Finding
 from headrace.catalog.table import Catalog, Table
 from headrace.errors import Kind
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.problems import LocatedError
 from headrace.schema.tree import ColumnField, Field, IndexSpec, JoinField, ObjectField

@@ -10,11 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.catalog.fitting import fitting_tags
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
+from headrace.catalog.type_check import fitting_tags
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -20,9 +20,9 @@ from headrace.postgres.position import end_of_commits, query_of
 from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
-from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas
+from headrace.sinks.opensearch.secondary_backlog import Backlog
 
 _PATIENCE_SECONDS = 0.1
 """A change is applied sooner than that: nobody needs to be asked."""

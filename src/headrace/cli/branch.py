@@ -34,8 +34,8 @@ from headrace.sinks.opensearch import (
     Orders,
     PipelineState,
 )
-from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch.secondary_backlog import Backlog
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.catching_up import CatchingUp
 from headrace.spark.plan import Work

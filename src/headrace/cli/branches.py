@@ -23,13 +23,13 @@ from headrace.cli.project import OPENSEARCH, Here, Project
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection
-from headrace.sinks.kinds import open_sink
 from headrace.sinks.opensearch import (
     Client,
     GenerationState,
     PipelineState,
 )
-from headrace.sinks.opensearch.further import forget_sink, sinks_document
+from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
+from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout import Relay, StdoutWriter
 from headrace.spark.plan import Work
 from headrace.spark.session import LocalSpark

@@ -18,11 +18,11 @@ from headrace.cli.report import Level, Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
-from headrace.postgres.steps import render
-from headrace.sinks.kinds import open_sink
+from headrace.postgres.ddl_plan import render
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
-from headrace.sinks.opensearch.risks import of_endpoints, of_index
+from headrace.sinks.opensearch.cautions import of_endpoints, of_index
 from headrace.sinks.opensearch.settings import check_pipeline, try_out
+from headrace.sinks.registry import open_sink
 
 _SINK_SECONDS = 1.0
 _INDEXES_AT_ONCE = 4

@@ -16,7 +16,7 @@ from headrace.cli.succession import why_no_way_back
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, GenerationState, Orders, PipelineState, build_notes
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.orders import What
+from headrace.sinks.opensearch.control_requests import What
 from headrace.sinks.opensearch.orphans import Orphan, orphans
 
 _LOOK_SECONDS = 0.25

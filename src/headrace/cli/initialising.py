@@ -19,7 +19,7 @@ from headrace.config import (
 )
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE, EDITOR_LINE, schema_text
 

@@ -16,14 +16,14 @@ from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.ddl_plan import SetupPlan
 from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
-from headrace.postgres.room import reader_problems
+from headrace.postgres.replication_capacity import reader_problems
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
-from headrace.postgres.steps import SetupPlan
 from headrace.resolution import required_columns
 
 

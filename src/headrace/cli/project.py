@@ -24,7 +24,7 @@ from headrace.config import (
 from headrace.config.json_file import read_json_object
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.schema import IndexSpec, SchemaErrors, load_schema, spec_hash

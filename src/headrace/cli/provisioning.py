@@ -12,17 +12,17 @@ from headrace.cli.inspection import inspect
 from headrace.cli.project import OPENSEARCH, Here, Project, open_project
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.connection import connect
+from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import read_slot
 from headrace.postgres.slot_lock import advisory_lock
-from headrace.postgres.steps import SetupPlan, execute_plan
 from headrace.postgres.teardown import plan_teardown
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, PipelineState
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.further import forget_sink, sinks_document
 from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
 
 
 def set_up(

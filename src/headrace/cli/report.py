@@ -10,7 +10,7 @@ from typing import Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.coverage import TableCoverage
-from headrace.postgres.steps import Step
+from headrace.postgres.ddl_plan import Step
 from headrace.schema import LocatedError
 
 Level = Literal["error", "setup", "warning"]

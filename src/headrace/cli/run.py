@@ -32,11 +32,11 @@ from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_o
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.postgres.slot_lock import SlotLock
-from headrace.postgres.steps import execute_plan
 from headrace.sinks.opensearch import (
     Client,
     Generations,
@@ -46,8 +46,8 @@ from headrace.sinks.opensearch import (
     Orders,
     PipelineState,
 )
+from headrace.sinks.opensearch.cautions import of_endpoints
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.sinks.opensearch.risks import of_endpoints
 from headrace.spark.parked import WorkingOff
 from headrace.spark.pipeline import DocumentsQuery, Following
 from headrace.spark.plan import Work

@@ -25,8 +25,8 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.generations import Found
-from headrace.sinks.opensearch.histories import Identity, completed, is_another
 from headrace.sinks.opensearch.settings import adjust, lasting
+from headrace.sinks.opensearch.shard_history import Identity, completed, is_another
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.spark.workers import made

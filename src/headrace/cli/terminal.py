@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.postgres.steps import Step, render
+from headrace.postgres.ddl_plan import Step, render
 
 out = Console(highlight=False, soft_wrap=True)
 """What a command was asked for."""

@@ -21,7 +21,7 @@ from headrace.config.deployment import (
 )
 from headrace.config.lines import Lines
 from headrace.errors import HeadraceError, Kind
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 
 
 class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several

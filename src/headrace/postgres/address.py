@@ -19,7 +19,7 @@ from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres import jdbc
-from headrace.postgres.methods import allowed_methods
+from headrace.postgres.auth_methods import allowed_methods
 from headrace.postgres.password import words_of
 
 _DEFAULTS = {

@@ -24,9 +24,9 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.calls import WatchedCalls
 from headrace.postgres.connection import conninfo_for_adbc, conninfo_of, keepalives, place
 from headrace.postgres.quoting import identifier, literal
-from headrace.postgres.refusal import refusal
 from headrace.postgres.replication import SETTINGS
 from headrace.postgres.session import pinning
+from headrace.postgres.sqlstate_errors import refusal
 
 _BATCH_BYTES = 8 << 20
 _FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # the last: PyArrow's

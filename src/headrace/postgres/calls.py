@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from headrace.postgres.silence import Silence
+from headrace.postgres.answer_timeout import Silence
 
 _SLICE_SECONDS = 1.0
 _WRITE_SECONDS = 600.0

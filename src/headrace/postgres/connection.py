@@ -13,8 +13,8 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import address, complete, options_with
+from headrace.postgres.answer_timeout import Silence, WatchedConnection
 from headrace.postgres.password import Password, ask, hide_passwords
-from headrace.postgres.silence import Silence, WatchedConnection
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.ddl_plan import Step
 from headrace.postgres.identity import (
     IdentityChange,
     IdentityFacts,
@@ -22,7 +23,6 @@ from headrace.postgres.identity import (
 from headrace.postgres.publication import Identity, PublicationFacts
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.steps import Step
 
 SENDING = "publish_generated_columns = stored"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote, unquote_plus
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 
 PREFIX = "jdbc:postgresql:"
 

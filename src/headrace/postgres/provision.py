@@ -17,13 +17,14 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.postgres.asked import Asked, check_asked
 from headrace.postgres.connection import Connection, connect, execute, place
+from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
+from headrace.postgres.publication_filters import WHOLE, Selections, completed, selection_problem
+from headrace.postgres.publication_requirements import Asked, check_asked
 from headrace.postgres.quoting import identifier
-from headrace.postgres.selection import WHOLE, Selections, completed, selection_problem
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
@@ -35,7 +36,6 @@ from headrace.postgres.setup import (
     unusable,
 )
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
-from headrace.postgres.steps import SetupPlan, execute_plan
 
 _PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks of who alters publications
 _READER_ENDS_WITHIN = 75.0

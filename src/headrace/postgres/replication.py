@@ -19,12 +19,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import address
+from headrace.postgres.answer_timeout import Silence
 from headrace.postgres.connection import Connection, check_direct, open_connection, place
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
-from headrace.postgres.refusal import no_room, refusal
 from headrace.postgres.session import PINNED, WHO, pinning
-from headrace.postgres.silence import Silence
+from headrace.postgres.sqlstate_errors import no_room, refusal
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},

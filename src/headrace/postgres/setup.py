@@ -13,6 +13,7 @@ from typing import Literal
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.generated import SENDING, Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
     SENDS_GENERATED_SINCE,
@@ -26,11 +27,10 @@ from headrace.postgres.identity import (
     stronger_identity,
 )
 from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, Record, publication_problems
+from headrace.postgres.publication_filters import WHOLE, Selections, table_clause
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.selection import WHOLE, Selections, table_clause
 from headrace.postgres.slot import SlotFacts
-from headrace.postgres.steps import SetupPlan, Step, drop_index
 
 Policy = Literal["check", "auto", "ignore"]
 

@@ -15,9 +15,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
-from headrace.postgres.refusal import refusal, slot_lost
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.room import with_limits
+from headrace.postgres.replication_capacity import with_limits
+from headrace.postgres.sqlstate_errors import refusal, slot_lost
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")

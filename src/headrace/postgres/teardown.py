@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.model import TableName
+from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
 from headrace.postgres.publication import Identity, PublicationFacts
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.slot import SlotFacts
-from headrace.postgres.steps import SetupPlan, Step, drop_index
 
 
 def plan_teardown(

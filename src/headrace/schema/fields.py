@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from headrace.model.nearest import nearest
+from headrace.model.suggestion import nearest
 from headrace.schema import language
 from headrace.schema.reading import Notes, Record, document_key, fold, mapping
 from headrace.schema.relations import Parent, read_aggregate, read_join

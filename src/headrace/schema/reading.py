@@ -13,7 +13,7 @@ from typing import TypeGuard
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from headrace.errors import Kind
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.schema.document import JsonReader, Source, describe, kind_of, scalar
 from headrace.schema.problems import LocatedError
 from headrace.schema.tree import Place, Scalar

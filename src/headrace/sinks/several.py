@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 
 
 class SinkFailure(HeadraceError):  # noqa: N818 - an error of a sink, told apart from those of what it is given

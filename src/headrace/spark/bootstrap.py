@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier

@@ -14,7 +14,7 @@ from typing import Self
 from headrace.errors import HeadraceError
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog, Owed
 from headrace.spark.further import FurtherWorker
 from headrace.spark.plan import Work
 

@@ -8,7 +8,7 @@ from headrace.catalog.partitions import read_heirs
 from headrace.catalog.read import list_tables
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.model.table_pattern import matching
 from headrace.postgres.session import ReadSession
 from headrace.spark.options import DatabaseOptions

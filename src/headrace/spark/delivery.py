@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, Lsn
 from headrace.sinks.activity import tell_refusals
-from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
+from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
 from headrace.sinks.opensearch.quarantine import Held

@@ -18,9 +18,9 @@ from headrace.capture import Origin
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import parse_tables, written
-from headrace.postgres.asked import Asked
 from headrace.postgres.provision import Prepared
-from headrace.postgres.selection import Selection
+from headrace.postgres.publication_filters import Selection
+from headrace.postgres.publication_requirements import Asked
 from headrace.spark.cdc_options import CdcOptions
 from headrace.spark.initial import Progress
 from headrace.spark.shape import RowsPlan

@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.capture.elements import ELEMENTS_SCHEMA, elements
 from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
+from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
 from headrace.capture.reread import Reread, lookups
 from headrace.capture.unchanged import Look, completed
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.catalog.partitions import read_place
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import CHANGES_SCHEMA, Op, TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.spark.cdc_options import CdcOptions

@@ -17,7 +17,7 @@ from headrace.capture.rows import RowShape
 from headrace.catalog.known import KnownTable
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
 from headrace.spark.forms import TABLES
 from headrace.spark.shape import check_names

@@ -21,11 +21,11 @@ from tenacity.nap import sleep_using_event
 
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Key, Lsn, Op, key_of_id
-from headrace.sinks.contract import DocumentWriter, WriteResult
-from headrace.sinks.kinds import open_sink
-from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.contents import ids, refresh
+from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog
 from headrace.sinks.opensearch.writer import WriterOptions
+from headrace.sinks.registry import open_sink
 from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.sinks.stdout import RelayWriter
 from headrace.spark.delivery import Delivery

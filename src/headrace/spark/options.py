@@ -24,7 +24,7 @@ from pydantic.alias_generators import to_camel
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.model.table_pattern import TablePattern, one_table, parse_names, parse_tables
 from headrace.postgres.address import combined
 from headrace.postgres.connection import with_defaults

@@ -15,7 +15,7 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, Retry
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Chunk, Client, Parked
 from headrace.spark.plan import Work
 from headrace.spark.seeding import Piece, run_pieces

@@ -68,7 +68,7 @@ def _missing(modules: tuple[str, ...]) -> dict[str, str]:
 def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
     """Kind of sinks → why there are none of it."""
     from headrace.errors import HeadraceError  # noqa: PLC0415 - it is there, but not for this module
-    from headrace.sinks.kinds import find_sink  # noqa: PLC0415
+    from headrace.sinks.registry import find_sink  # noqa: PLC0415
 
     found = {}
     for kind in kinds:
@@ -92,8 +92,8 @@ def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, s
     """(kind, what is wrong) of each server that does not answer here; further sink → what is wrong."""
     from headrace.errors import HeadraceError  # noqa: PLC0415
     from headrace.postgres.session import ReadSession  # noqa: PLC0415
-    from headrace.sinks.kinds import open_sink  # noqa: PLC0415
     from headrace.sinks.opensearch import Client, Endpoint  # noqa: PLC0415
+    from headrace.sinks.registry import open_sink  # noqa: PLC0415
 
     def look(endpoint: Endpoint) -> None:
         client = Client(endpoint, read_attempts=1)

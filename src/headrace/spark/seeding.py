@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.spark.failures import headrace_error, told_alone
 from headrace.spark.jobs import interruptibly
 from headrace.spark.plan import Work

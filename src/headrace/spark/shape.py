@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headrace.capture.expected import ExpectedTable
 from headrace.capture.reread import Reread
 from headrace.capture.rows import RowShape
+from headrace.capture.schema_guard import ExpectedTable
 from headrace.catalog.known import key_columns, key_operators
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, Selection
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.selection import PARTS_SINCE, WHOLE, Selection
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.reading import Selection as Readable
 from headrace.snapshot.reading import check_readable

@@ -82,7 +82,7 @@ class PostgresCdc(DataSource):
 
     Options: see `headrace.spark.cdc_options.CdcOptions`. Columns: of `envelope=rows` those of
     `headrace.capture.rows.RowShape`, of `changes` `headrace.capture.envelope.ENVELOPE_SCHEMA`, of `elements`
-    `headrace.capture.elements.ELEMENTS_SCHEMA`.
+    `headrace.capture.graph_envelope.ELEMENTS_SCHEMA`.
     """
 
     def __init__(self, options: dict[str, str]) -> None:

@@ -20,7 +20,7 @@ from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, ke
 from headrace.model.failpoints import reach
 from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
-from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
+from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Parked
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 
 __all__ = ["INDEX", "DocumentSinkConformance", "SinkConformance", "SinkUnderTest", "delete", "upsert"]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.model import DocumentOperation, Lsn
-from headrace.sinks.contract import DocumentWriter, Rejection, WriteResult
+from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 
 Reject = Callable[[DocumentOperation], str | None]
 

@@ -16,13 +16,13 @@ from headrace.catalog.needs import TableNeeds
 from headrace.catalog.partitions import PartitionRoots, read_place
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.ddl_plan import execute_plan, render
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.quoting import table
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import plan_setup
 from headrace.postgres.slot import create_slot, drop_slot, read_slot
-from headrace.postgres.steps import execute_plan, render
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.schema import load_schema
 from reference.touched import gathered

@@ -14,7 +14,7 @@ import pytest
 from headrace.assembly import keys_statement, plan_document
 from headrace.catalog import Column, complete, findings, read_catalog
 from headrace.catalog.comparison import as_stored, equal
-from headrace.catalog.fitting import comparable
+from headrace.catalog.type_check import comparable
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier

@@ -155,7 +155,7 @@ from headrace.cli import main
 
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "headrace.postgres.steps":
+        if name == "headrace.postgres.ddl_plan":
             raise KeyboardInterrupt
 
 sys.meta_path.insert(0, Interrupt())

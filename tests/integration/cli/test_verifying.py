@@ -13,7 +13,7 @@ import urllib3
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.sinks.opensearch.backlog import Backlog
+from headrace.sinks.opensearch.secondary_backlog import Backlog
 from integration.cli.stock import Stock
 
 

@@ -28,8 +28,8 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog
 from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog
 from headrace.spark import further
 from headrace.spark.catching_up import CatchingUp
 from headrace.spark.further import AllSinks, FurtherWorker

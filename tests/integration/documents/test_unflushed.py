@@ -28,11 +28,11 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.postgres.connection import connect
+from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
-from headrace.postgres.steps import SetupPlan, Step, execute_plan
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import exported_snapshot
 from headrace.spark.plan import Connections, DocumentsPlan, Work

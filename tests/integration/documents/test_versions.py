@@ -21,7 +21,7 @@ from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

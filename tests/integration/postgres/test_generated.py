@@ -21,13 +21,13 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import NOTHING_CHANGED, read_publication
+from headrace.postgres.publication_filters import Selection
 from headrace.postgres.quoting import literal
-from headrace.postgres.selection import Selection
 from headrace.postgres.setup import Policy, plan_setup
-from headrace.postgres.steps import SetupPlan, execute_plan
 from integration.capture.following import Source, take
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")

@@ -14,8 +14,8 @@ from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import PublishedTable, read_publication
+from headrace.postgres.publication_filters import Selection
 from headrace.postgres.replication import replication_connection
-from headrace.postgres.selection import Selection
 from headrace.postgres.slot import read_slot
 
 ORDERS, OTHER = TableName("public", 'Or"ders'), TableName("public", "other")

@@ -14,6 +14,7 @@ from headrace.model import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.quoting import identifier
@@ -22,7 +23,6 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
-from headrace.postgres.steps import SetupPlan, execute_plan, render
 from headrace.postgres.teardown import plan_teardown
 from integration.postgres.conftest import as_user
 

@@ -12,9 +12,9 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
-from headrace.sinks.opensearch.backlog import EVERYTHING, Backlog, Owed
-from headrace.sinks.opensearch.further import forget_sink
-from headrace.sinks.opensearch.hidden import HiddenIndex
+from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.secondary_sinks import forget_sink
+from headrace.sinks.opensearch.system_index import HiddenIndex
 from support.http_proxy import Answer, HttpProxy, Request
 
 PREFIX = "backlog_test_"

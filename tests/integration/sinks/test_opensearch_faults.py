@@ -14,7 +14,7 @@ import trustme
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
 from headrace.sinks.opensearch.contents import ids
 from integration.sinks.scripted_server import Reply, Request, Scripted, accepted, items, scripted

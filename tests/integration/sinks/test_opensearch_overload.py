@@ -14,7 +14,7 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

@@ -11,7 +11,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.kinds import kinds, open_sink
+from headrace.sinks.registry import kinds, open_sink
 from headrace.testing.memory_sink import MemorySink
 from integration.sinks.documented_sink import install, modules, package
 

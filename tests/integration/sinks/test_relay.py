@@ -11,7 +11,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.stdout import Relay, RelayWriter, StdoutWriter
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.contents import documents, ids, refresh
 from headrace.sinks.opensearch.routed import RoutedWriter, Shards

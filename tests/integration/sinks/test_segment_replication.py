@@ -12,10 +12,10 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter, Parked
+from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
-from headrace.sinks.opensearch.kept import KeptDocument
-from headrace.sinks.opensearch.risks import of_index
+from headrace.sinks.opensearch.state_document import KeptDocument
 from headrace.sinks.opensearch.stored import stored
 
 ROUNDS, DOCUMENTS = 25, 200

@@ -30,11 +30,11 @@ from headrace.sinks.opensearch import (
     Quarantined,
     mapping,
 )
+from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.contents import documents, refresh
-from headrace.sinks.opensearch.histories import identities, is_another
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.risks import of_index
 from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
+from headrace.sinks.opensearch.shard_history import identities, is_another
 from headrace.sinks.opensearch.stored import stored
 from headrace.spark.worker import Worker
 from headrace.testing.conformance import DocumentSinkConformance

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
 from headrace.capture.spool import Room, Spool, SpoolFullError
+from headrace.capture.streamed_transactions import UnfinishedTransactions
 from headrace.capture.translation import Translation
-from headrace.capture.unfinished import UnfinishedTransactions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.pgoutput import (

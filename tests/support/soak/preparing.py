@@ -11,13 +11,13 @@ from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import used_columns
 from headrace.model import Lsn, TableName
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.server import inspect_server
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
-from headrace.postgres.steps import execute_plan
 from headrace.resolution import plan_resolution, required_columns
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions

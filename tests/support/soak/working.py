@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import Chunk
 from headrace.spark.delivery import Delivery
 from headrace.spark.plan import Work

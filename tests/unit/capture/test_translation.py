@@ -10,7 +10,7 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
-from headrace.capture.names import Names
+from headrace.capture.relation_routing import Names
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName, decode_changes

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import Kind
 from headrace.model import TableName
+from headrace.postgres.ddl_plan import render
 from headrace.postgres.identity import (
     IdentityFacts,
     UniqueIndex,
@@ -26,7 +27,6 @@ from headrace.postgres.publication import (
 from headrace.postgres.quoting import identifier
 from headrace.postgres.setup import plan_setup
 from headrace.postgres.slot import SlotFacts
-from headrace.postgres.steps import render
 
 T = TableName("public", 'Or"ders')
 PLAIN = IdentityFacts(

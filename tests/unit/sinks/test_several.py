@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.testing.memory_sink import MemorySink
 

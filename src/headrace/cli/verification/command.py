@@ -22,7 +22,7 @@ from headrace.cli.verification.settling import Settling
 from headrace.cli.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
 from headrace.cli.waiting import check_filled
 from headrace.errors import HeadraceError, Kind
-from headrace.model.nearest import meant
+from headrace.model.suggestion import meant
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from headrace.cli.applied import Applied
 from headrace.cli.verification.settling import Finding, Verdict
 from headrace.cli.verification.sides import DatabaseDocuments
-from headrace.sinks.contract import DocumentWriter
+from headrace.sinks.base import DocumentWriter
 
 _WHY = {
     Verdict.MISSING: "fenced: the index remembers a delete with a newer version",

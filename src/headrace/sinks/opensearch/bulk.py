@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import Rejection, WriteResult
+from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch.failures import described, in_the_way, public
 
 MAX_ID_BYTES = 512

@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.flavour import Flavour
+from headrace.sinks.opensearch.product import Flavour
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1

@@ -14,9 +14,9 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, joined, path
-from headrace.sinks.opensearch.histories import Identity, identities
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.settings import building, keep
+from headrace.sinks.opensearch.shard_history import Identity, identities
 
 _OURS = "headrace"
 _WRITE = ".write"

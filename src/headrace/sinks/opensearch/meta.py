@@ -15,12 +15,12 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.kept import KeptDocument, build_notes, meta_index
-from headrace.sinks.opensearch.orders import Orders
-from headrace.sinks.opensearch.parked import Parked
+from headrace.sinks.opensearch.control_requests import Orders
+from headrace.sinks.opensearch.deferred_keys import Parked
+from headrace.sinks.opensearch.position_request import wish_document
 from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.wish import wish_document
+from headrace.sinks.opensearch.state_document import KeptDocument, build_notes, meta_index
 
 _GENERATIONS = "generations"
 

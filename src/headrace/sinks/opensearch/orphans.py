@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.generations import Generations
-from headrace.sinks.opensearch.kept import meta_index
+from headrace.sinks.opensearch.state_document import meta_index
 
 _MOST = 10_000
 

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.contents import documents
-from headrace.sinks.opensearch.hidden import HiddenIndex
+from headrace.sinks.opensearch.system_index import HiddenIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 

@@ -13,7 +13,7 @@ from itertools import islice
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.stored import Copy, copies
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions

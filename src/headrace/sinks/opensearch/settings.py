@@ -12,8 +12,8 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, joined, path
-from headrace.sinks.opensearch.hidden import UNALTERED
 from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.system_index import UNALTERED
 
 _DYNAMIC = re.compile(
     r"""refresh_interval | number_of_replicas | auto_expand_replicas | gc_deletes | hidden | priority

@@ -48,7 +48,7 @@ class GenerationState:
             nothing newer is built.
         frozen: why it is not followed any more; it then only waits to be dropped.
         order: the last order that was carried out on it.
-        history: of its shards (`headrace.sinks.opensearch.histories`); empty where nobody could ask.
+        history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where nobody could ask.
     """
 
     index: str

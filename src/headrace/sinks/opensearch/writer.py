@@ -14,11 +14,11 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
 from headrace.sinks.opensearch.bulk import Item, Outcome, Verdict
+from headrace.sinks.opensearch.bulk_size import BulkSize
 from headrace.sinks.opensearch.client import Answer, Client, path
-from headrace.sinks.opensearch.sizing import BulkSize
 
 _NDJSON = "application/x-ndjson"
 _UNANSWERED = (502, 504)

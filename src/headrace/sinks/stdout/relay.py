@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 
 _AT_ONCE = 500
 _ANSWER_SECONDS = 10.0

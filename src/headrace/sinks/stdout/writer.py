@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from headrace import __version__
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import DocumentWriter, WriteResult
+from headrace.sinks.base import DocumentWriter, WriteResult
 
 
 def _now() -> str:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import Rejection, WriteResult
+from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import bulk
 from headrace.sinks.opensearch.bulk import Item, Outcome
 

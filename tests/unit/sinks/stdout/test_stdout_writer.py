@@ -6,7 +6,7 @@ import io
 import json
 
 from headrace.model import DocumentOperation
-from headrace.sinks.contract import WriteResult
+from headrace.sinks.base import WriteResult
 from headrace.sinks.stdout import StdoutWriter
 
 OPERATIONS = [

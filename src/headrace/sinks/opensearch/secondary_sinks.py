@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.sinks.opensearch.backlog import Backlog
 from headrace.sinks.opensearch.client import Client
-from headrace.sinks.opensearch.kept import KeptDocument, meta_index
 from headrace.sinks.opensearch.meta import MetaIndex
+from headrace.sinks.opensearch.secondary_backlog import Backlog
+from headrace.sinks.opensearch.state_document import KeptDocument, meta_index
 
 
 def sinks_document(client: Client, slot: str, prefix: str) -> KeptDocument:

@@ -15,9 +15,9 @@ from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, publication_problems
+from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, Selection, as_stored, table_clause
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.selection import PARTS_SINCE, WHOLE, Selection, as_stored, table_clause
 from headrace.postgres.session import database_error
 
 _FILTERS = """

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.capture.elements import ELEMENTS_SCHEMA, content_id, element_id, elements, label
+from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, content_id, element_id, elements, label
 from headrace.catalog.known import KnownTable
 from headrace.model import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.hidden import HiddenIndex
+from headrace.sinks.opensearch.system_index import HiddenIndex
 
 _PROPERTIES = {
     "slot": {"type": "keyword"},

@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.capture.names import RootNames
+from headrace.capture.relation_routing import RootNames
 from headrace.capture.rows import Absence
 from headrace.catalog.known import uncarried_key
 from headrace.errors import HeadraceError, Kind

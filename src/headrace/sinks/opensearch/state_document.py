@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.hidden import make_hidden
+from headrace.sinks.opensearch.system_index import make_hidden
 
 _PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 

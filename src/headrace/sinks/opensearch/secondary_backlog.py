@@ -18,8 +18,8 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.hidden import HiddenIndex
-from headrace.sinks.opensearch.kept import meta_index
+from headrace.sinks.opensearch.state_document import meta_index
+from headrace.sinks.opensearch.system_index import HiddenIndex
 
 EVERYTHING: Key = ()
 """Instead of a key: whatever the generation holds."""

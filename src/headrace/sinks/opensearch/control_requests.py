@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, cast
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.kept import meta_index
+from headrace.sinks.opensearch.state_document import meta_index
 
 What = Literal["reindex", "rollback"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres import calls, silence
+from headrace.postgres import calls
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
@@ -24,8 +24,8 @@ _LONG = 20.0
 @pytest.fixture
 def proxy(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
     """Before the server; a silence is long after a second."""
-    monkeypatch.setattr(silence, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(silence, "_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(answer_timeout, "SILENCE_SECONDS", 1.0)
+    monkeypatch.setattr(answer_timeout, "_AGAIN_SECONDS", 0.5)
     monkeypatch.setattr(calls, "_WRITE_SECONDS", 0.0)
     with TcpProxy.before(url) as one:
         yield one

@@ -11,8 +11,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.nearest import meant
-from headrace.sinks.contract import DocumentWriter
+from headrace.model.suggestion import meant
+from headrace.sinks.base import DocumentWriter
 
 GROUP = "headrace.sinks"
 

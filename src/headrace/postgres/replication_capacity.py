@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.refusal import no_room
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import ServerFacts
+from headrace.postgres.sqlstate_errors import no_room
 
 
 def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[HeadraceError, ...]:

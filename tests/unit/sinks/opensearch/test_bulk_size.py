@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sinks.opensearch.sizing import SMALLEST, BulkSize
+from headrace.sinks.opensearch.bulk_size import SMALLEST, BulkSize
 
 MOST = 8 << 20
 

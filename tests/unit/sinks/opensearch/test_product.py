@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch.flavour import Flavour
+from headrace.sinks.opensearch.product import Flavour
 
 BODY: dict[str, Any] = {
     "settings": {"index": {}},

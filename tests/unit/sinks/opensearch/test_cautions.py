@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headrace.sinks.opensearch import Endpoint
-from headrace.sinks.opensearch.risks import of_endpoints
+from headrace.sinks.opensearch.cautions import of_endpoints
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from headrace.errors import Kind, Retry
 from headrace.postgres.connection import connection_error, with_defaults
 from headrace.postgres.quoting import replication_literal
-from headrace.postgres.refusal import refusal
+from headrace.postgres.sqlstate_errors import refusal
 
 URL = "postgresql://me:secret@db.example:5433/shop"
 
