@@ -50,7 +50,7 @@ chaos: environment
 
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
-	$(VENV)-compat/bin/python -m pytest tests/unit/spark tests/integration/spark -m "not newest" \
+	$(VENV)-compat/bin/python -m pytest tests/unit/datasources tests/unit/spark tests/integration/datasources -m "not newest" \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: environment

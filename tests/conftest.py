@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 
-_SPARK = "tests/integration/spark/"
+_SPARK = "tests/integration/datasources/"
 _numbers = itertools.count(1)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
-    from headrace.spark.typed import PostgresSource
+    from headrace.datasources.typed_options import PostgresSource
 
 __all__ = ["HeadraceError", "PostgresSource", "__version__"]
 
@@ -20,7 +20,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> object:
     """What needs more than the standard library is loaded when it is asked for."""
     if name == "PostgresSource":
-        from headrace.spark.typed import PostgresSource  # noqa: PLC0415
+        from headrace.datasources.typed_options import PostgresSource  # noqa: PLC0415
 
         return PostgresSource
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

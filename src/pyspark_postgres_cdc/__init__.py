@@ -5,8 +5,8 @@ import pyspark
 from headrace.spark.version import is_served
 
 if is_served(pyspark.__version__):
-    from headrace.spark.source import PostgresCdc as DefaultSource
+    from headrace.datasources.postgres_cdc import PostgresCdc as DefaultSource
 else:
-    from headrace.spark.refused import RefusedCdc as DefaultSource  # type: ignore[assignment]
+    from headrace.datasources.unsupported_version import RefusedCdc as DefaultSource  # type: ignore[assignment]
 
 __all__ = ["DefaultSource"]

@@ -5,8 +5,8 @@ import pyspark
 from headrace.spark.version import is_served
 
 if is_served(pyspark.__version__):
-    from headrace.spark.snapshot_source import PostgresSnapshot as DefaultSource
+    from headrace.datasources.postgres_snapshot import PostgresSnapshot as DefaultSource
 else:
-    from headrace.spark.refused import RefusedSnapshot as DefaultSource  # type: ignore[assignment]
+    from headrace.datasources.unsupported_version import RefusedSnapshot as DefaultSource  # type: ignore[assignment]
 
 __all__ = ["DefaultSource"]

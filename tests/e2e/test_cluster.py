@@ -24,10 +24,10 @@ from headrace.embedded.processes import free_port, living, until
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.registry import open_sink
-from headrace.spark.preflight import Grant, check_executors
+from headrace.spark.cluster_check import Grant, check_executors
 from headrace.spark.session import local_spark
+from integration.datasources.traces import pages
 from integration.sinks.documented_sink import package
-from integration.spark.traces import pages
 from support.spark_cluster import SparkCluster
 
 _BOTH = {0, 1}

@@ -24,6 +24,8 @@ from headrace.cli.project import OPENSEARCH, Here, Project
 from headrace.cli.seeding import Seeding
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName
+from headrace.pipeline.stream.catch_up import CatchingUp
+from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,
@@ -37,10 +39,8 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.opensearch.secondary_backlog import Backlog
 from headrace.sinks.plain import PlainGenerations
-from headrace.spark.catching_up import CatchingUp
-from headrace.spark.plan import Work
+from headrace.spark.job_gate import Turn
 from headrace.spark.session import LocalSpark
-from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 
 _REQUEST_SECONDS = 10.0

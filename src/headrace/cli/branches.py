@@ -22,6 +22,7 @@ from headrace.cli.lineage import Lineage
 from headrace.cli.project import OPENSEARCH, Here, Project
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
+from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,
@@ -31,9 +32,8 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
 from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout import Relay, StdoutWriter
-from headrace.spark.plan import Work
+from headrace.spark.job_gate import Turn
 from headrace.spark.session import LocalSpark
-from headrace.spark.turn import Turn
 from headrace.status.board import StatusBoard
 
 

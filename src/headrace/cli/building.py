@@ -23,15 +23,15 @@ from headrace.cli.exported import Exported
 from headrace.cli.sweeping import sweep
 from headrace.errors import HeadraceError, Kind, Retry, patiently, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
+from headrace.pipeline.stream.documents_job import SeedRange, SeedRanges, run_pieces
+from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.workers import made
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, KeptDocument, MetaIndex, build_notes
 from headrace.sinks.opensearch.contents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
-from headrace.spark.plan import Work
-from headrace.spark.seeding import SeedRange, SeedRanges, run_pieces
+from headrace.spark.job_gate import Turn
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.spark.turn import Turn
-from headrace.spark.workers import made
 from headrace.status.board import IndexBoard
 from headrace.status.rate import Rate
 

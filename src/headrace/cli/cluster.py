@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.project import OPENSEARCH, Here, Project
-from headrace.spark.preflight import FurtherSink, check_executors
+from headrace.spark.cluster_check import FurtherSink, check_executors
 from headrace.spark.session import LocalSpark
 
 _FEW = 2

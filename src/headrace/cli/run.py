@@ -31,6 +31,9 @@ from headrace.cli.stopping import Stopping
 from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_of
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.pipeline.stream.deferred_work import WorkingOff
+from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
+from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.publication import read_memberships
@@ -48,12 +51,9 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.cautions import of_endpoints
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.parked import WorkingOff
-from headrace.spark.pipeline import DocumentsQuery, Following
-from headrace.spark.plan import Work
+from headrace.spark.job_gate import Turn
 from headrace.spark.session import LocalSpark, local_spark
 from headrace.spark.settings import is_local
-from headrace.spark.turn import Turn
 from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
 

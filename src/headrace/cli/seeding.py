@@ -13,6 +13,8 @@ from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
 from headrace.model import Lsn, TableName
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.workers import made
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, normalised
 from headrace.sinks.opensearch import (
@@ -28,8 +30,6 @@ from headrace.sinks.opensearch.generations import Found
 from headrace.sinks.opensearch.settings import adjust, lasting
 from headrace.sinks.opensearch.shard_history import Identity, completed, is_another
 from headrace.sinks.plain import PlainGenerations
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.workers import made
 from headrace.status.board import IndexBoard
 
 

@@ -23,12 +23,12 @@ from headrace.cli.stopping import Stopped, Stopping
 from headrace.cli.watching import Watch
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
+from headrace.pipeline.stream.deferred_work import WorkingOff
+from headrace.pipeline.stream.documents_query import DocumentsQuery
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import GenerationState, Order, Orders
 from headrace.sinks.opensearch.lease import Lease
-from headrace.spark.parked import WorkingOff
-from headrace.spark.pipeline import DocumentsQuery
-from headrace.spark.turn import Turn
+from headrace.spark.job_gate import Turn
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 

@@ -23,7 +23,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
-from integration.spark.killed import BOTH, TABLES, Killed, change_much, check, writers
+from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
 
 
 @pytest.fixture(scope="module")

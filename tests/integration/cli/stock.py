@@ -20,12 +20,12 @@ from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.seeding import Seeding
 from headrace.model import Lsn
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client, Counters, GenerationState, MetaIndex, Wish
 from headrace.snapshot import plan_ranges
-from headrace.spark.worker import Worker
 from headrace.status.board import StatusBoard
 
 TABLES = (

@@ -21,10 +21,10 @@ from headrace.cli.tending import Running, Tending, needs_of
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
+from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, Orders, PipelineState
-from headrace.spark.plan import Work
-from headrace.spark.turn import Turn
+from headrace.spark.job_gate import Turn
 from headrace.status.board import StatusBoard
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, Cut, HttpProxy, Request

@@ -18,9 +18,12 @@ from headrace.assembly.identities import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
 from headrace.cli.sweeping import sweep
+from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, load_schema
@@ -37,9 +40,6 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.share import shared
-from headrace.spark.worker import Worker
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE = 40

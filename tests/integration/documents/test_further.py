@@ -16,6 +16,11 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.pipeline.stream.catch_up import CatchingUp
+from headrace.pipeline.worker import secondary_writer
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.secondary_writer import AllSinks, FurtherWorker
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
@@ -30,11 +35,6 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.contents import documents, refresh
 from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog
-from headrace.spark import further
-from headrace.spark.catching_up import CatchingUp
-from headrace.spark.further import AllSinks, FurtherWorker
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.worker import Worker
 from support.http_proxy import Answer, HttpProxy, Request
 
 SCHEMA = """
@@ -140,7 +140,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[World]:
-    monkeypatch.setattr(further, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(secondary_writer, "LIMIT_SECONDS", 1.0)
     with HttpProxy(opensearch.url) as front:
         one = World(make_database(TABLES), opensearch.url, front, tmp_path)
         yield one

@@ -13,8 +13,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
+from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.worker import Applied, Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
@@ -28,9 +31,6 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.contents import documents, refresh
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.share import shared
-from headrace.spark.worker import Applied, Worker
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20

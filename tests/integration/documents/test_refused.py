@@ -22,6 +22,8 @@ from headrace.cli.verification.sides import DatabaseDocuments
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
@@ -36,8 +38,6 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.contents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.worker import Worker
 
 SCHEMA = """\
 version: 1

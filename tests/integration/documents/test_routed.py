@@ -14,13 +14,13 @@ import pytest
 from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, WriterOptions, mapping
 from headrace.sinks.opensearch.contents import document, documents, ids, refresh
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.worker import Worker
 
 SCHEMA = """
 version: 1

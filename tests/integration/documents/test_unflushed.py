@@ -23,10 +23,12 @@ from headrace.assembly.identities import Identities
 from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
 from headrace.cli.verification.sides import DatabaseDocuments
+from headrace.datasources.postgres_snapshot import PostgresSnapshot
 from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
@@ -35,8 +37,6 @@ from headrace.schema import load_schema
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import exported_snapshot
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.snapshot_source import PostgresSnapshot
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
 from support.soak.working import MemoryWorker

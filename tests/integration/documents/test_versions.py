@@ -18,6 +18,8 @@ from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
@@ -31,8 +33,6 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.contents import documents, refresh
-from headrace.spark.plan import Connections, DocumentsPlan, Work
-from headrace.spark.worker import Worker
 from support.tcp_proxy import TcpProxy
 
 SCHEMA = """

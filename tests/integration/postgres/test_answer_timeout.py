@@ -9,7 +9,7 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres import calls
+from headrace.postgres import answer_timeout, calls
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection

@@ -16,6 +16,7 @@ from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError
 from headrace.model import CtidRange, DocumentOperation, parse_lsn
+from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import (
     Client,
@@ -36,7 +37,6 @@ from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
 from headrace.sinks.opensearch.shard_history import identities, is_another
 from headrace.sinks.opensearch.stored import stored
-from headrace.spark.worker import Worker
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 
@@ -144,8 +144,8 @@ def test_a_deployments_documents_are_seeded_and_served(
     node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
 ) -> None:
     from headrace.cli.inspection import inspect  # noqa: PLC0415
+    from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
     from headrace.resolution import plan_resolution  # noqa: PLC0415
-    from headrace.spark.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
 
     with connect(database) as connection:
         for statement in TABLE:

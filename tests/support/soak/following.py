@@ -17,12 +17,12 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import Origin
 from headrace.capture.held import HeldPosition
+from headrace.datasources.partitioning import shared
 from headrace.model import CHANGES_SCHEMA
+from headrace.pipeline.worker.worker import Applied
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
 from headrace.sinks.opensearch import Counters
-from headrace.spark.share import shared
-from headrace.spark.worker import Applied
 from headrace.testing.memory_sink import MemorySink
 from support.soak.preparing import PUBLICATION, Prepared
 from support.soak.working import Died, MemoryParked, MemoryWorker

@@ -10,6 +10,7 @@ from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import used_columns
 from headrace.model import Lsn, TableName
+from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.identity import IdentityFacts, read_identities
@@ -22,7 +23,6 @@ from headrace.resolution import plan_resolution, required_columns
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions
 from headrace.snapshot import plan_ranges
-from headrace.spark.plan import Connections, DocumentsPlan, Work
 from headrace.testing.memory_sink import MemorySink
 from support.soak.working import MemoryWorker
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
+from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import Chunk
-from headrace.spark.delivery import Delivery
-from headrace.spark.plan import Work
-from headrace.spark.worker import Worker
 from headrace.testing.memory_sink import MemorySink
 
 

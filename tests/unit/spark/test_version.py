@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.datasources.unsupported_version import RefusedCdc, RefusedSnapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.refused import RefusedCdc, RefusedSnapshot
 from headrace.spark.version import check_version, is_served
 
 

@@ -1,0 +1,33 @@
+"""The two sources that Spark users name: `postgres_cdc` and `postgres_snapshot`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.spark.environment import check_workers
+from headrace.spark.version import check_version
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the formats known to `spark`; harmless when they already are.
+
+    Needed only where Spark does not find the top-level modules `pyspark_postgres_…` by itself.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where this PySpark is too old, or where a local session starts workers that
+            do not import Headrace.
+    """
+    import pyspark  # noqa: PLC0415
+
+    check_version(pyspark.__version__, "postgres_cdc")
+    check_workers(spark)
+    from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415 - PySpark is loaded only
+    from headrace.datasources.postgres_snapshot import PostgresSnapshot  # noqa: PLC0415 - when asked for
+
+    spark.dataSource.register(PostgresCdc)
+    spark.dataSource.register(PostgresSnapshot)

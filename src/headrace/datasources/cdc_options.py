@@ -1,0 +1,254 @@
+"""Which options does `postgres_cdc` take besides the database, and what does each mean?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from headrace.capture import projection
+from headrace.capture.projection import Projection
+from headrace.catalog.needs import Needs, from_text
+from headrace.datasources.options import DatabaseOptions, by_table, size
+from headrace.errors import HeadraceError
+from headrace.model import TableName, parse_lsn
+from headrace.postgres.slot import check_slot_name
+
+STARTS = ("snapshot", "earliest", "latest")
+_NAME_BYTES = 63
+Envelope = Literal["rows", "changes", "elements"]
+
+
+class CdcOptions(DatabaseOptions):
+    """The options of `postgres_cdc`."""
+
+    slot_name: str = Field(
+        description="the replication slot, like `spark_orders`; the source is its only reader"
+    )
+    publication_name: str = Field("headrace", description="the publication that says which tables are sent")
+    create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
+    temporary_slot: bool = Field(
+        default=False,
+        description="a slot that ends with the query and keeps no log behind it, for a look at a table; its "
+        "checkpoint cannot be gone on from, and a connection that is lost ends the query",
+    )
+    envelope: Envelope | None = Field(
+        None,
+        description="`rows`: one table, its columns typed (if absent, where one table is named); `changes`: "
+        "many tables, their values as text (if absent, otherwise); `elements`: rows as nodes of a graph",
+    )
+    table_keys: dict[TableName | None, tuple[str, ...]] = Field(
+        {},
+        description="the columns that tell rows apart, if not those of the primary key: of one table "
+        '`id, tenant`; of several JSON, `{"public.users": ["id"]}`; the log must carry them of deleted rows',
+    )
+    source_id: str | None = Field(
+        None, description="`elements`: the `source_id` of all references; if absent, the slot's name"
+    )
+    starting_offsets: str = Field(
+        "snapshot",
+        description="where a new checkpoint begins: `snapshot`: the rows that are there, then the stream "
+        "from that very moment; `earliest`: where the slot stands; `latest`: now; or a place in the log, "
+        "like `0/16B3748`",
+    )
+    bootstrap: str = Field(
+        "snapshot",
+        description="where the first rows of `startingOffsets=snapshot` come from: `snapshot`: the tables; "
+        "`none`: there are none; the path of a file of JSON lines; or a class, `module:Class`",
+    )
+    fail_on_data_loss: bool = Field(
+        default=True,
+        description="where the slot was made anew, moved or lost, so that it cannot give what follows the "
+        "checkpoint: `true` ends the query; `false` goes on from where it can, makes a slot that is gone "
+        "anew, and says in the log from where to where changes are missing",
+    )
+    where: dict[TableName | None, str] = Field(
+        {},
+        description="SQL that says which rows are followed, and read first; of several tables: JSON, "
+        '`{"public.users": "age > 17"}`. It becomes a row filter of the publication (PostgreSQL 15), so it '
+        "may read only columns of the replica identity",
+    )
+    new_tables: Literal["refuse", "follow", "snapshot"] = Field(
+        "refuse",
+        description="`changes`: what a checkpoint does with a table that is new in `tables`: `refuse`: an "
+        "error names it; `follow`: its changes come from now on; `snapshot`: its rows are read first",
+    )
+    on_schema_change: Literal["fail", "rescue", "ignore"] = Field(
+        "fail",
+        description="`rows`: what a table that is altered while it is followed does: `fail`: ends the query "
+        "before a row is wrong; `rescue`: values of new columns, and those that are none of their column's "
+        "type any more, stand as JSON in `_rescued_data`; `ignore`: new columns are left out. With both, "
+        "columns that are dropped become NULL",
+    )
+    pre_images: bool = Field(
+        default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
+    )
+    metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
+    unchanged_toast: Literal["reread", "old", "mark"] = Field(
+        "reread",
+        description="a large value that an update left as it was is not in the log: `reread` reads what the "
+        "row holds now, `old` takes it from the old row (`rows`; needs REPLICA IDENTITY FULL), `mark` leaves "
+        "it out; in `rows` it is NULL then, and the column `_unchanged` names what is not known",
+    )
+    max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
+    max_rows_per_trigger: int | None = Field(
+        None,
+        gt=0,
+        description="how many changes one batch holds, about: of a transaction that alone is larger, a batch "
+        "takes as many as arrived together",
+    )
+    rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
+    buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
+    backlog_bytes: int = Field(
+        64 << 20,
+        ge=0,
+        description="where so much log waits it is read through SQL, which is faster; 0: never",
+    )
+    progress: bool = Field(default=False, description="internal: add a row with the batch's position")
+    shares: int = Field(1, gt=0, description="internal: how many tasks share the documents of a large batch")
+    document_needs: str | None = Field(
+        None, description="internal: what documents need of each table, see headrace.catalog.needs"
+    )
+    document_columns: str | None = Field(
+        None, description="internal: the columns that are handed on, see headrace.capture.projection"
+    )
+    continues: dict[str, Any] | None = Field(
+        None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
+    )
+    held_file: Path | None = Field(
+        None, description="internal: the file that says how far the slot may be confirmed"
+    )
+    trouble_file: Path | None = Field(
+        None, description="internal: the file that says what keeps the source from reading"
+    )
+
+    @field_validator("slot_name")
+    @classmethod
+    def _check_slot_name(cls, given: str) -> str:
+        try:
+            check_slot_name(given)
+        except HeadraceError as error:
+            raise ValueError(error.remedy) from error
+        return given
+
+    @field_validator("publication_name")
+    @classmethod
+    def _check_publication_name(cls, given: str) -> str:
+        if not 0 < len(given.encode()) <= _NAME_BYTES:
+            raise ValueError(f"a name has 1 to {_NAME_BYTES} bytes")
+        return given
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _check_start(cls, given: str) -> str:
+        if given.lower() in STARTS:
+            return given.lower()
+        parse_lsn(given)
+        return given
+
+    @field_validator("where", mode="before")
+    @classmethod
+    def _parse_where(cls, given: object) -> object:
+        found = by_table(given) if isinstance(given, str) else given
+        if isinstance(found, Mapping) and any(
+            isinstance(one, str) and not one.strip() for one in found.values()
+        ):
+            raise ValueError("there is no condition")
+        return found
+
+    @field_validator("continues", mode="before")
+    @classmethod
+    def _parse_json(cls, given: object) -> object:
+        return json.loads(given) if isinstance(given, str) else given
+
+    @field_validator("max_bytes_per_trigger", "buffer_bytes", "backlog_bytes", mode="before")
+    @classmethod
+    def _parse_size(cls, given: object) -> object:
+        return size(given)
+
+    @model_validator(mode="after")
+    def _check_envelope(self) -> Self:
+        if self.bootstrap != "snapshot" and self.starting_offsets != "snapshot":
+            raise ValueError(
+                "bootstrap says where the first rows come from: it needs startingOffsets=snapshot"
+            )
+        if self.envelope == "rows" and self.one_table is None:
+            raise ValueError("envelope=rows gives the columns of one table: name it by tables")
+        if self.form != "rows":
+            if self.pre_images:
+                raise ValueError("preImages is for envelope=rows")
+            if self.exclude_columns:
+                raise ValueError("excludeColumns is for envelope=rows: name what is wanted by columns")
+            if self.unchanged_toast == "old":
+                raise ValueError(
+                    "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway"
+                )
+        if self.source_id is not None and self.form != "elements":
+            raise ValueError("sourceId is for envelope=elements")
+        if None in self.table_keys and self.one_table is None:
+            raise ValueError('tableKeys names no table: write JSON, {"public.users": ["id"]}')
+        return self
+
+    @model_validator(mode="after")
+    def _check_following(self) -> Self:
+        if self.temporary_slot and not self.create_slot:
+            raise ValueError("temporarySlot=true makes a slot, and createSlot=false says not to")
+        if self.form == "rows" and self.new_tables != "refuse":
+            raise ValueError("newTables is for many tables (envelope=changes)")
+        if self.form != "rows" and self.on_schema_change != "fail":
+            raise ValueError("onSchemaChange is for envelope=rows")
+        if None in self.where and self.one_table is None:
+            raise ValueError('where: of several tables write JSON: {"public.users": "age > 17"}')
+        if None in self.columns and self.one_table is None:
+            raise ValueError('columns: of several tables write JSON: {"public.users": ["id"]}')
+        for option, given in (("where", self.where), ("columns", self.columns)):
+            for table in given:
+                if table is not None and self.tables and not any(one.matches(table) for one in self.tables):
+                    raise ValueError(f"{option} names {table}, which is not followed")
+        return self
+
+    @property
+    def conditions(self) -> dict[TableName, str]:
+        """`where`, by table; a comment at its end is no comment on what comes behind it."""
+        found = {
+            self.one_table if table is None else table: f"{sql}\n" if "--" in sql else sql
+            for table, sql in self.where.items()
+        }
+        return {table: sql for table, sql in found.items() if table is not None}
+
+    @property
+    def listed_columns(self) -> dict[TableName, frozenset[str]]:
+        """`columns`, by table."""
+        found = {
+            self.one_table if table is None else table: frozenset(names)
+            for table, names in self.columns.items()
+        }
+        return {table: names for table, names in found.items() if table is not None}
+
+    @property
+    def one_table(self) -> TableName | None:
+        """The table where exactly one is named."""
+        return self.tables[0].exact if len(self.tables) == 1 else None
+
+    @property
+    def reads_first(self) -> bool:
+        """Whether a new checkpoint begins with rows that are there already."""
+        return self.starting_offsets == "snapshot" and self.bootstrap != "none"
+
+    @property
+    def form(self) -> Envelope:
+        """The envelope that is meant."""
+        return self.envelope or ("changes" if self.one_table is None else "rows")
+
+    @property
+    def needs(self) -> Needs | None:
+        """`document_needs` by table and column."""
+        return None if self.document_needs is None else from_text(self.document_needs)
+
+    @property
+    def kept_columns(self) -> Projection | None:
+        """`document_columns` by table."""
+        return None if self.document_columns is None else projection.from_text(self.document_columns)

@@ -1,0 +1,149 @@
+"""Which tables does a checkpoint follow, and what becomes of one that is asked for besides?
+
+Every offset names them, so that a restart can tell a table that was added to the options: what it held before
+is not in the checkpoint's past, and its changes before it was published are in no log. Where its rows are
+read first, its changes count from the place that their snapshot fits; the other tables are not that far yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.capture import Origin
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.initial_snapshot import Progress
+from headrace.datasources.query_schema import RowsPlan
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, TableName, format_lsn, parse_lsn
+from headrace.model.table_pattern import parse_tables, written
+from headrace.postgres.provision import Prepared
+from headrace.postgres.publication_filters import Selection
+from headrace.postgres.publication_requirements import Asked
+
+_KEY, _SINCE = "tables", "since"
+
+
+def with_tables(tables: Iterable[TableName]) -> dict[str, Any]:
+    """What stands in an offset; nothing where all tables of the publication are followed."""
+    names = [written(table) for table in sorted(tables)]
+    return {_KEY: names} if names else {}
+
+
+def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
+    """The tables that an offset names; None where it is of a version, or of options, that name none."""
+    names = stored.get(_KEY)
+    if names is None:
+        return None
+    exact = (pattern.exact for name in names for pattern in parse_tables(str(name)))
+    return tuple(table for table in exact if table is not None)
+
+
+def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
+    """From where on (bytes) changes count, of tables whose rows fit a later place than the offset's."""
+    exact = {parse_tables(name)[0].exact: parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
+    return {table: at for table, at in exact.items() if table is not None}
+
+
+def with_since(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
+    """What stands in an offset of `since`; nothing of places that are `reached` (bytes)."""
+    ahead = {written(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
+    return {_SINCE: ahead} if ahead else {}
+
+
+def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptions) -> tuple[TableName, ...]:
+    """The tables that are asked for now and that an offset does not follow.
+
+    Raises:
+        HeadraceError: USAGE, where there are some and the options do not say what to do with them.
+    """
+    known = tables_of(stored)
+    found = () if known is None else tuple(table for table in now if table not in known)
+    if found and options.form == "rows":
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the checkpoint follows {_listed(known or ())}, not {_listed(found)}",
+            "Give each table a checkpoint and a slot of its own, or follow many by envelope=changes.",
+        )
+    if found and options.new_tables == "refuse":
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the checkpoint does not follow {_listed(found)}: the table is new in the option tables",
+            "Set newTables=snapshot to read its rows first, newTables=follow to follow it from now on, or "
+            "leave it out.",
+        )
+    return found
+
+
+def reading(
+    progress: Progress | None,
+    stored: Mapping[str, Any],
+    new: Sequence[TableName],
+    options: CdcOptions,
+) -> Progress | None:
+    """Which rows are to be read, where `new` tables come to what an offset says of its reading."""
+    if not new:
+        return progress
+    if options.new_tables == "snapshot":
+        if progress is None:
+            return Progress(tables=tuple(new))
+        return replace(progress, tables=(*progress.tables, *new)) if progress.tables else progress
+    if progress is None or progress.tables:
+        return progress
+    return replace(progress, tables=tables_of(stored) or ())
+
+
+def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, Asked]:
+    """What the publication has to send of tables of which not everything is wanted."""
+    if plan is not None:
+        return {plan.shape.table: Asked(frozenset(plan.shape.columns), plan.selection)}
+    columns, conditions = options.listed_columns, options.conditions
+    return {
+        table: Asked(
+            columns.get(table, frozenset()),
+            Selection(columns.get(table), conditions.get(table)),
+            only_these=table in columns,
+        )
+        for table in columns.keys() | conditions.keys()
+    }
+
+
+def origin_of(prepared: Prepared) -> Origin:
+    """Whose log a slot reads; with which publication is not known before it is read."""
+    server = prepared.server
+    return Origin(str(server.system_identifier), server.timeline, server.database_oid)
+
+
+def without(
+    batches: Iterable[pa.RecordBatch],
+    before: Mapping[TableName, Lsn | None],
+    roots: Mapping[TableName, TableName],
+) -> list[pa.RecordBatch]:
+    """The changes but those of some tables.
+
+    Args:
+        batches: in `CHANGES_SCHEMA`.
+        before: the tables; only what is committed before a place (bytes), or at any (None).
+        roots: the followed table of each partition that was truncated by itself, under its own name.
+    """
+    places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
+    found = []
+    for batch in batches:
+        dropped = pa.repeat(pa.scalar(value=False), batch.num_rows)
+        for table, place in places.items():
+            is_its = pc.and_(
+                pc.equal(batch.column("schema"), table.schema), pc.equal(batch.column("table"), table.name)
+            )
+            if place is not None:
+                is_its = pc.and_(is_its, pc.less(batch.column("_commit_lsn"), place))
+            dropped = pc.or_(dropped, is_its)
+        found.append(batch.filter(pc.invert(dropped)))
+    return found
+
+
+def _listed(tables: Iterable[TableName]) -> str:
+    return ", ".join(map(str, tables))

@@ -1,0 +1,148 @@
+"""What does one do with rows of changes in a batch? Functions over DataFrames; they work in every session.
+
+Nothing here touches a Spark context, the JVM or a setting, so Spark Connect is served too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from headrace.capture.envelope import unwrapped
+from headrace.capture.rows import RowShape
+from headrace.catalog.known import KnownTable
+from headrace.datasources.envelopes import TABLES
+from headrace.datasources.query_schema import check_names
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.model.suggestion import meant
+from headrace.model.table_pattern import one_table
+
+_LAST = "__headrace_last"
+_EMPTIED = "__headrace_emptied"
+
+
+def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") -> DataFrame:
+    """The last change of each key in a batch of `envelope=rows`, for a MERGE.
+
+    Args:
+        batch: of one table, with the columns that the source gives.
+        keys: the columns that tell rows apart.
+        prefix: the source's `metadataPrefix`.
+
+    Returns:
+        The same columns: for each key its newest row, of type `insert`, `update_postimage` or `delete`. Where
+        the table was emptied, the `truncate` row too, and of the others only what came after it: delete
+        everything in the target first, then merge the rest.
+
+    Raises:
+        ValueError: `keys` is empty.
+    """
+    if not keys:
+        raise ValueError("name the columns of the key")
+    kind = _column(f"{prefix}change_type")
+    place = f.struct(_column(f"{prefix}commit_lsn"), _column(f"{prefix}commit_seq"))
+    emptied = batch.where(kind == "truncate").agg(f.max(place).alias(_EMPTIED))
+    newest_first = Window.partitionBy(kind == "truncate", *map(_column, keys)).orderBy(
+        place.desc(),
+        # A key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives.
+        kind == "delete",
+    )
+    return (
+        batch.where(kind != "update_preimage")
+        .crossJoin(f.broadcast(emptied))
+        .where(f.col(_EMPTIED).isNull() | (place >= f.col(_EMPTIED)))
+        .withColumn(_LAST, f.row_number().over(newest_first))
+        .where(f.col(_LAST) == 1)
+        .drop(_LAST, _EMPTIED)
+    )
+
+
+def _column(name: str) -> Column:
+    return f.col("`" + name.replace("`", "``") + "`")
+
+
+def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
+    """The changes of one table as rows of its own columns, typed, as `envelope=rows` gives them.
+
+    Which columns there are is known from when `changes` was loaded. Values that the log left out and nobody
+    read again are NULL, and `_unchanged` names their columns. So are those of a column that the table did not
+    have when the row was written, because it was added later or had been dropped.
+
+    Args:
+        changes: of `envelope=changes`, streaming or a batch of `foreachBatch`; with all its columns.
+        name: the table as in the option `tables`.
+        prefix: what the names of our own columns begin with.
+
+    Raises:
+        HeadraceError: USAGE, `changes` are none, know no such table, or the table has a column that is called
+            as one of ours. In the query: SCHEMA_CHANGED where the table has a new column, or a partition
+            alone was truncated; VALUE where a value is none of its column's type any more.
+    """
+    tables = _tables(changes)
+    try:
+        wanted = one_table(name)
+    except ValueError as error:
+        raise HeadraceError(Kind.USAGE, str(error)) from error
+    if wanted not in tables:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"there was no table {wanted} to follow when the changes were loaded",
+            meant(str(wanted), map(str, tables)),
+        )
+    known = tables[wanted]
+    shape = RowShape(wanted, known.columns, known.key, prefix, left_out=known.left_out)
+    check_names(shape)
+    mine = (f.col("table") == str(wanted)) | (f.col("source.partition_of") == str(wanted))
+    return changes.where(mine).mapInArrow(_typing(shape), shape.ddl)
+
+
+def for_each_table(
+    do: Callable[[str, DataFrame, int], None], *, prefix: str = "_"
+) -> Callable[[DataFrame, int], None]:
+    """One slot, many tables: a function for `foreachBatch` that hands over each table's rows by themselves.
+
+    Args:
+        do: called for each table with changes in the batch, in the order of their names, with the table's
+            name, its rows as `table` gives them, and the batch's number. It runs again with the same batch
+            after a failure.
+        prefix: what the names of our own columns begin with.
+    """
+
+    def split(batch: DataFrame, number: int) -> None:
+        names = f.coalesce(f.col("source.partition_of"), f.col("table"))
+        held = batch.persist()
+        try:
+            for row in held.select(names.alias("name")).distinct().orderBy("name").collect():
+                do(row["name"], table(held, row["name"], prefix=prefix), number)
+        finally:
+            held.unpersist()
+
+    return split
+
+
+def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:
+    """What the source said of the tables, in the columns' metadata."""
+    try:
+        written = json.loads(changes.schema["after"].metadata[TABLES])
+    except (KeyError, ValueError) as error:
+        raise HeadraceError(
+            Kind.USAGE,
+            "these are no changes of many tables, as postgres_cdc gives them",
+            "Load them with envelope=changes, and hand over all columns as they are.",
+        ) from error
+    return {one_table(name): KnownTable.from_text(text) for name, text in written.items()}
+
+
+def _typing(shape: RowShape) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def typed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            changes = unwrapped(batch)
+            shape.check_columns(changes)
+            yield shape.rows(changes)
+
+    return typed

@@ -1,0 +1,227 @@
+"""How does Spark read a table of PostgreSQL? The batch source `postgres_snapshot`.
+
+`schema` runs when the DataFrame is made, `pushFilters` and `partitions` when a query is planned, each in a
+Python process that ends with it, so no snapshot can be held there; `read` runs on executors, each task with a
+connection of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headrace.catalog.types import RowType, read_row_types
+from headrace.datasources.options import read_options
+from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.table_selection import chosen_columns, no_table
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CtidRange
+from headrace.postgres.flush import FlushedReads
+from headrace.postgres.session import ReadSession
+from headrace.snapshot import Selection, check_readable, check_table, plan_parts, read_part
+from headrace.snapshot.predicates import Comparison, Condition, rendered
+from headrace.spark.failures import told_alone
+
+NAME = "postgres_snapshot"
+_Session = TypeVar("_Session")
+
+_COMPARISONS: Mapping[type[Filter], Comparison] = {
+    EqualTo: Comparison.EQUAL,
+    EqualNullSafe: Comparison.EQUAL,
+    LessThan: Comparison.LESS,
+    LessThanOrEqual: Comparison.AT_MOST,
+    GreaterThan: Comparison.GREATER,
+    GreaterThanOrEqual: Comparison.AT_LEAST,
+    StringStartsWith: Comparison.STARTS_WITH,
+}
+
+
+class PostgresSnapshot(DataSource):
+    """`spark.read.format("postgres_snapshot")`: the rows of one table, typed as docs/types.md says.
+
+    Options: see `headrace.datasources.snapshot_options.SnapshotOptions`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's name."""
+        return NAME
+
+    @told_alone(whole=True)
+    def schema(self) -> str:
+        """The table's columns; the server is asked whether they may be read."""
+        options = read_options(SnapshotOptions, self.options, NAME)
+        with _opened(ReadSession, options) as session:
+            row_type = _row_type(session, options)
+            check_table(session, options.table)
+            chosen = _chosen(row_type, options)
+            check_readable(session, Selection(row_type, chosen, _given(options)))
+        return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
+
+    @told_alone(whole=True)
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of the columns of `schema`; nothing is opened yet."""
+        return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
+
+
+@dataclass
+class TablePart(InputPartition):
+    """What one task reads."""
+
+    selection: Selection
+    ranges: tuple[CtidRange, ...]
+
+
+class SnapshotReader(DataSourceReader):
+    """Plans the parts; `read` runs on executors."""
+
+    def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._conditions: list[Condition] = []
+
+    @property
+    def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802
+        """Notes what the server can look at before it sends a row; Spark looks at each row again.
+
+        Spark refuses a source that has this method in a session where pushing is off, as it is by default,
+        although nothing would be lost: it looks for the method of its own class, so that is what it finds.
+        """
+        return _Pushing(self._conditions)
+
+    @told_alone(whole=True)
+    def partitions(self) -> Sequence[InputPartition]:
+        """The parts of the table."""
+        options = self._options
+        with _opened(ReadSession, options) as session:
+            row_type = _row_type(session, options)
+            selection = Selection(
+                row_type, self._columns(row_type), (*_given(options), *self._pushed(row_type))
+            )
+            parts = plan_parts(
+                session,
+                options.table,
+                count=options.num_partitions,
+                target_bytes=options.partition_bytes,
+            )
+        return [TablePart(selection, ranges) for ranges in parts]
+
+    def _columns(self, row_type: RowType) -> tuple[str, ...]:
+        """The columns of the schema, which may be the user's own or an older one."""
+        for field in self._schema:
+            kind = row_type.columns.get(field.name)
+            if kind is None or kind.arrow != field.type:
+                is_now = "does not exist" if kind is None else f"is {kind.spark} ({kind.name})"
+                raise HeadraceError(
+                    Kind.SCHEMA_CHANGED,
+                    f"the column {row_type.table}.{field.name} {is_now}, which is not what the schema says",
+                    "Load the table again, without a schema of your own or with this type.",
+                )
+        return tuple(self._schema.names)
+
+    def _pushed(self, row_type: RowType) -> list[str]:
+        found = (rendered(one, row_type) for one in self._conditions)
+        return [sql for sql in found if sql is not None]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        if not isinstance(partition, TablePart):
+            raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
+        from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+
+        options = self._options
+        with told_alone(whole=True):
+            for one in partition.ranges:
+                with _opened(RowSession, options) as session:
+                    if FlushedReads(session.query).look() is not None:  # it takes the snapshot
+                        with ReadSession(options.connection) as another:
+                            another.await_flush()
+                    yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
+
+
+class _Pushing:
+    """`DataSourceReader.pushFilters`, as far as Spark can tell."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, conditions: list[Condition]) -> None:
+        self._conditions = conditions
+
+    def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
+        self._conditions.extend(one for one in map(condition, filters) if one is not None)
+        return filters
+
+
+def condition(given: Filter) -> Condition | None:
+    """What `given` says of a column of the table; None for what is never pushed."""
+    path: tuple[str, ...] = getattr(given, "attribute", ())
+    if len(path) != 1:
+        return None
+    column = path[0]
+    value: Any = getattr(given, "value", None)
+    if isinstance(given, IsNull) or (isinstance(given, EqualNullSafe) and value is None):
+        return Condition(column, Comparison.IS_NULL)
+    if isinstance(given, IsNotNull):
+        return Condition(column, Comparison.IS_NOT_NULL)
+    if isinstance(given, In):
+        return Condition(column, Comparison.EQUAL, tuple(one for one in value if one is not None))
+    comparison = _COMPARISONS.get(type(given))
+    return None if comparison is None else Condition(column, comparison, (value,))
+
+
+def _opened(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session:
+    """A session on the database, in the snapshot if one is named."""
+    try:
+        return kind(options.connection, snapshot=options.snapshot_id)
+    except HeadraceError as error:
+        if options.snapshot_id is None or error.kind is not Kind.DATABASE:
+            raise
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the snapshot {options.snapshot_id} is not held any more: {error.cause}",
+            "Take another one, and hold it until all rows have been read.",
+        ) from None
+
+
+def _row_type(session: ReadSession, options: SnapshotOptions) -> RowType:
+    found = read_row_types(session, [options.table]).get(options.table)
+    if found is None:
+        raise no_table(session, options.table)
+    return found
+
+
+def _chosen(row_type: RowType, options: SnapshotOptions) -> tuple[str, ...]:
+    """The columns that the options choose."""
+    chosen = chosen_columns(options, row_type.table, list(row_type.columns))
+    if not chosen:
+        raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read")
+    return tuple(chosen)
+
+
+def _given(options: SnapshotOptions) -> tuple[str, ...]:
+    return () if options.where is None else (options.where,)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,162 @@
+"""Which columns will a query have? Asked of the catalog when it is planned; nothing is created."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from headrace.capture.reread import Reread
+from headrace.capture.rows import RowShape
+from headrace.capture.schema_guard import ExpectedTable
+from headrace.catalog.known import key_columns, key_operators
+from headrace.catalog.read import read_catalog
+from headrace.catalog.table import Table
+from headrace.catalog.types import RowType, read_row_types
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.table_selection import check_heirs, chosen_columns, no_table
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, Selection
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import ReadSession
+from headrace.snapshot.reading import Selection as Readable
+from headrace.snapshot.reading import check_readable
+
+
+@dataclass(frozen=True, slots=True)
+class RowsPlan:
+    """What a query of one table's rows needs to know of it.
+
+    Attributes:
+        shape: the columns that come out.
+        expected: the columns that the log must have.
+        reread: how values that the log leaves out are found; None: they are not looked for.
+        selection: which part of the table a publication of our own sends.
+    """
+
+    shape: RowShape
+    expected: ExpectedTable
+    reread: Reread | None
+    selection: Selection = WHOLE
+
+
+def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
+    """The plan for `envelope=rows`.
+
+    Raises:
+        HeadraceError: BINDING where there is no such table or column; USAGE where a column is called as one
+            of ours; REPLICA_IDENTITY where old rows are asked for that the log does not hold; CONNECTION,
+            AUTHENTICATION, DATABASE.
+    """
+    with ReadSession(options.connection) as session:
+        found = read_catalog(session, [table])
+        if table not in found:
+            raise no_table(session, table)
+        check_heirs(session, [table])
+        types = read_row_types(session, [table])[table]
+        plan = _plan(options, found[table], types)
+        condition = options.conditions.get(table)
+        if condition is not None:
+            check_readable(session, Readable(types, tuple(plan.shape.columns), (condition,)))
+        return replace(plan, selection=_selection(options, found[table], plan.shape, session))
+
+
+def check_conditions(options: CdcOptions) -> None:
+    """Let the server look at the conditions of a query of many tables, without reading a row.
+
+    Raises:
+        HeadraceError: BINDING where there is no such table; DATABASE, where the server does not understand a
+            condition; PRIVILEGE, CONNECTION, AUTHENTICATION.
+    """
+    if not options.conditions:
+        return
+    with ReadSession(options.connection) as session:
+        types = read_row_types(session, options.conditions)
+        for table, condition in options.conditions.items():
+            if table not in types:
+                raise no_table(session, table)
+            check_readable(session, Readable(types[table], (), (condition,)))
+
+
+def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> Selection:
+    """A list of columns only where it keeps no writer from writing; the rest is left out when it is read.
+
+    Not where columns are only excluded: a list would hide a new one for ever.
+    """
+    columns: frozenset[str] | None = None
+    identity = {name: table.column(name) for name in table.identity_columns}
+    listable = all(column is not None and not column.generated for column in identity.values())
+    if options.columns and listable and table.kind == "r" and table.replica_identity != "full":
+        [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
+        columns = frozenset(shape.columns) | frozenset(identity) if version >= PARTS_SINCE else None
+    return Selection(columns, options.conditions.get(table.name))
+
+
+def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
+    """The plan, from what the catalog says. Pure."""
+    sent = [column.name for column in table.columns if not column.generated]
+    names = chosen_columns(options, table.name, sent)
+    key = key_columns(table, options.table_keys)
+    missing = [name for name in key if name not in names]
+    if missing:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the key of {table.name} is {', '.join(key)}, and {missing[0]} is left out",
+            "Ask for the key's columns too.",
+        )
+    _check_old_rows(options, table)
+    declared = {one.name: (one.type, one.modifier) for one in types.attributes}
+    left_out = frozenset(declared) - frozenset(names)
+    shape = RowShape(
+        table.name,
+        {name: types.columns[name] for name in names},
+        key,
+        options.metadata_prefix,
+        options.pre_images,
+        rescues=options.on_schema_change == "rescue",
+        left_out=left_out,
+    )
+    check_names(shape)
+    expected = ExpectedTable(
+        {name: declared[name] for name in names},
+        left_out,
+        old_rows=_wants_old_rows(options),
+        key=frozenset(key),
+        may_change=options.on_schema_change != "fail",
+        chosen=bool(options.columns),
+        order=tuple(declared),
+    )
+    sql = {column.name: column.type for column in table.columns}
+    types_of_key = {name: sql[name] for name in key}
+    reread = Reread(table.name, types_of_key, expected.may_change, key_operators(table, key))
+    return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
+
+
+def check_names(shape: RowShape) -> None:
+    """Refuse a table with a column that is called as one of ours.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    ours = {(shape.prefix + field.name).lower() for field in shape.metadata}
+    for name in shape.columns:
+        if name.lower() in ours:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"{shape.table} has a column {name!r}, and a column of the change has the same name",
+                "Give the option metadataPrefix, as in metadataPrefix=__.",
+            )
+
+
+def _check_old_rows(options: CdcOptions, table: Table) -> None:
+    asked = "preImages=true" if options.pre_images else "unchangedToast=old"
+    if _wants_old_rows(options) and table.replica_identity != "full":
+        raise HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"{asked} needs the old rows of {table.name}, and the log holds only their keys",
+            f"Run: ALTER TABLE {quoted(table.name)} REPLICA IDENTITY FULL; each update and delete then "
+            "writes the whole old row to the log.",
+        )
+
+
+def _wants_old_rows(options: CdcOptions) -> bool:
+    return options.pre_images or options.unchanged_toast == "old"

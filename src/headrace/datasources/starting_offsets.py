@@ -1,0 +1,98 @@
+"""Where in the log does a new checkpoint begin, and may an old one go on?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.capture import Offset
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.initial_snapshot import Progress
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+
+_LOG = logging.getLogger(__name__)
+_BEGAN = "began"
+
+
+def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -> dict[str, Any]:
+    """The offset of a new checkpoint.
+
+    Args:
+        options: of the query.
+        confirmed: where its slot stands (bytes).
+        written: how far the log is written (bytes).
+
+    Raises:
+        HeadraceError: CONTINUITY, the slot cannot give what is asked for, or not what follows the documents.
+    """
+    if options.continues is not None:
+        _check_applied(options.slot_name, confirmed, applied(options.continues).lsn)
+    starts = options.starting_offsets
+    if options.reads_first:
+        return Offset(confirmed).to_json() | Progress().to_json()
+    if starts in {"earliest", "snapshot"}:
+        return Offset(confirmed).to_json()
+    current = written()
+    wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
+    if not confirmed <= wanted <= current:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"startingOffsets={starts} is not what the slot {options.slot_name!r} can give: "
+            f"{format_lsn(confirmed)} to {format_lsn(current)}",
+            "Choose a place between them, or earliest, latest or snapshot.",
+        )
+    if wanted > confirmed and options.continues is None:
+        _LOG.warning(
+            "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
+            options.slot_name,
+            format_lsn(confirmed),
+            wanted - confirmed,
+            format_lsn(wanted),
+            starts,
+        )
+    return Offset(wanted).to_json()
+
+
+def applied(continues: Mapping[str, Any]) -> Offset:
+    """The place up to which documents were made."""
+    return Offset(parse_lsn(str(continues["lsn"])), last=KnownCommit.from_json(continues.get("last")))
+
+
+def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
+    if confirmed > applied:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
+            "applied last: it was made anew or moved by somebody else, and what lies between is lost",
+            SEED_AGAIN,
+        )
+
+
+def with_beginning(start: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What the end of the batch behind `start` says of its beginning: of a checkpoint's first, where it was.
+
+    Spark keeps no offset before the first batch's end: to repeat it, it asks for the initial one again, and
+    by then `latest` is another place.
+    """
+    return {_BEGAN: start["lsn"]} if initial is not None and start == initial else {}
+
+
+def beginning_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the batch up to `end` began, which is `start` but perhaps of a checkpoint's first."""
+    return {**start, "lsn": end[_BEGAN]} if _BEGAN in end else dict(start)
+
+
+def check_order(begin: Offset, end: Offset) -> None:
+    """A checkpoint of an earlier version does not keep where its first batch began.
+
+    Repeated, that begins where the slot is.
+    """
+    if begin.order > end.order:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the checkpoint's first batch ends at {format_lsn(end.lsn)}, and the slot has been confirmed up "
+            f"to {format_lsn(begin.lsn)} without it: its changes are lost",
+            "Start with a new checkpoint, and seed again what the query had read.",
+        )

@@ -1,0 +1,155 @@
+"""How does a Python program write the options of `postgres_cdc` down, checked before Spark sees them?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
+
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.options import named_values, refused
+from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.model import TableName
+from headrace.model.table_pattern import TablePattern, written, written_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NAME = "PostgresSource"
+_STREAM, _BATCH = "postgres_cdc", "postgres_snapshot"
+Names = str | Sequence[str]
+ByTable = str | Sequence[str] | Mapping[str, Names]
+
+
+class PostgresSource(CdcOptions):
+    """The options of `postgres_cdc` as one immutable value; docs/spark-options.md says what each means.
+
+    Names are those of the options in snake_case; values are Python's own or the options' text. Passwords and
+    the URL are not shown by `repr`.
+
+    Raises:
+        HeadraceError: USAGE, with the option's name; CONFIG where the connection string is not usable.
+    """
+
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            slot_name: str,
+            url: str | None = None,
+            host: str | None = None,
+            port: int | str | None = None,
+            database: str | None = None,
+            user: str | None = None,
+            password: str | None = None,
+            password_command: str | None = None,
+            sslmode: str | None = None,
+            sslrootcert: str | None = None,
+            sslcert: str | None = None,
+            sslkey: str | None = None,
+            sslpassword: str | None = None,
+            channel_binding: str | None = None,
+            target_session_attrs: str | None = None,
+            tables: Names = (),
+            columns: ByTable = (),
+            exclude_columns: ByTable = (),
+            where: str | Mapping[str, str] = "",
+            publication_name: str = "headrace",
+            create_slot: bool = True,
+            temporary_slot: bool = False,
+            envelope: Literal["rows", "changes", "elements"] | None = None,
+            table_keys: ByTable = (),
+            source_id: str | None = None,
+            starting_offsets: str = "snapshot",
+            bootstrap: str = "snapshot",
+            fail_on_data_loss: bool = True,
+            new_tables: Literal["refuse", "follow", "snapshot"] = "refuse",
+            on_schema_change: Literal["fail", "rescue", "ignore"] = "fail",
+            pre_images: bool = False,
+            metadata_prefix: str = "_",
+            unchanged_toast: Literal["reread", "old", "mark"] = "reread",
+            max_bytes_per_trigger: int | str = "128m",
+            max_rows_per_trigger: int | None = None,
+            rows_per_partition: int = 20_000,
+            buffer_bytes: int | str = "256m",
+            backlog_bytes: int | str = "64m",
+        ) -> None: ...
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _read(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        texts = {name: _text(name, value) for name, value in dict(given).items() if value is not None}
+        try:
+            return handler(named_values(cls, texts, _NAME))
+        except ValidationError as error:
+            raise refused(cls, error, _NAME) from None
+
+    def options(self) -> dict[str, str]:
+        """What was given, for `.options(**…)`; holds the passwords.
+
+        Another program can be given them as they are: names in camelCase, values as text.
+        """
+        named = {name: field.alias or name for name, field in type(self).model_fields.items()}
+        return {named[name]: _option(getattr(self, name)) for name in sorted(self.model_fields_set)}
+
+    def stream(self, spark: SparkSession) -> DataFrame:
+        """The streaming DataFrame: `spark.readStream.format("postgres_cdc")` with these options."""
+        return spark.readStream.format(_STREAM).options(**self.options()).load()
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        """The rows that the one table has now: `spark.read.format("postgres_snapshot")`.
+
+        Raises:
+            HeadraceError: USAGE, where not one table is named.
+        """
+        known = {field.alias or name for name, field in SnapshotOptions.model_fields.items()}
+        options = {name: value for name, value in self.options().items() if name in known}
+        if self.one_table is not None and self.conditions:
+            options["where"] = self.conditions[self.one_table]
+        return spark.read.format(_BATCH).options(**options).load()
+
+
+def _text(name: str, value: Any) -> Any:
+    """Python's own value as the option's text; what is none of those is left to the model."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return json.dumps({table: _text(name, one) for table, one in value.items()})
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(str, value) if name == "tables" else map(written_name, value))
+    return str(value) if isinstance(value, int | Path) else value
+
+
+def _option(value: Any) -> str:
+    """A checked value as the option's text."""
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return _by_table(value)
+    if isinstance(value, tuple):
+        return ", ".join(
+            _pattern(one) if isinstance(one, TablePattern) else written_name(one) for one in value
+        )
+    return str(value)
+
+
+def _by_table(value: Mapping[TableName | None, Any]) -> str:
+    texts = {table: _option(one) for table, one in value.items()}
+    if None in texts:
+        return texts[None]
+    return json.dumps({written(table): text for table, text in texts.items() if table is not None})
+
+
+def _pattern(one: TablePattern) -> str:
+    parts = zip((one.schema, one.name), one.quoted, strict=True)
+    return ".".join(part if not quoted else written_name(part, quote=True) for part, quoted in parts)

@@ -1,0 +1,1 @@
+"""What runs on executors: changes are resolved, documents are assembled and written."""

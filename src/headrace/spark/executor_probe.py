@@ -1,0 +1,126 @@
+"""What does an executor have, and what does it reach? This runs there, where Headrace itself may be missing.
+
+So it is sent by value and needs the standard library alone until it has found the rest. See `preflight`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import socket
+import sys
+from importlib import metadata
+from typing import Any
+
+PACKAGES = (
+    "headrace",
+    "pyspark",
+    "pyarrow",
+    "numpy",
+    "psycopg",
+    "adbc-driver-postgresql",
+    "urllib3",
+    "tenacity",
+)
+"""What tasks import; the first two must be the same everywhere."""
+
+_TASKS = "headrace.pipeline.worker.worker"
+_LENGTH = 300
+
+
+def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What is found here, as plain data: the driver and executors answer alike.
+
+    Args:
+        modules: that must be importable besides what tasks import.
+        connections: the pickled address of the database, endpoints of the sinks and further sinks; empty:
+            none is tried.
+        kinds: of sinks, that must be installed.
+    """
+    missing = _missing((_TASKS, *modules))
+    kindless = {} if missing else _kindless(kinds)
+    unreachable, away = _unreachable(connections) if connections and not (missing or kindless) else ([], {})
+    return {
+        "host": socket.gethostname(),
+        "process": os.getppid(),
+        "python": "{}.{}".format(*sys.version_info),
+        "executable": sys.executable,
+        "missing": missing,
+        "versions": {name: _version(name) for name in PACKAGES},
+        "kindless": kindless,
+        "unreachable": unreachable,
+        "away": away,
+    }
+
+
+def _missing(modules: tuple[str, ...]) -> dict[str, str]:
+    """Module → why it cannot be imported."""
+    missing = {}
+    for name in modules:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - a user's module may do anything
+            missing[name] = f"{type(error).__name__}: {error}"[:_LENGTH]
+    return missing
+
+
+def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
+    """Kind of sinks → why there are none of it."""
+    from headrace.errors import HeadraceError  # noqa: PLC0415 - it is there, but not for this module
+    from headrace.sinks.registry import find_sink  # noqa: PLC0415
+
+    found = {}
+    for kind in kinds:
+        try:
+            find_sink(kind)
+        except HeadraceError as error:
+            found[kind] = error.cause
+    return found
+
+
+def _version(package: str) -> str | None:
+    """The version of what would be imported, which need not have been installed."""
+    try:
+        module = importlib.import_module(package) if package in PACKAGES[:2] else None
+        return getattr(module, "__version__", None) or metadata.version(package)
+    except (ImportError, metadata.PackageNotFoundError):
+        return None
+
+
+def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, str]]:
+    """(kind, what is wrong) of each server that does not answer here; further sink → what is wrong."""
+    from headrace.errors import HeadraceError  # noqa: PLC0415
+    from headrace.postgres.session import ReadSession  # noqa: PLC0415
+    from headrace.sinks.opensearch import Client, Endpoint  # noqa: PLC0415
+    from headrace.sinks.registry import open_sink  # noqa: PLC0415
+
+    def look(endpoint: Endpoint) -> None:
+        client = Client(endpoint, read_attempts=1)
+        try:
+            client.read("/")
+        finally:
+            client.close()
+
+    database, endpoints, further = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
+    found = []
+    try:
+        with ReadSession(database) as session:
+            session.query("SELECT 1")
+    except HeadraceError as error:
+        found.append((error.kind.value, error.cause))
+    for endpoint in endpoints:
+        try:
+            look(endpoint)
+        except HeadraceError as error:
+            found.append((error.kind.value, error.cause))
+    away = {}
+    for name, (kind, place) in further.items():
+        try:
+            if isinstance(place, Endpoint):
+                look(place)
+            else:
+                open_sink(kind, place).close()
+        except HeadraceError as error:
+            away[name] = error.cause
+    return found, away

@@ -1,0 +1,64 @@
+"""Are the options of `postgres_cdc` refused where they contradict each other, before anything is opened?"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.options import read_options
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+
+GIVEN = {"url": "postgresql://ann:s3cret@db/shop", "slotName": "s", "tables": "users"}
+USERS, ORDERS = TableName("public", "users"), TableName("shop", "orders")
+
+
+def read(**options: str) -> CdcOptions:
+    return read_options(CdcOptions, {**GIVEN, **options}, "postgres_cdc")
+
+
+def test_what_is_not_said_is_the_careful_way() -> None:
+    found = read()
+    assert found.fail_on_data_loss
+    assert not found.temporary_slot
+    assert (found.new_tables, found.on_schema_change, found.conditions) == ("refuse", "fail", {})
+
+
+def test_conditions_belong_to_their_tables() -> None:
+    assert read(where="age > 17").conditions == {USERS: "age > 17"}
+    assert read(where='{"users": "a", "shop.orders": "b"}', tables="users, shop.*").conditions == {
+        USERS: "a",
+        ORDERS: "b",
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"temporarySlot": "true", "createSlot": "false"}, "temporarySlot=true makes a slot"),
+        ({"slotName": "My-Slot"}, "Use 1 to 63 lower-case letters, digits"),
+        ({"publicationName": "p" * 64}, "a name has 1 to 63 bytes"),
+        ({"newTables": "follow"}, "newTables is for many tables"),
+        ({"newTables": "drop", "tables": "a, b"}, "the option newTables"),
+        ({"onSchemaChange": "rescue", "envelope": "changes"}, "onSchemaChange is for envelope=rows"),
+        ({"where": "a", "tables": "users, orders"}, 'write JSON: {"public.users"'),
+        ({"where": '{"shop.orders": "a"}'}, "where names shop.orders, which is not followed"),
+        ({"columns": "a", "tables": "users, orders"}, "columns: of several tables write JSON"),
+        (
+            {"columns": '{"orders": ["a"]}', "envelope": "changes"},
+            "columns names orders, which is not followed",
+        ),
+        ({"excludeColumns": "a", "envelope": "changes"}, "excludeColumns is for envelope=rows"),
+        ({"where": " "}, "there is no condition"),
+        ({"where": '{"users": 7}'}, "the option where"),
+        ({"where": "{users}"}, "it is no JSON"),
+        ({"failOnDataLos": "true"}, "Did you mean 'failOnDataLoss'?"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(HeadraceError, match=re.escape(said)) as caught:
+        read(**options)
+    assert caught.value.kind is Kind.USAGE
+    assert "s3cret" not in str(caught.value)

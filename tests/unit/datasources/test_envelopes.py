@@ -1,0 +1,32 @@
+"""What does a task make of changes that no element can tell?"""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.envelopes import Described, formed
+from headrace.datasources.options import read_options
+from headrace.errors import HeadraceError, Kind
+from headrace.model import TableName
+from unit.capture.test_envelope import ORDER, changes
+
+_GIVEN = {"url": "postgresql://localhost/shop", "slotName": "s", "tables": "a, b"}
+LEAF = TableName("public", "order_2024")
+
+
+def test_a_partition_that_was_emptied_ends_a_query_of_elements() -> None:
+    """All nodes have the label of the whole table, and those of the other partitions live."""
+    told = Described({}, "shop", {LEAF: ORDER})
+    emptied = [changes((LEAF, "t", None, None))]
+    with pytest.raises(HeadraceError, match=r"order_2024 of .*order.* was truncated") as caught:
+        list(formed(_options("elements"), emptied, told))
+    assert caught.value.kind is Kind.SCHEMA_CHANGED
+    [rows] = formed(_options("changes"), emptied, told)
+    assert rows.column("source").to_pylist()[0]["partition_of"] == str(ORDER)
+    [rows] = formed(_options("elements"), [changes((ORDER, "t", None, None))], told)
+    assert rows.column("op").to_pylist() == ["truncate"]
+
+
+def _options(envelope: str) -> CdcOptions:
+    return read_options(CdcOptions, {**_GIVEN, "envelope": envelope}, "postgres_cdc")

@@ -1,0 +1,106 @@
+"""What do offsets say of the tables that a checkpoint follows, and what becomes of one that is new?"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.capture import Offset
+from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.data_loss import later
+from headrace.datasources.followed_tables import (
+    added,
+    reading,
+    since_of,
+    tables_of,
+    with_since,
+    with_tables,
+    without,
+)
+from headrace.datasources.initial_snapshot import Progress
+from headrace.datasources.options import read_options
+from headrace.errors import HeadraceError, Kind
+from headrace.model import CHANGES_SCHEMA, TableName
+
+A, B, ODD = TableName("public", "a"), TableName("public", "b"), TableName("My shop", 'x"*.y')
+
+
+def options(policy: str = "refuse", **more: str) -> CdcOptions:
+    given = {"url": "postgresql://db/shop", "slotName": "s", "tables": "a, b", "newTables": policy, **more}
+    return read_options(CdcOptions, given, "postgres_cdc")
+
+
+def test_names_are_readable_and_read_again() -> None:
+    assert with_tables([B, A]) == {"tables": ["public.a", "public.b"]}
+    assert tables_of(with_tables([ODD, A])) == (ODD, A)
+    assert with_tables([]) == {}
+    assert tables_of({}) is None
+    progress = Progress(2, 3, (ODD, A))
+    assert Progress.from_json(progress.to_json()) == progress
+    assert Progress(1, 2).to_json() == {"snapshot": {"attempt": 1, "parts": 2}}
+
+
+def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
+    assert added({}, [A, B], options()) == ()
+    assert added(with_tables([A, B]), [A], options()) == ()
+    with pytest.raises(HeadraceError, match="does not follow b") as caught:
+        added(with_tables([A]), [A, B], options())
+    assert caught.value.kind is Kind.USAGE
+    assert added(with_tables([A]), [A, B], options("follow")) == (B,)
+    with pytest.raises(HeadraceError, match="the checkpoint follows a, not b"):
+        added(with_tables([A]), [B], options(tables="b"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "before", "after"),
+    [
+        ("follow", None, None),
+        ("follow", Progress(1, 2), Progress(1, 2, (A,))),
+        ("follow", Progress(1, 2, (A,)), Progress(1, 2, (A,))),
+        ("snapshot", None, Progress(0, 0, (B,))),
+        ("snapshot", Progress(1, 2), Progress(1, 2)),
+        ("snapshot", Progress(1, 2, (A,)), Progress(1, 2, (A, B))),
+    ],
+)
+def test_whose_rows_are_read(policy: str, before: Progress | None, after: Progress | None) -> None:
+    stored = with_tables([A])
+    assert reading(before, stored, (B,), options(policy)) == after
+    assert reading(before, stored, (), options(policy)) == before
+
+
+def test_the_changes_of_all_tables_but_some() -> None:
+    rows = [{"schema": one.schema, "table": one.name, "_xid": n} for n, one in enumerate([A, B, ODD, A])]
+    batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+    [found] = without([batch], {B: None, TableName("public", "none"): None}, {})
+    assert found.column("_xid").to_pylist() == [0, 2, 3]
+
+
+def test_what_was_read_as_rows_is_not_told_again() -> None:
+    """Also not that a partition was emptied, which has a name of its own."""
+    leaf = TableName("public", "b_1")
+    rows = [
+        {"schema": table.schema, "table": table.name, "_commit_lsn": lsn}
+        for table, lsn in [(A, 5), (B, 5), (leaf, 6), (B, 7), (leaf, 8)]
+    ]
+    batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
+    [found] = without([batch], {B: 7}, {leaf: B})
+    places = zip(found.column("table").to_pylist(), found.column("_commit_lsn").to_pylist(), strict=True)
+    assert list(places) == [("a", 5), ("b", 7), ("b_1", 8)]
+
+
+def test_from_where_on_changes_count_is_kept_until_the_log_is_read_so_far() -> None:
+    since = {B: 0x16B3748, ODD: 0x100000001}
+    stored = with_since(since, 0)
+    assert stored == {"since": {'"My shop"."x""*.y"': "1/1", "public.b": "0/16B3748"}}
+    assert since_of(stored) == since
+    assert with_since(since, 0x16B3748) == {"since": {'"My shop"."x""*.y"': "1/1"}}
+    assert with_since(since, 0x100000001) == with_since({}, 0) == {}
+    assert since_of({}) == {}
+
+
+def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
+    assert later(Offset(5), None) == Offset(5)
+    assert later(Offset(5), Offset(7)) == Offset(7)
+    assert later(Offset(9), Offset(7)) == Offset(9)
+    assert later(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), "the slot begins before that transaction"
+    assert later(Offset(5, 6, 2), Offset(7)) == Offset(7)
