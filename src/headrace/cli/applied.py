@@ -14,7 +14,7 @@ from typing import Self, TypeVar
 from headrace.cli.continuity import check_continuity
 from headrace.cli.project import Here
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn
+from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.position import end_of_commits, query_of
 from headrace.postgres.server import end_of_log, inspect_server
@@ -227,3 +227,39 @@ class Applied:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def check_filled(state: PipelineState, slot: str) -> None:
+    """Make sure that a run has taken a further sink up.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN.
+    """
+    _, _, sink = slot.partition("/")
+    if sink and not state.generations:
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN,
+            f"no run has taken the sink {sink!r} up yet",
+            "Start `headrace run`: it fills the sink first.",
+        )
+
+
+def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
+    """Why something is not applied yet, as far as can be seen from outside, and what helps."""
+    slot = applied.slot()
+    if not state.seeded:
+        where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
+        return "the indexes are being seeded", f"Wait until /status of the run {where}."
+    if state.reached >= awaited:
+        is_read = slot is not None and slot.reader is not None
+        return applied.lacking(), "Wait longer." if is_read else "Start `headrace run`."
+    if slot is None:
+        return "the slot is gone", "Look at `headrace check`."
+    if slot.reader is None:
+        return f"nobody reads the slot {slot.name!r}", "Start `headrace run`."
+    if slot.current < awaited:
+        return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
+    return (
+        "the pipeline is behind",
+        "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
+    )

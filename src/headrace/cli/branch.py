@@ -13,7 +13,6 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headrace.cli import terminal
 from headrace.cli.altering import Alterations
 from headrace.cli.building import BuildFailure, Building, Pace
 from headrace.cli.generation_watch import GenerationWatch
@@ -27,6 +26,7 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.stream.catch_up import CatchingUp
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection
+from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -56,6 +56,11 @@ class _Board:
     def __init__(self, board: StatusBoard, sink: str) -> None:
         self._board = board
         self._sink = sink
+
+    @property
+    def report(self) -> Reporter:
+        """Is told in words what happens."""
+        return self._board.report
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of one index's `IndexStatus`."""
@@ -328,7 +333,9 @@ class Branch:
             except HeadraceError as failure:
                 error = failure.cause
             else:
-                terminal.warn(f"{self._project.label}{one.index}: its alias led elsewhere and is set right")
+                self._board.report.warning(
+                    f"{self._project.label}{one.index}: its alias led elsewhere and is set right"
+                )
             _Board(self._board, self.name).index(one.index, error=error)
         self._watch.look(self.written)
 
@@ -400,7 +407,7 @@ class Branch:
         self._board.further(self.name, away=str(error))
         if str(error) != self._said:
             self._said = str(error)
-            terminal.warn(f"the sink {self.name!r} is left alone for now: {self._said}")
+            self._board.report.warning(f"the sink {self.name!r} is left alone for now: {self._said}")
 
 
 def _limited(here: Here, seconds: float) -> Endpoint:

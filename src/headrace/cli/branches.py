@@ -13,7 +13,6 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
-from headrace.cli import terminal
 from headrace.cli.altering import Alterations, KnownCatalog
 from headrace.cli.branch import Branch
 from headrace.cli.building import BuildFailure, Pace
@@ -188,7 +187,7 @@ class Branches:
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
-                terminal.warn(f"the sink {project.sink_name!r}: {error.cause}")
+                self._board.report.warning(f"the sink {project.sink_name!r}: {error.cause}")
             return here
         writer = StdoutWriter(sys.stdout, sink=project.sink_name, pretty=bool(here.options.get("pretty")))
         host = "127.0.0.1" if project.reports is None else project.reports.host

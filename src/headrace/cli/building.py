@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.identities import Identities
-from headrace.cli import terminal
 from headrace.cli.exported import Exported
 from headrace.cli.sweeping import sweep
 from headrace.errors import HeadraceError, Kind, Retry, patiently, unexpected
@@ -319,7 +318,7 @@ class Building:
 
             mended = sweep(Identities(session, spec, plan.catalog), lambda: ids(client, one.name), mend)
         if mended:
-            terminal.say(f"{one.state.index}: {mended:,} ids looked at again")
+            self._board.report.info(f"{one.state.index}: {mended:,} ids looked at again")
             refresh(client, one.name)
 
     def _show(self, one: _Filling) -> None:

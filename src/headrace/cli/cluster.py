@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.cli import terminal
 from headrace.cli.project import OPENSEARCH, Here, Project
+from headrace.reporter import Reporter
 from headrace.spark.cluster_check import FurtherSink, check_executors
 from headrace.spark.session import LocalSpark
 
@@ -11,7 +11,7 @@ _FEW = 2
 """Places; one of them is the stream's."""
 
 
-def check_cluster(spark: LocalSpark, project: Project, here: Here) -> None:
+def check_cluster(spark: LocalSpark, project: Project, here: Here, report: Reporter) -> None:
     """Make sure that its executors can do the work.
 
     Raises:
@@ -19,16 +19,16 @@ def check_cluster(spark: LocalSpark, project: Project, here: Here) -> None:
     """
     transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
     modules = sorted({name.partition(":")[0] for name in transforms})
-    with terminal.working("asking the executors …"):
+    with report.working("asking the executors …"):
         grant = check_executors(
             spark.session, here.database, [here.sink], modules, further=_further(project, here)
         )
     places = "one task" if grant.places == 1 else f"{grant.places} tasks"
-    terminal.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    report.done(f"the cluster gives {grant.executors} executors for {places} at once")
     for one in grant.away:
-        terminal.warn(f"{one}; what it lacks is parked")
+        report.warning(f"{one}; what it lacks is parked")
     if grant.places < _FEW:
-        terminal.warn("live changes wait while an index is seeded: there is one place for both")
+        report.warning("live changes wait while an index is seeded: there is one place for both")
 
 
 def _further(project: Project, here: Here) -> dict[str, FurtherSink]:

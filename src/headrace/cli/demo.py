@@ -21,6 +21,7 @@ from headrace.catalog import read_catalog
 from headrace.cli import terminal
 from headrace.cli.project import Here, Project, open_project
 from headrace.cli.run import Run, RunOptions
+from headrace.cli.signals import stopping_by_signals
 from headrace.cli.stopping import Stopped, Stopping
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
@@ -74,8 +75,7 @@ def run_demo(*, once: bool, users: int, log_level: str) -> bool:
     Raises:
         HeadraceError: what keeps the demo from running.
     """
-    stopping = Stopping()
-    stopping.install()
+    stopping = stopping_by_signals()
     telling = Telling()
     try:
         with _servers(stopping) as (postgres, opensearch), _folder() as folder:
@@ -129,7 +129,7 @@ def _follow(
 ) -> None:
     """Run the deployment; the story is told from another thread as soon as it is live."""
     here = project.resolve()
-    board = StatusBoard(project.specs)
+    board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
     with StatusServer(board, "127.0.0.1:0") as status:
         places = {
             "documents": f"{here.sink.urls[0]}/users/_search?pretty",

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from headrace.cli import terminal
 from headrace.cli.altering import KnownCatalog
 from headrace.cli.continuity import is_made_by, new_state
 from headrace.cli.exported import Exported
@@ -87,7 +86,7 @@ class FirstStart:
         with self._undone_on_failure(lineage):
             self._meta.save(state)
             reach("known")
-            terminal.done(f"slot {slot.name} at {format_lsn(point)}")
+            self._board.report.done(f"slot {slot.name} at {format_lsn(point)}")
             lineage.born(dataclasses.replace(state, phase="following", applied=point), point)
         self._exported.hold(slot)
         return lineage

@@ -11,7 +11,6 @@ import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.cli import terminal
 from headrace.cli.altering import Alterations
 from headrace.cli.generation_watch import GenerationWatch
 from headrace.cli.inspection import Inspection
@@ -117,7 +116,7 @@ class Lineage:
         for index in self._indexes:
             state = state.changed(self.seeding.make(index, self.as_of, joined))
             self.state = state
-            terminal.say(f"{index}: builds {state.of(index)[-1].generation}: none is complete yet")
+            self._board.report.info(f"{index}: builds {state.of(index)[-1].generation}: none is complete yet")
         self._save(state)
         for index in self._indexes:
             self.tell(index)
@@ -262,9 +261,9 @@ class Lineage:
         )
         self.tell(one.index)
         project = self._inspection.project
-        terminal.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
+        self._board.report.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
         if before is not None and before.frozen:
-            terminal.done(
+            self._board.report.done(
                 f"{project.label}{one.index}: readers see {one.generation}, which is followed again"
             )
 
@@ -276,7 +275,7 @@ class Lineage:
         for one in marked:
             what = "is not built" if one.building else "is frozen, not kept"
             label = self._inspection.project.label
-            terminal.warn(f"{label}{one.index}: {one.generation} {what}: {reason}")
+            self._board.report.warning(f"{label}{one.index}: {one.generation} {what}: {reason}")
             self._board.index(one.index, building=None, error=reason)
 
     def replaced(self) -> list[GenerationState]:
@@ -293,7 +292,7 @@ class Lineage:
 
     def _tell_altered(self, altered: Collection[str]) -> None:
         for what in altered:
-            terminal.warn(f"{self._inspection.project.label}{what}; set right")
+            self._board.report.warning(f"{self._inspection.project.label}{what}; set right")
 
     def _tell_faults(self, found: Mapping[str, str]) -> None:
         """Tell of aliases that somebody has altered; a start leads them where they belong."""
@@ -301,7 +300,7 @@ class Lineage:
             self._board.index(index, error=None)
         for index, fault in found.items():
             if self._faults.get(index) != fault:
-                terminal.warn(f"{self._inspection.project.label}{index}: {fault}")
+                self._board.report.warning(f"{self._inspection.project.label}{index}: {fault}")
                 self._board.index(index, error=fault)
         self._faults = found
 
@@ -370,7 +369,9 @@ class Lineage:
         """Say why what readers see is built anew."""
         for one in frozen:
             if one.published:
-                terminal.warn(f"{self._inspection.project.label}{one.index}: {one.frozen}; seeding anew")
+                self._board.report.warning(
+                    f"{self._inspection.project.label}{one.index}: {one.frozen}; seeding anew"
+                )
 
     def _forget(self, done: Sequence[Order]) -> None:
         for order in done:
@@ -385,7 +386,7 @@ class Lineage:
             found = obey(self.state.of(order.index), self.seeding.hashes[order.index], order)
             self._carry_out(order.index, found)
         except HeadraceError as error:
-            terminal.warn(f"{order.what} {order.index}: {error}")
+            self._board.report.warning(f"{order.what} {order.index}: {error}")
             self._board.index(order.index, error=error.cause)
             return error.retry is not Retry.BACK_OFF
         return True
@@ -394,12 +395,14 @@ class Lineage:
         self._doom(found.drop)
         if found.serve is not None:
             self._serve(found.serve)
-            terminal.done(f"{index}: readers see {found.serve.generation}")
+            self._board.report.done(f"{index}: readers see {found.serve.generation}")
         if found.make:
             why = why_made(self.state.of(index), found.order)
             made = self.seeding.make(index, self.as_of, self.state.reached, found.order)
             self.state = self.state.changed(made)
-            terminal.say(f"{self._inspection.project.label}{index}: builds {made.generation}: {why}")
+            self._board.report.info(
+                f"{self._inspection.project.label}{index}: builds {made.generation}: {why}"
+            )
 
     def _serve(self, one: GenerationState) -> None:
         """Swap the alias, and note it; what is superseded waits to be dropped."""

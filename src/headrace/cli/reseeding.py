@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.cli import terminal
 from headrace.cli.branches import Branches
 from headrace.cli.continuity import GapError, new_state
 from headrace.cli.exported import Exported
@@ -66,7 +65,9 @@ class Reseeding:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
-        terminal.warn(f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is seeded anew")
+        self._board.report.warning(
+            f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is seeded anew"
+        )
         self._board.failed(gap)
         self._exported.close()
         self._branches.freeze(gap.cause)
@@ -95,7 +96,7 @@ class Reseeding:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
-        terminal.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
+        self._board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
         self._meta.forget_log()
         state = with_log(state, server, slot.consistent_point)
         state = replace(state, published=published, catalog=catalog)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace.cli import terminal
 from headrace.cli.project import Here, Problems
 from headrace.cli.stopping import Stopping
 from headrace.errors import HeadraceError, Retry
@@ -44,19 +43,19 @@ class BeginningAgain(Generic[_Taken]):
             HeadraceError: SLOT_IN_USE, where another Headrace has the slot; `failure`, where the files do not
                 fit the database any more; what else does not pass.
         """
-        terminal.warn(f"[{failure.code}] {failure.cause}; beginning again from what is there")
+        self.board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
         for pause in itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE)):
             with self.stopping.interrupting():
                 found = self._attempt(here)
                 if not isinstance(found, HeadraceError):
                     return found
                 if isinstance(found, Problems) and found.retry is Retry.NEVER:
-                    terminal.warn(str(found))
+                    self.board.report.warning(str(found))
                     raise failure from found
                 if found.retry is Retry.NEVER:
                     raise found
                 self.board.failed(found)
-                terminal.warn(f"{found}; trying again")
+                self.board.report.warning(f"{found}; trying again")
                 self.stopping.wait(pause)
         raise AssertionError("it is tried for as long as it takes")
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.cli import terminal
 from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
 from headrace.cli.branches import Branches
 from headrace.cli.building import Building, Buildings, Pace
@@ -179,10 +178,10 @@ class Run:
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
                 beginning = self._beginning(connection, inspection)
-                with self._stopping.patient(), terminal.working("starting Spark …"):
+                with self._stopping.patient(), self._board.report.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if not is_local(self._options.master):
-                    check_cluster(spark, self._project, self._here)
+                    check_cluster(spark, self._project, self._here, self._board.report)
                 catalog, lineage = self._take_up(connection, beginning, running)
             self._follow_on(spark, catalog, lineage, lock, running)
 
@@ -303,7 +302,7 @@ class Run:
         if state is None or state.phase == "following" or is_begun_anew(state):
             return state
         check_begun(state, inspection.slot)
-        terminal.say("the last start ended before its indexes were made; beginning again")
+        self._board.report.info("the last start ended before its indexes were made; beginning again")
         if inspection.slot is not None:
             drop_slot(connection, self._project.slot)
         self._first.discard(state.generations)
@@ -323,9 +322,11 @@ class Run:
         sinks = [self._here.sink, *(one.sink for one in self._here.further.values())]
         warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
         for warning in warnings:
-            terminal.warn(warning)
+            self._board.report.warning(warning)
         self._board.warned(warnings)
-        execute_plan(inspection.setup, connection, lambda step: terminal.say(f"set-up: {step.why}"))
+        execute_plan(
+            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
+        )
         tables = inspection.project.tables()
         found = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in found.items() if table in tables}
@@ -375,11 +376,11 @@ class Run:
                 raise GapError(failure.kind, failure.cause) from failure
             if not _may_pass(failure, failures):
                 raise failure
-            terminal.warn(f"{failure}; starting the stream again")
+            self._board.report.warning(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
             lineage.adopt(self._still_continuous(lock))
         self._board.happened(Event.STOPPED)
-        settle(self._project, self._here, is_same_server=not lock.was_lost())
+        settle(self._project, self._here, self._board.report, is_same_server=not lock.was_lost())
 
     def _surroundings(self, lock: SlotLock) -> Surroundings:
         return Surroundings(
@@ -513,7 +514,7 @@ class Run:
         self._board.happened(Event.FOLLOWING)
         if not self._announced:
             self._announced = True
-            terminal.done("live: following the log")
+            self._board.report.done("live: following the log")
             self._on_live()
 
     def _still_continuous(self, lock: SlotLock) -> PipelineState:

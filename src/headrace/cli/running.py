@@ -14,7 +14,8 @@ from headrace.cli.applied import Applied
 from headrace.cli.narration import Narrator
 from headrace.cli.project import Here, open_project
 from headrace.cli.run import Run, RunOptions
-from headrace.cli.stopping import Stopped, Stopping
+from headrace.cli.signals import stopping_by_signals
+from headrace.cli.stopping import Stopped
 from headrace.cli.waits import RunWaits
 from headrace.config.deployment import OnGap
 from headrace.config.spark_conf import chosen_master, given_settings
@@ -58,9 +59,8 @@ def run_deployment(
     """
     project = open_project(config, environ, slot=slot, publication=publication)
     here = project.resolve()
-    stopping = Stopping()
-    stopping.install()
-    board = StatusBoard(project.specs, further=project.further)
+    stopping = stopping_by_signals()
+    board = StatusBoard(project.specs, further=project.further, reporter=terminal.TerminalReporter())
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address

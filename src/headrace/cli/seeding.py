@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace.cli import terminal
 from headrace.cli.inspection import Inspection
 from headrace.cli.project import Here
 from headrace.model import Lsn, TableName
@@ -203,7 +202,9 @@ class Seeding:
             if one.building:
                 self.forget_progress(one)
                 continue
-            terminal.say(f"{one.index}: {lost[0]} has lost a partition; assembling every document anew")
+            self._board.report.info(
+                f"{one.index}: {lost[0]} has lost a partition; assembling every document anew"
+            )
             with contextlib.closing(made(self.work([one]))) as worker:
                 worker.renew(one.generation, applied)
 

@@ -6,17 +6,17 @@ import contextlib
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from headrace.cli import terminal
 from headrace.cli.project import Here, Project
 from headrace.cli.watching import impatient_client
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot
+from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Counters, MetaIndex, Parked
 
 
-def settle(project: Project, here: Here, *, is_same_server: bool) -> None:
+def settle(project: Project, here: Here, report: Reporter, *, is_same_server: bool) -> None:
     """Confirm what was applied after the last confirmation; where that fails, the next start repeats it.
 
     Args:
@@ -36,7 +36,7 @@ def settle(project: Project, here: Here, *, is_same_server: bool) -> None:
             with connect(here.database) as connection:
                 confirm(connection, project.slot, state.applied)
     except HeadraceError as error:
-        terminal.warn(f"the last position is not confirmed; the next start repeats a little ({error})")
+        report.warning(f"the last position is not confirmed; the next start repeats a little ({error})")
 
 
 def confirm(connection: Connection, slot: str, applied: Lsn) -> None:

@@ -1,20 +1,10 @@
-"""What do Ctrl-C and SIGTERM do? The first ends the work in order, the second at once."""
+"""How a run is told to end, and what is interrupted for it."""
 
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import threading
 from collections.abc import Iterator
-from types import FrameType
-
-from headrace.cli import terminal
-
-_AT_ONCE = 130
-_HEARD = b" stopping \xe2\x80\xa6\r\n"
-_LONGEST_SECONDS = 25.0
-"""An orderly end that takes longer is cut off: whatever is not confirmed then repeats at the next start."""
 
 
 class Stopped(BaseException):
@@ -22,19 +12,14 @@ class Stopped(BaseException):
 
 
 class Stopping(threading.Event):
-    """Set by the first signal.
+    """Set when the run is to end.
 
-    Within `interrupting` the first signal raises `Stopped`, because there is no loop that would notice.
+    Within `interrupting`, `stop` raises `Stopped`, because there is no loop that would notice.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._raising = False
-
-    def install(self) -> None:
-        """Take over SIGINT and SIGTERM."""
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._signalled)
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
@@ -56,20 +41,12 @@ class Stopping(threading.Event):
         if self.is_set():
             raise Stopped
 
-    def _signalled(self, _number: int, _frame: FrameType | None) -> None:
-        if self.is_set():
-            os._exit(_AT_ONCE)
+    def stop(self) -> None:
+        """End the work in order; called in the main thread, it also ends what is interrupted for it.
+
+        Raises:
+            Stopped: within `interrupting`.
+        """
         self.set()
-        if os.isatty(2):
-            os.write(2, _HEARD)  # a print could be interrupting one
-        watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off)
-        watchdog.daemon = True
-        watchdog.start()
         if self._raising:
             raise Stopped
-
-
-def _cut_off() -> None:
-    """End without waiting any longer; the JVM and its workers end with this process."""
-    terminal.warn("the end took too long and was cut off; the next start repeats what was not confirmed")
-    os._exit(0)

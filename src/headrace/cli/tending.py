@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
 from headrace.catalog.needs import Needs
-from headrace.cli import terminal
 from headrace.cli.altering import CatalogWatch, KnownCatalog
 from headrace.cli.branches import Branches
 from headrace.cli.building import BuildFailure, Buildings
@@ -237,7 +236,7 @@ class Tending:
         if not self._lineage.building:
             self._around.exported.close()
         elif self._around.exported.close_if_due():
-            terminal.say(
+            self._around.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 

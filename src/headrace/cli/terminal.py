@@ -169,3 +169,27 @@ def working(text: str) -> contextlib.AbstractContextManager[object]:
         return err.status(escape(text))
     say(text)
     return contextlib.nullcontext()
+
+
+class TerminalReporter:
+    """Tells a person, or whoever reads the standard error."""
+
+    def info(self, text: str) -> None:
+        """Tell what is being done."""
+        say(text)
+
+    def done(self, text: str) -> None:
+        """Tell what has been done."""
+        done(text)
+
+    def warning(self, text: str) -> None:
+        """Tell what is not as it should be, but no reason to stop."""
+        warn(text)
+
+    def working(self, text: str) -> contextlib.AbstractContextManager[object]:
+        """Tell what is being done, with a sign of life on a terminal while it lasts."""
+        return working(text)
+
+    def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
+        """Show a bar on a terminal."""
+        return progress(title, total)

@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.applied import Applied
+from headrace.cli.applied import Applied, check_filled, why_behind
 from headrace.cli.project import open_place
 from headrace.cli.slots import size
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
-from headrace.sinks.opensearch import PipelineState
 
 
 def wait_applied(
@@ -53,21 +52,6 @@ def wait_applied(
     terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")
 
 
-def check_filled(state: PipelineState, slot: str) -> None:
-    """Make sure that a run has taken a further sink up.
-
-    Raises:
-        HeadraceError: SLOT_UNKNOWN.
-    """
-    _, _, sink = slot.partition("/")
-    if sink and not state.generations:
-        raise HeadraceError(
-            Kind.SLOT_UNKNOWN,
-            f"no run has taken the sink {sink!r} up yet",
-            "Start `headrace run`: it fills the sink first.",
-        )
-
-
 def wished_lsn(text: str) -> Lsn:
     """The place that somebody has written.
 
@@ -80,27 +64,6 @@ def wished_lsn(text: str) -> Lsn:
         raise HeadraceError(
             Kind.USAGE, f"{text!r} is no place in the log", "Write it as PostgreSQL does, like 16/B374D848."
         ) from error
-
-
-def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
-    """Why something is not applied yet, as far as can be seen from outside, and what helps."""
-    slot = applied.slot()
-    if not state.seeded:
-        where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
-        return "the indexes are being seeded", f"Wait until /status of the run {where}."
-    if state.reached >= awaited:
-        is_read = slot is not None and slot.reader is not None
-        return applied.lacking(), "Wait longer." if is_read else "Start `headrace run`."
-    if slot is None:
-        return "the slot is gone", "Look at `headrace check`."
-    if slot.reader is None:
-        return f"nobody reads the slot {slot.name!r}", "Start `headrace run`."
-    if slot.current < awaited:
-        return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
-    return (
-        "the pipeline is behind",
-        "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
-    )
 
 
 def _behind(applied: Applied, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:

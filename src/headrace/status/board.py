@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
+from headrace.reporter import Reporter, SilentReporter
 from headrace.status.lag import Samples, bytes_behind
 from headrace.status.phases import Event, Phase, State
 from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
@@ -63,6 +64,11 @@ class IndexStatus:
 
 class IndexBoard(Protocol):
     """Takes what is told of indexes."""
+
+    @property
+    def report(self) -> Reporter:
+        """Is told in words what happens."""
+        ...
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of one index's `IndexStatus`."""
@@ -171,10 +177,12 @@ class StatusBoard:
     Args:
         indexes: the names of the indexes that must be seeded before the run is ready.
         further: the sinks beside the one that keeps the state; they do not decide whether it is ready.
+        reporter: is told in words what happens.
         clock: monotonic seconds.
         wall: Unix time in seconds.
 
     Attributes:
+        report: the reporter.
         sinks: what the writers say of themselves; one that waits for its cluster makes the run degraded.
         stall: signs of life; a stream without any is not ready.
     """
@@ -184,9 +192,11 @@ class StatusBoard:
         indexes: Iterable[str] = (),
         *,
         further: Iterable[str] = (),
+        reporter: Reporter | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        self.report: Reporter = SilentReporter() if reporter is None else reporter
         self._lock = threading.Lock()
         self._clock = clock
         self._wall = wall

@@ -360,7 +360,7 @@ class Interrupted:
         self.answered = False
 
     def change(self, _work: Work, _ending: object) -> Lsn | None:
-        self._stopping._signalled(15, None)
+        self._stopping.stop()
         self.answered = True
         return None
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 from headrace.assembly.digests import DigestRanges, Presence, Sample
 from headrace.cli import terminal
-from headrace.cli.applied import Applied
+from headrace.cli.applied import Applied, check_filled
 from headrace.cli.inspection import Inspection, inspect
 from headrace.cli.project import Here, Problems, open_project
 from headrace.cli.verification.comparing import Comparison, compare
 from headrace.cli.verification.repairing import Repair
-from headrace.cli.verification.report import Report, as_data, tell
+from headrace.cli.verification.report import Report, as_data
 from headrace.cli.verification.settling import Settling
 from headrace.cli.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
-from headrace.cli.waiting import check_filled
+from headrace.cli.verify_report import tell
 from headrace.errors import HeadraceError, Kind
 from headrace.model.suggestion import meant
 from headrace.postgres.connection import connect
@@ -128,7 +128,14 @@ def _compare(inspection: Inspection, here: Here, applied: Applied, report: Repor
             repair = Repair(index, database, writer, applied)
         comparison = Comparison(report, documents, settling, repair)
         ranges = DigestRanges(reading, spec, catalog, report.sample)
-        compare(comparison, ranges, Presence(looking, spec, catalog), client, report)
+        compare(
+            comparison,
+            ranges,
+            Presence(looking, spec, catalog),
+            client,
+            report,
+            reporter=terminal.TerminalReporter(),
+        )
         report.why_undecided = pipeline.why
 
 

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, digest_of
-from headrace.cli import terminal
 from headrace.cli.verification.repairing import Repair, is_fenced, why_not
 from headrace.cli.verification.report import Report
 from headrace.cli.verification.settling import Settling, Verdict
 from headrace.cli.verification.sides import IndexDocuments
+from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.contents import count, ids, refresh
 
@@ -126,8 +126,10 @@ def compare(
     presence: Presence,
     client: Client,
     report: Report,
+    *,
+    reporter: Reporter,
 ) -> None:
-    """Both ways, with a bar for each on a terminal; `report` is filled.
+    """Both ways; `report` is filled.
 
     Raises:
         HeadraceError: what either side does not bear.
@@ -137,10 +139,10 @@ def compare(
     total = count(client, report.generation)
     sample = report.sample
     expected = total if sample is None else round(total * sample.percent / 100)
-    with terminal.progress(f"{report.alias}: documents", expected) as advance:
+    with reporter.progress(f"{report.alias}: documents", expected) as advance:
         comparison.documents(ranges, advance)
     refresh(client, report.generation)
-    with terminal.progress(f"{report.alias}: ids", total) as advance:
+    with reporter.progress(f"{report.alias}: ids", total) as advance:
         comparison.extras(presence, ids(client, report.generation), advance)
     report.seconds = time.monotonic() - began
 

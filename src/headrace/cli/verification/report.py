@@ -1,13 +1,11 @@
-"""What did a comparison find, for people and for programs?"""
+"""What a comparison of an index with the database found."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.assembly.digests import Sample
-from headrace.cli import terminal
 from headrace.cli.verification.settling import Finding, Verdict
 from headrace.cli.verification.values import first_difference
 from headrace.model import Lsn, format_lsn
@@ -165,88 +163,3 @@ def as_data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "documents_per_second": round(report.rate, 1),
     }
-
-
-def tell(report: Report) -> None:
-    """Print the report for people."""
-    sample = report.sample
-    chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
-    terminal.out.print(
-        f"{report.alias}: {report.documents:,} documents{chosen} compared in {report.seconds:.1f} s, "
-        f"{report.rate:,.0f}/s; the pipeline had applied {format_lsn(report.applied)}",
-        markup=False,
-    )
-    if not report.contents:
-        terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
-    for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():
-        if drift.count:
-            _tell_drift(verdict, drift)
-    if report.in_flight:
-        _line(
-            f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
-        )
-    if report.changing:
-        _line(
-            f"changing     {report.changing:,}: written anew each time they were looked at, so not compared"
-        )
-    if report.undecided:
-        _line(
-            f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
-            "nothing behind the applied position is in the index"
-        )
-    if report.repairing and report.wrong:
-        _tell_repair(report)
-    _conclude(report)
-
-
-def _tell_drift(verdict: Verdict, drift: Drift) -> None:
-    _line(f"{verdict!s:<12} {drift.count:,}")
-    for one in drift.first:
-        ahead = f"  (version {one['version']} is ahead of the log)" if one.get("ahead") else ""
-        what = f"  {one['path']}: expected {one['expected']}, found {one['found']}" if "path" in one else ""
-        why = f"  {one['why']}" if "why" in one else ""
-        _line(f"    {_shown(one['id'])}{what}{ahead}{why}")
-    if drift.count > len(drift.first):
-        _line(f"    … and {drift.count - len(drift.first):,} more")
-
-
-def _tell_repair(report: Report) -> None:
-    if report.repaired:
-        _line(f"repaired     {report.repaired:,}: built anew, and right now")
-    if report.left_count:
-        _line(f"not repaired {report.left_count:,}")
-        for id_, why in report.left.items():
-            _line(f"    {_shown(id_)}  {why}")
-        if report.left_count > len(report.left):
-            _line(f"    … and {report.left_count - len(report.left):,} more")
-
-
-def _conclude(report: Report) -> None:
-    fenced = report.fenced or sum(one.ahead for one in report.drift.values())
-    if report.right:
-        part = "" if report.sample is None else ", as far as the sample shows"
-        terminal.done(f"{report.alias} is what the database says{part}")
-        return
-    if report.wrong > report.repaired:
-        wrong = report.wrong - report.repaired
-        terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
-    if report.wrong and not report.repairing:
-        of = "" if report.sink is None else f" --sink {report.sink}"
-        terminal.say(f"`headrace verify {report.index}{of} --repair` builds them anew")
-    if fenced:
-        terminal.say(
-            "What is fenced needs a new generation: stop `headrace run`, delete the search index "
-            f"{report.generation}, and start it again: it seeds {report.index} anew"
-        )
-    if report.unreadable.count:
-        terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
-    if report.undecided:
-        terminal.say("Start `headrace run`, and verify again")
-
-
-def _line(text: str) -> None:
-    terminal.out.print(f"  {text}", markup=False)
-
-
-def _shown(id_: str) -> str:
-    return id_ if id_ and id_.isprintable() and " " not in id_ else json.dumps(id_)

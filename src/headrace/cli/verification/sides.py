@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.assembly import Assembler
 from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
-from headrace.cli.applied import Applied
+from headrace.cli.applied import Applied, why_behind
 from headrace.cli.verification.settling import Look
-from headrace.cli.waiting import why_behind
 from headrace.model import DocumentOperation, Lsn
 from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession

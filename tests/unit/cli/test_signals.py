@@ -7,10 +7,10 @@ import pytest
 
 BEGINNING = """
 import os, signal
-from headrace.cli.stopping import Stopped, Stopping
+from headrace.cli.signals import stopping_by_signals
+from headrace.cli.stopping import Stopped
 
-stopping = Stopping()
-stopping.install()
+stopping = stopping_by_signals()
 
 def stop(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
