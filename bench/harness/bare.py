@@ -22,9 +22,9 @@ from harness.deployment import PREFIX, Deployment
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import Catalog
-from headrace.cli.inspection import inspect
-from headrace.cli.project import Project, open_project
 from headrace.model import CtidRange
+from headrace.pipeline.inspection import inspect
+from headrace.pipeline.project import Project, open_project
 from headrace.postgres.connection import connect
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, ReadSession

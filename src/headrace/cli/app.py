@@ -136,7 +136,7 @@ def run(
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
-    from headrace.cli.running import run_deployment, run_options  # noqa: PLC0415 - loads Spark
+    from headrace.cli.run import run_deployment, run_options  # noqa: PLC0415 - loads Spark
 
     options = run_options(
         master, conf or [], log_level.value, os.environ, on_gap=None if on_gap is None else on_gap.value
@@ -175,7 +175,7 @@ def setup(
 ) -> None:
     """Print what the database needs as SQL, with locks, costs and undo; ask; apply."""
     _log(log_level)
-    from headrace.cli.provisioning import set_up  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.setup import set_up  # noqa: PLC0415 - loads the database driver
 
     if not set_up(config, os.environ, slot, publication, yes=yes):
         raise typer.Exit(1)
@@ -202,7 +202,7 @@ def teardown(
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
     _log(log_level)
-    from headrace.cli.provisioning import tear_down  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.setup import tear_down  # noqa: PLC0415 - loads the database driver
 
     if not tear_down(config, os.environ, slot, publication, indexes=indexes, moved=moved, yes=yes):
         raise typer.Exit(1)
@@ -309,7 +309,7 @@ def verify(
 ) -> None:
     """Compare an index with the database, beside the running stream; fails where it is not right."""
     _log(log_level)
-    from headrace.cli.verification.command import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
+    from headrace.cli.verify import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
 
     options = VerifyOptions(repair, sample, seed, sink)
     as_json = output is Format.JSON
@@ -384,7 +384,7 @@ def wait(
 ) -> None:
     """Return once everything that is committed is in the documents; fails where it is not in time."""
     _log(log_level)
-    from headrace.cli.waiting import wait_applied  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.wait import wait_applied  # noqa: PLC0415 - loads the database driver
 
     wait_applied(config, os.environ, slot, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
@@ -438,7 +438,7 @@ def adopt(
 ) -> None:
     """Let a name that readers know lead to this deployment's index, in one step; prints the way back."""
     _log(log_level)
-    from headrace.cli.adopting import adopt_name  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.adopt import adopt_name  # noqa: PLC0415 - loads the database driver
 
     if not adopt_name(config, os.environ, slot, index, alias, delete_index=delete_index, yes=yes):
         raise typer.Exit(1)
@@ -458,7 +458,7 @@ def init(
 ) -> None:
     """Write headrace.toml and a first schema file from a table's foreign keys."""
     _log(log_level)
-    from headrace.cli.initialising import initialise  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.init import initialise  # noqa: PLC0415 - loads the database driver
 
     initialise(url, table, folder, sink)
 

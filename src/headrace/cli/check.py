@@ -11,11 +11,11 @@ from functools import partial
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.continuity import check_origin
-from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.project import OPENSEARCH, Here, Project, each, open_what_loads
 from headrace.cli.report import Level, Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.pipeline.continuity import check_origin
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import OPENSEARCH, Here, Project, each, open_what_loads
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render

@@ -19,10 +19,7 @@ from rich.markup import escape
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.cli import terminal
-from headrace.cli.project import Here, Project, open_project
-from headrace.cli.run import Run, RunOptions
 from headrace.cli.signals import stopping_by_signals
-from headrace.cli.stopping import Stopped, Stopping
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
 from headrace.demo import oracle
@@ -33,6 +30,9 @@ from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_pres
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
+from headrace.pipeline.project import Here, Project, open_project
+from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, MetaIndex

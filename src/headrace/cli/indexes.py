@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.applied import Applied
-from headrace.cli.project import find_index, open_place, open_project
 from headrace.cli.slots import size
-from headrace.cli.succession import why_no_way_back
 from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.generation_states import why_no_way_back
+from headrace.pipeline.project import find_index, open_place, open_project
 from headrace.sinks.opensearch import Client, GenerationState, Orders, PipelineState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What

@@ -13,9 +13,9 @@ from headrace.catalog import read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.layout import indented
-from headrace.cli.project import Problems, find_index, open_project
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, key_of_id
+from headrace.pipeline.project import Problems, find_index, open_project
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 

@@ -1,538 +1,91 @@
-"""How does a deployment run, from nothing to following, and how does it end?
-
-The order of birth is publication, slot, snapshot (decision 2). The stream begins at once; what is not seeded
-is filled beside it, and a start after a kill goes on with what is left.
-"""
+"""`headrace run`: signals, status server, and the run itself."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from headrace.cli.altering import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
-from headrace.cli.branches import Branches
-from headrace.cli.building import Building, Buildings, Pace
-from headrace.cli.cluster import check_cluster
-from headrace.cli.continuity import GapError, check_begun, check_continuity, check_origin
-from headrace.cli.exported import Exported
-from headrace.cli.first_start import FirstStart
-from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.kept import inspect_kept
-from headrace.cli.lineage import Lineage
-from headrace.cli.project import Here, Problems, Project
-from headrace.cli.reseeding import Reseeding, is_begun_anew
-from headrace.cli.restarting import BeginningAgain
-from headrace.cli.seeding import Seeding
-from headrace.cli.settling import settle
-from headrace.cli.stopping import Stopping
-from headrace.cli.tending import Ending, Running, Surroundings, Tending, needs_of
+from headrace.cli import terminal
+from headrace.cli.narration import Narrator
+from headrace.cli.signals import stopping_by_signals
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind, Retry, patiently
-from headrace.pipeline.stream.deferred_work import WorkingOff
-from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
-from headrace.pipeline.worker.plan import Work
-from headrace.postgres.connection import Connection, connect
-from headrace.postgres.ddl_plan import execute_plan
-from headrace.postgres.publication import read_memberships
-from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import drop_slot, read_slot
-from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import (
-    Client,
-    Generations,
-    GenerationState,
-    MetaIndex,
-    Order,
-    Orders,
-    PipelineState,
-)
-from headrace.sinks.opensearch.cautions import of_endpoints
-from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.job_gate import Turn
-from headrace.spark.session import LocalSpark, local_spark
+from headrace.config.spark_conf import chosen_master, given_settings
+from headrace.errors import HeadraceError
+from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.project import Here, open_project
+from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.stopping import Stopped
+from headrace.pipeline.wait_service import RunWaits
 from headrace.spark.settings import is_local
-from headrace.status.board import IndexPhase, StatusBoard
-from headrace.status.phases import Event
-
-_SINK_SECONDS = 30.0
-_MOST_RESTARTS = 5
-_CALM_SECONDS = 300.0
-_BY_A_GENERATION = ALTERED | {
-    Kind.SINK_REJECTED,
-    Kind.DATABASE,
-    Kind.TRANSFORM,
-    Kind.VALUE,
-    Kind.SCHEMA,
-    Kind.BINDING,
-    Kind.PRIVILEGE,
-}
-"""What one generation may be the only reason of."""
-_OF_THE_LOG = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
-"""What is said where the log cannot be gone on from."""
+from headrace.status.board import StatusBoard
+from headrace.status.server import StatusServer
+from headrace.status.sinks import ReportsPort
 
 
-@dataclass(frozen=True, slots=True)
-class RunOptions:
-    """How a run uses this machine, and others.
+def run_options(
+    master: str | None,
+    conf: Sequence[str],
+    log_level: str,
+    environ: Mapping[str, str],
+    *,
+    on_gap: OnGap | None = None,
+) -> RunOptions:
+    """What the words of the command and Spark's own file say together.
 
-    Attributes:
-        conf: settings of Spark that the user gives.
-        on_gap: over what the deployment file says.
+    Raises:
+        HeadraceError: USAGE, CONFIG.
     """
-
-    master: str = "local[*]"
-    log_level: str = "info"
-    conf: Mapping[str, str] = field(default_factory=dict)
-    on_gap: OnGap | None = None
+    given = given_settings(conf, environ)
+    return RunOptions(chosen_master(master, conf, given), log_level, given, on_gap)
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """What a run begins from.
+def run_deployment(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    publication: str | None,
+    *,
+    public_address: str | None,
+    options: RunOptions,
+) -> None:
+    """Run a deployment until it is told to stop.
 
-    Attributes:
-        state: what earlier runs left; None where there is nothing to build on.
-        orders: what was asked for while nothing ran.
+    Raises:
+        HeadraceError: what keeps it from running.
     """
-
-    inspection: Inspection
-    state: PipelineState | None
-    orders: Sequence[Order]
-
-
-class Run:
-    """One run of one deployment.
-
-    Args:
-        stopping: set by whoever wants the run to end; noticed at the next pause.
-        on_live: called when every index is seeded and the stream follows.
-    """
-
-    def __init__(
-        self,
-        project: Project,
-        here: Here,
-        board: StatusBoard,
-        stopping: Stopping,
-        *,
-        options: RunOptions,
-        on_live: Callable[[], None] = lambda: None,
-    ) -> None:
-        self._project = project
-        self._here = here
-        self._board = board
-        self._stopping = stopping
-        self._options = options
-        self._on_live = on_live
-        self._client = Client(here.sink)
-        self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._orders = Orders(self._client, project.slot, project.prefix)
-        self._branches = Branches(project, here, self._client, board)
-        self._exported = Exported(60.0 * project.deployment.seeding.snapshot_minutes)
-        self._first = FirstStart(
-            project, here, self._client, self._meta, board=board, exported=self._exported
-        )
-        self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
-        self._lease: Lease | None = None
-        self._announced = False
-        self._gap: GapError | None = None
-
-    def execute(self) -> None:
-        """Seed what is not seeded, follow meanwhile and afterwards, until told to stop.
-
-        Raises:
-            HeadraceError: what ended the run.
-        """
-        with contextlib.ExitStack() as held:
-            held.enter_context(contextlib.closing(self._client))
-            held.enter_context(self._branches)
-            with self._stopping.interrupting():
-                # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
-                lock = held.enter_context(self._slot_lock())
-                connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
-                inspection = self._inspected(connection)
-                self._client.wait_until_ready(_SINK_SECONDS)
-                lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
-                self._lease = held.enter_context(lease)
-            self._start(connection, inspection, lock)
-
-    @contextlib.contextmanager
-    def _slot_lock(self) -> Iterator[SlotLock]:
-        """The lock in the database; where another run has it, the cluster may know more of that one."""
-        with contextlib.ExitStack() as held:
-            try:
-                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
-            except HeadraceError as error:
-                holder = None
-                if error.kind is Kind.SLOT_IN_USE:
-                    with contextlib.suppress(HeadraceError):
-                        holder = holder_of(self._client, self._project.slot, self._project.prefix)
-                if holder is None:
-                    raise
-                raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
-            yield lock
-
-    def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
-        with contextlib.ExitStack() as running:
-            with self._stopping.interrupting():
-                beginning = self._beginning(connection, inspection)
-                with self._stopping.patient(), self._board.report.working("starting Spark …"):
-                    spark = running.enter_context(self._spark())
-                if not is_local(self._options.master):
-                    check_cluster(spark, self._project, self._here, self._board.report)
-                catalog, lineage = self._take_up(connection, beginning, running)
-            self._follow_on(spark, catalog, lineage, lock, running)
-
-    def _inspected(self, connection: Connection) -> Inspection:
-        """What there is.
-
-        Raises:
-            Problems: what keeps the run from starting. That the slot is lost does not, where it is made anew.
-        """
-        inspection = inspect(self._project, self._here, connection)
-        wrong = [
-            error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
-        ]
-        if wrong:
-            raise Problems(tuple(wrong))
-        return inspection
-
-    @property
-    def _reseeds(self) -> bool:
-        """Whether a gap in the log is a reason to build everything anew, and not to end."""
-        return (self._options.on_gap or self._project.deployment.source.on_gap) == "reseed"
-
-    def _beginning(self, connection: Connection, inspection: Inspection) -> _Beginning:
-        state = self._known_state(connection, inspection)
-        if state is None:
-            return _Beginning(inspection, None, ())
-        orders = self._orders.read(self._project.specs)
-        inspection, state = self._with_kept(connection, inspection, state)
-        return _Beginning(inspection, state, orders)
-
-    def _take_up(
-        self, connection: Connection, beginning: _Beginning, running: contextlib.ExitStack
-    ) -> tuple[KnownCatalog, Lineage]:
-        """Make what is missing, and go on from what is there; no query runs."""
-        inspection, state = beginning.inspection, beginning.state
-        published = self._set_up(connection, inspection)
-        catalog = KnownCatalog(inspection, self._here)
-        for name in self._project.specs:
-            self._board.index(name, phase=IndexPhase.PENDING)
-        if state is None:
-            lineage = self._first.begin(
-                inspection, published, catalog, running, lambda new: self._lineage(inspection, new, catalog)
-            )
-            self._branches.remember()
-            self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
-            return catalog, lineage
-        found = Alterations() if is_begun_anew(state) else catalog.since(state.catalog)
-        if is_begun_anew(state):
-            failover = self._project.deployment.source.failover
-            text = catalog.baseline.to_text()
-            with contextlib.ExitStack() as made:  # it can be repeated, with another slot then
-                slot = made.enter_context(self._reseeding.slot(connection, state, failover=failover))
-                state = self._reseeding.begin(slot, state, inspection.server, published, text)
-                running.push(made.pop_all())
-        lineage = self._lineage(inspection, state, catalog)
-        # First: what is noted of tables when the other is taken up, is known no more then.
-        self._branches.take_up(inspection, catalog, state, published, found)
-        lineage.take_up(published, found, catalog.baseline.to_text(), beginning.orders)
-        return catalog, lineage
-
-    def _follow_on(
-        self,
-        spark: LocalSpark,
-        catalog: KnownCatalog,
-        lineage: Lineage,
-        lock: SlotLock,
-        running: contextlib.ExitStack,
-    ) -> None:
-        """Follow until told to stop; begin anew behind a gap and where tables were altered.
-
-        Raises:
-            HeadraceError: what ended the run.
-        """
-        restarts = 0
-        while True:
-            began = time.monotonic()
-            try:
-                self._follow(spark, catalog, lineage, lock)
-            except HeadraceError as error:
-                if not (error.kind in ALTERED or (isinstance(error, GapError) and self._reseeds)):
-                    raise
-                failure = error
-            else:
-                return
-            restarts = 1 if time.monotonic() - began > _CALM_SECONDS else restarts + 1
-            if restarts > _MOST_RESTARTS:
-                raise failure
-            self._gap = failure if isinstance(failure, GapError) else None
-            again = BeginningAgain(
-                lambda found: self._anew(found, running), lock, self._board, self._stopping
-            )
-            catalog, lineage = again.behind(failure, self._here)
-
-    def _anew(self, connection: Connection, running: contextlib.ExitStack) -> tuple[KnownCatalog, Lineage]:
-        """As a new start; the slot's snapshot is older than what the tables have become."""
-        self._exported.close()
-        return self._take_up(connection, self._beginning(connection, self._inspected(connection)), running)
-
-    def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
-        options = self._options
-        verbose = options.log_level == "debug"
-        level = "info" if verbose else "warn"
-        return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
-
-    def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
-        """What earlier runs left, None where there is nothing to build on; checked against the server."""
-        state = self._meta.load()
+    project = open_project(config, environ, slot=slot, publication=publication)
+    here = project.resolve()
+    stopping = stopping_by_signals()
+    board = StatusBoard(project.specs, further=project.further, reporter=terminal.TerminalReporter())
+    server = project.deployment.server
+    if public_address is None and "public_address" in server.model_fields_set:
+        public_address = server.public_address
+    with contextlib.ExitStack() as stack:
+        if public_address is not None:
+            waits = stack.enter_context(RunWaits(lambda: Applied(here, project.slot, project.prefix)))
+            status = stack.enter_context(StatusServer(board, public_address, waits))
+            terminal.say(f"status at http://{status.address}/status")
+        port = stack.enter_context(ReportsPort(board.sinks, beside=_reached(options.master, here)))
+        project = dataclasses.replace(project, reports=port.to(project.sink_name))
+        stack.enter_context(terminal.timed())
+        stack.enter_context(Narrator(board, time.monotonic))
         try:
-            check_origin(state, inspection.server, inspection.slot)
-            if self._gap is not None:  # that only the log shows
-                raise self._gap
-        except GapError as gap:
-            if state is None or not self._reseeds:
-                raise
-            state = self._reseeding.forget(gap, state)
-            self._gap = None
-            return state
-        if state is None or state.phase == "following" or is_begun_anew(state):
-            return state
-        check_begun(state, inspection.slot)
-        self._board.report.info("the last start ended before its indexes were made; beginning again")
-        if inspection.slot is not None:
-            drop_slot(connection, self._project.slot)
-        self._first.discard(state.generations)
-        self._meta.delete()
-        return None
-
-    def _with_kept(
-        self, connection: Connection, inspection: Inspection, state: PipelineState
-    ) -> tuple[Inspection, PipelineState]:
-        generations = Generations(self._client, self._project.prefix)
-        self._branches.remember()
-        inspection, state = inspect_kept(inspection, self._here, connection, generations, state)
-        return self._branches.inspected(connection, inspection), state
-
-    def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
-        """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
-        sinks = [self._here.sink, *(one.sink for one in self._here.further.values())]
-        warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
-        for warning in warnings:
-            self._board.report.warning(warning)
-        self._board.warned(warnings)
-        execute_plan(
-            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
-        )
-        tables = inspection.project.tables()
-        found = read_memberships(connection, self._project.publication)
-        return {str(table): member for table, member in found.items() if table in tables}
-
-    def _lineage(self, inspection: Inspection, state: PipelineState, catalog: KnownCatalog) -> Lineage:
-        return Lineage(
-            state,
-            Seeding(inspection, self._here, self._client, self._board),
-            self._meta,
-            self._orders,
-            self._board,
-            inspection=inspection,
-            as_of=catalog.baseline.as_of,
-            keep=self._project.deployment.generations.keep,
-        )
-
-    def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
-        """Run the query until told to stop.
-
-        Again after failures that may pass, and where it is to write other generations.
-
-        Raises:
-            HeadraceError: what does not pass; GapError, SCHEMA_CHANGED, REPLICA_IDENTITY: see `_follow_on`.
-        """
-        around = self._surroundings(lock)
-        failures = 0
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            ending, watch = self._one_query(spark, catalog, lineage, around)
-            if ending.failure is None and not ending.again:
-                break
-            if ending.failure is None:
-                self._between(catalog, watch, lineage, ending)
-                continue
-            failure = watch.explained(ending.failure)
-            if failure.kind in _BY_A_GENERATION and self._has_bystanders(lineage):
-                catalog, lineage = self._without(failure, lineage, lock)
-                continue
-            self._board.failed(failure)
-            failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
-            if failure is ending.failure and failure.kind in ALTERED:
-                for other in (lineage, *self._branches.lineages()):  # the log will hold it again
-                    other.give_up(other.written, failure.cause)
-            if failure.kind in _OF_THE_LOG:
-                self._still_continuous(lock)  # it may know better what has happened
-            if failure.kind is Kind.OTHER_LOG:
-                raise GapError(failure.kind, failure.cause) from failure
-            if not _may_pass(failure, failures):
-                raise failure
-            self._board.report.warning(f"{failure}; starting the stream again")
-            self._stopping.wait(min(2.0**failures, 30.0))
-            lineage.adopt(self._still_continuous(lock))
-        self._board.happened(Event.STOPPED)
-        settle(self._project, self._here, self._board.report, is_same_server=not lock.was_lost())
-
-    def _surroundings(self, lock: SlotLock) -> Surroundings:
-        return Surroundings(
-            self._project,
-            self._here,
-            self._board,
-            self._stopping,
-            self._orders,
-            self._branches,
-            self._exported,
-            lock,
-            self._lease,
-            self._live,
-        )
-
-    def _one_query(
-        self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, around: Surroundings
-    ) -> tuple[Ending, CatalogWatch]:
-        """The stream with what is beside it, until something is to be done without it."""
-        written, state = lineage.written, lineage.state
-        works = self._branches.works(state)
-        work = lineage.seeding.work(written)
-        if works:
-            work = work.beside(works)
-        following = Following(
-            self._project.slot,
-            self._project.publication,
-            needs_of(catalog, lineage, self._branches),
-            state.place(),
-            state.applied,
-            parked=state.ahead is not None,
-        )
-        to_fill = lineage.building
-        if to_fill:
-            self._board.happened(Event.SEEDING)
-
-        def building(work: Work, generations: Sequence[GenerationState]) -> Building:
-            return Building(
-                spark,
-                work,
-                generations,
-                self._board,
-                snapshot=self._exported,
-                pace=self._pace(),
-                turn=turn,
-            )
-
-        query = DocumentsQuery(spark.session, work, following, spark.scratch)
-        turn = Turn(lambda: lineage.is_read, query.batch_seconds)
-        watch = catalog.watch()
-        try:
-            with (
-                WorkingOff(spark.session, work, turn) as beside,
-                Buildings(building) as filling,
-                self._branches.beside(spark, works, turn, self._pace()),
-            ):
-                filling.begin(work, to_fill)
-                running = Running(
-                    query, lineage, catalog, watch, following.needs, beside=beside, filling=filling, turn=turn
-                )
-                return Tending(around, running).until_ended(), watch
+            Run(project, here, board, stopping, options=options).execute()
+        except Stopped:
+            pass
         except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_bystanders(lineage):
-                raise
-            return Ending(error), watch  # it may concern only what nobody reads
-        finally:
-            query.stop()
-
-    def _pace(self) -> Pace:
-        given = self._project.deployment.seeding
-        return Pace(given.rows_per_second, given.connections)
-
-    def _between(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage, ending: Ending) -> None:
-        """No query runs, every batch is applied: do what could not be done beside one."""
-        with self._stopping.interrupting():
-            if watch.moved:
-                self._renew(catalog, watch, lineage)
-            if ending.failed is not None:
-                lineage.give_up([ending.failed.generation], ending.failed.error.cause)
-            for attempt in patiently():
-                with attempt:
-                    if ending.replaced:
-                        lineage.build_anew(ending.replaced)
-                    lineage.carry_out(ending.orders)
-            self._branches.between(lineage.state, ending.further)
-
-    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage) -> None:
-        """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
-
-        Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
-        """
-        catalog.baseline = watch.baseline
-        self._branches.renew(watch.emptied, watch.baseline.to_text())
-        for attempt in patiently():
-            with attempt:
-                lineage.altered(watch.emptied, watch.baseline.to_text())
-
-    def _has_bystanders(self, lineage: Lineage) -> bool:
-        return bool(lineage.bystanders or self._branches.bystanders())
-
-    def _without(
-        self, failure: HeadraceError, lineage: Lineage, lock: SlotLock
-    ) -> tuple[KnownCatalog, Lineage]:
-        """Go on without generations that nobody reads: one of them may be what cannot be written.
-
-        Raises:
-            HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
-        """
-        with contextlib.suppress(HeadraceError):  # else the next start does
-            lineage.drop_doomed()
-        for other, given in [(lineage, lineage.bystanders), *self._branches.bystanders()]:
-            if given:
-                other.give_up(given, failure.cause)
-        state = self._still_continuous(lock)
-        with connect(self._here.database, application_name="headrace run") as connection:
-            inspection = inspect(self._project, self._here, connection)
-            inspection, state = self._with_kept(connection, inspection, state)
-        catalog = KnownCatalog(inspection, self._here)
-        usage = inspection.usage()
-        if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
-            raise schema_changed(wrong)
-        if self._branches:
-            found = catalog.since(state.catalog)
-            self._branches.take_up(inspection, catalog, state, state.published, found)
-        return catalog, self._lineage(inspection, state, catalog)
-
-    def _live(self, building: bool) -> None:
-        self._board.followed()
-        if building:
-            return
-        self._board.happened(Event.FOLLOWING)
-        if not self._announced:
-            self._announced = True
-            self._board.report.done("live: following the log")
-            self._on_live()
-
-    def _still_continuous(self, lock: SlotLock) -> PipelineState:
-        """Before the slot is connected to again: does everything still belong together, and to us?"""
-        for attempt in patiently():
-            with attempt, connect(self._here.database) as connection:
-                taken = lock.lost_to()
-                server = inspect_server(connection, self._here.database)
-                slot = read_slot(connection, self._project.slot)
-                state = self._meta.load()
-        if taken is not None:
-            raise taken
-        if state is None:
-            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
-        check_continuity(state, server, slot)
-        return state
+            board.failed(error)
+            raise
+    terminal.done("stopped")
 
 
-def _may_pass(error: HeadraceError, failures: int) -> bool:
-    """Whether starting again can help: for ever where waiting does; what Spark fails of often passes."""
-    return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)
+def _reached(master: str, here: Here) -> tuple[str, int] | None:
+    """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
+    if is_local(master):
+        return None
+    url = urlsplit(here.sink.urls[0])
+    return url.hostname or "localhost", url.port or 9200

@@ -13,8 +13,8 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.layout import indented, indented_sql
-from headrace.cli.project import Problems, Project, find_index, open_project
 from headrace.model import CtidRange
+from headrace.pipeline.project import Problems, Project, find_index, open_project
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way

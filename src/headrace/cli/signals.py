@@ -8,7 +8,7 @@ import threading
 from types import FrameType
 
 from headrace.cli import terminal
-from headrace.cli.stopping import Stopping
+from headrace.pipeline.stopping import Stopping
 
 _AT_ONCE = 130
 _HEARD = b" stopping \xe2\x80\xa6\r\n"

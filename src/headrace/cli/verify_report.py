@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 from headrace.cli import terminal
-from headrace.cli.verification.report import Drift, Report
-from headrace.cli.verification.settling import Verdict
 from headrace.model import format_lsn
+from headrace.pipeline.verification.recheck import Verdict
+from headrace.pipeline.verification.report import Drift, Report
 
 
 def tell(report: Report) -> None:

@@ -14,12 +14,12 @@ from urllib.parse import quote
 
 import urllib3
 
-from headrace.cli.applied import Applied
-from headrace.cli.continuity import new_state
-from headrace.cli.inspection import Inspection, inspect
-from headrace.cli.project import Here, Project, open_project
-from headrace.cli.seeding import Seeding
 from headrace.model import Lsn
+from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.continuity import new_state
+from headrace.pipeline.generations import Seeding
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Here, Project, open_project
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession

@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import replace
 
-from headrace.cli.continuity import new_state
+from headrace.pipeline.continuity import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot

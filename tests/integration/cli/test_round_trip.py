@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.cli.continuity import new_state
 from headrace.config import load_deployment
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.pipeline.continuity import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot

@@ -17,11 +17,11 @@ import pytest
 from headrace.assembly.identities import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
-from headrace.cli.sweeping import sweep
 from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
+from headrace.pipeline.reconciliation import sweep
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession

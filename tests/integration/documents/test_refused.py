@@ -17,11 +17,11 @@ from headrace.assembly import Assembler
 from headrace.assembly.digests import DigestRanges, Presence
 from headrace.assembly.identities import Identities
 from headrace.catalog import read_catalog
-from headrace.cli.sweeping import sweep
-from headrace.cli.verification.sides import DatabaseDocuments
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
+from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession

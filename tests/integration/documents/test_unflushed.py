@@ -22,12 +22,12 @@ from conftest import installation
 from headrace.assembly.identities import Identities
 from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
-from headrace.cli.verification.sides import DatabaseDocuments
 from headrace.datasources.postgres_snapshot import PostgresSnapshot
 from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
+from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan

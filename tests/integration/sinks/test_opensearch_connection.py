@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import trustme
 
-from headrace.cli.project import Here
 from headrace.config import OpenSearchSink, load_deployment, resolve
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
+from headrace.pipeline.project import Here
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.contents import count, refresh
 from support.http_proxy import Answer, HttpProxy

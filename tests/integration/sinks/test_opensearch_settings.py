@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.project import open_project
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
+from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.project import open_project
 from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError
 from headrace.model import CtidRange, DocumentOperation, parse_lsn
+from headrace.pipeline.project import open_project
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import (
@@ -143,7 +143,7 @@ TABLE = (
 def test_a_deployments_documents_are_seeded_and_served(
     node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
 ) -> None:
-    from headrace.cli.inspection import inspect  # noqa: PLC0415
+    from headrace.pipeline.inspection import inspect  # noqa: PLC0415
     from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
     from headrace.resolution import plan_resolution  # noqa: PLC0415
 

@@ -8,7 +8,7 @@ import pytest
 BEGINNING = """
 import os, signal
 from headrace.cli.signals import stopping_by_signals
-from headrace.cli.stopping import Stopped
+from headrace.pipeline.stopping import Stopped
 
 stopping = stopping_by_signals()
 

@@ -1,0 +1,54 @@
+"""`headrace adopt`: how do readers of somebody else's index come to read ours?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.project import find_index, open_project
+from headrace.sinks.opensearch import Generations
+from headrace.sinks.opensearch.adoption import adopt, holders
+
+
+def adopt_name(
+    config: Path,
+    environ: Mapping[str, str],
+    slot: str | None,
+    index: str,
+    name: str | None,
+    *,
+    delete_index: bool,
+    yes: bool,
+) -> bool:
+    """Let a name that readers know, by default the index's own, lead to the generation that is served.
+
+    Raises:
+        HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where it is not served yet; SINK_REJECTED
+            where an index has to go and may not; CONFIG, CONNECTION, SINK_UNREACHABLE, SINK_BUSY.
+    """
+    project = open_project(config, environ, slot=slot)
+    find_index(project, index)
+    name = index if name is None else name
+    with Applied(project.resolve(), project.slot, project.prefix) as applied:
+        applied.check()
+        client = applied.client
+        served = Generations(client, project.prefix).published(index)
+        if served is None:
+            raise HeadraceError(
+                Kind.SLOT_UNKNOWN, f"the index {index} is not served yet", "Let `headrace run` seed it first."
+            )
+        held = [one.index for one in holders(client, name)]
+        if held == [served.index]:
+            terminal.done(f"{name} leads to {served.index} already")
+            return True
+        terminal.say(f"{name} leads to {', '.join(held) or 'nothing'} now, and will lead to {served.index}")
+        if not terminal.agreed("Does nobody else write to that name any more?", yes=yes):
+            return False
+        back = adopt(client, name, served.index, delete_index=delete_index)
+    terminal.done(f"{name} leads to {served.index}")
+    terminal.say("to take it back: POST /_aliases")
+    terminal.data({"actions": back})
+    return True

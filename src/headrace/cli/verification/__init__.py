@@ -1,1 +1,0 @@
-"""`headrace verify`: does an index hold what the database says, and what is done where it does not?"""

@@ -1,0 +1,210 @@
+"""How does the status board learn how things stand? By looking at the server and the cluster every second."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from headrace.capture.heartbeat import seconds_since_beat
+from headrace.capture.trouble import read_trouble
+from headrace.capture.wish import write_wish
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model import Lsn
+from headrace.pipeline.project import Here, Project
+from headrace.pipeline.schema_drift import ALTERED, CatalogWatch
+from headrace.postgres.activity import is_at_work
+from headrace.postgres.address import application_name
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
+from headrace.postgres.slot_lock import SlotLock
+from headrace.sinks.opensearch import Client, MetaIndex, Quarantine, Wish
+from headrace.status.board import Counts, Positions, StatusBoard
+from headrace.status.phases import Event, Phase
+
+_SECONDS = 1.0
+_WISH_SECONDS = 0.5
+_COUNT_SECONDS = 5.0
+_PATIENCE_SECONDS = 3.0
+_LONG_BATCH_SECONDS = 10.0
+_ENDING = ALTERED | {Kind.SLOT_IN_USE}
+
+
+def impatient_client(here: Here) -> Client:
+    """For a look at a cluster that may hang, while someone waits."""
+    endpoint = dataclasses.replace(here.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS)
+    return Client(endpoint, read_attempts=1)
+
+
+class Watch:
+    """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
+
+    So does what the source is waiting for, as it says in the file `trouble`; beside it the source finds what
+    others wait for. The lock that keeps a second Headrace away is taken again when the server has been away.
+    """
+
+    def __init__(
+        self,
+        here: Here,
+        project: Project,
+        board: StatusBoard,
+        lock: SlotLock,
+        *,
+        catalog: CatalogWatch,
+        trouble: Path,
+    ) -> None:
+        self._here = here
+        self._project = project
+        self._board = board
+        self._lock = lock
+        self._catalog = catalog
+        self._file = trouble
+        self._client = impatient_client(here)
+        self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._wish = Wish(self._client, project.slot, project.prefix)
+        self._quarantine = (
+            Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
+        )
+        self._next_count = 0.0
+        self._passed_on: Lsn = 0
+        self._next_wish = 0.0
+        self._connection: Connection | None = None
+        self._next = 0.0
+        self._trouble: tuple[Kind, str] | None = None
+        self._slot: SlotFacts | None = None
+        self._confirmed: Lsn | None = None
+        self._current: Lsn | None = None
+        self._applied: Lsn | None = None
+
+    def __enter__(self) -> Self:
+        self._board.stall.watch(lambda: seconds_since_beat(self._file))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._board.stall.watch(None)
+        self._drop_connection()
+        self._client.close()
+        self._catalog.close()
+
+    def look(self) -> None:
+        """Tell the board how things stand, at most once a second.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot; SCHEMA_CHANGED or
+                REPLICA_IDENTITY, where someone has altered a table.
+        """
+        self._pass_on()
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + _SECONDS
+        server = self._tried(self._look_at_server)
+        cluster = self._tried(self._look_at_cluster)
+        if server is None or self._slot is None:  # else where they stood: the lag in seconds goes on growing
+            self._board.positioned(Positions(self._confirmed, self._applied, self._current))
+        if (error := server or cluster) is not None:
+            self._failed(error)
+        else:
+            self._recovered()
+
+    def _tried(self, look: Callable[[], None]) -> HeadraceError | None:
+        """What kept a look from being taken; what ends the run is raised."""
+        try:
+            look()
+        except HeadraceError as error:
+            if error.kind in _ENDING:
+                raise
+            return error
+        return None
+
+    def _pass_on(self) -> None:
+        """Tell the source what somebody waits for; a cluster that does not answer is told of in `look`."""
+        if time.monotonic() < self._next_wish:
+            return
+        self._next_wish = time.monotonic() + _WISH_SECONDS
+        with contextlib.suppress(HeadraceError):
+            wished = self._wish.read()
+            if wished != self._passed_on:
+                write_wish(self._file, wished)
+                self._passed_on = wished
+
+    def _failed(self, error: HeadraceError) -> None:
+        forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
+        if forgotten or (error.kind, error.cause) != self._trouble:
+            self._trouble = (error.kind, error.cause)
+            self._board.failed(error)
+
+    def _recovered(self) -> None:
+        """The server and the cluster answer; once the source has begun, it says what it waits for."""
+        waiting = read_trouble(self._file)
+        if waiting is None and self._slot is not None and _is_strange(self._slot):
+            waiting = slot_in_use(self._slot)
+        if waiting is not None:
+            self._failed(waiting)
+            return
+        self._trouble = None
+        self._board.happened(Event.RECOVERED)
+
+    def _look_at_server(self) -> None:
+        """Where slot and log stand, whatever the cluster does; of a server that is away, where they stood."""
+        try:
+            self._lock.hold()
+            if self._connection is None:
+                self._connection = connect(self._here.database, application_name="headrace watch")
+            self._slot = read_slot(self._connection, self._project.slot)
+            if self._slot is None:
+                self._confirmed = self._current = None
+                raise _deleted("slot")
+            self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
+            self._look_at_work()
+            self._catalog.look()
+        except HeadraceError:
+            self._drop_connection()
+            raise
+
+    def _look_at_cluster(self) -> None:
+        """What is applied; of a cluster that is away, what was."""
+        state = self._meta.load()
+        if state is None:
+            raise _deleted("state")
+        self._applied = state.applied
+        counters = state.counters
+        self._board.counted(
+            Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
+        )
+        self._count_quarantine()
+
+    def _look_at_work(self) -> None:
+        """Of a batch that takes long, whether the database is at work on it."""
+        since = seconds_since_beat(self._file)
+        if since is None or since < _LONG_BATCH_SECONDS or self._connection is None:
+            return
+        if is_at_work(self._connection, application_name(self._project.slot)):
+            self._board.stall.worked()
+
+    def _count_quarantine(self) -> None:
+        if self._quarantine is None or time.monotonic() < self._next_count:
+            return
+        self._next_count = time.monotonic() + _COUNT_SECONDS
+        counts = self._quarantine.counts()
+        for index in self._project.quarantine():
+            self._board.index(index, quarantined=counts.get(index, 0))
+
+    def _drop_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _deleted(what: str) -> HeadraceError:
+    return HeadraceError(Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs")
+
+
+def _is_strange(slot: SlotFacts) -> bool:
+    """Whether somebody reads the slot whose connection has not the name of a run's own."""
+    return slot.reader is not None and application_name(slot.name) not in slot.reader

@@ -1,0 +1,401 @@
+"""What is durable of a run's generations, where the cluster fails at one of the steps."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn
+from headrace.pipeline.generation_log import Lineage
+from headrace.pipeline.generations import Seeding, Seen
+from headrace.pipeline.inspection import inspect
+from headrace.pipeline.project import Here, Project, open_project
+from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.schema_drift import Alterations, KnownCatalog
+from headrace.pipeline.stopping import Stopping
+from headrace.pipeline.supervisor import Running, Tending, needs_of
+from headrace.pipeline.worker.plan import Work
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, Orders, PipelineState
+from headrace.spark.job_gate import Turn
+from headrace.status.board import StatusBoard
+from integration.cli.stock import TABLES, Stock
+from support.http_proxy import Answer, Cut, HttpProxy, Request
+
+_BUSY = Answer(429, b'{"error": {"type": "rejected_execution_exception", "reason": "queue full"}}')
+
+
+class Ground:
+    """A published generation, and what a run has of it, with all requests through `front`."""
+
+    def __init__(self, stock: Stock, front: HttpProxy) -> None:
+        self.front = front
+        self.project: Project = open_project(stock.config, {})
+        self.here: Here = self.project.resolve()
+        self.client = Client(self.here.sink)
+        self.orders = Orders(self.client, self.project.slot, self.project.prefix)
+        self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
+        self.board = StatusBoard()
+        with connect(self.here.database) as connection:
+            self.inspection = inspect(self.project, self.here, connection, reading=False)
+        state = self.meta.load()
+        assert state is not None
+        self.lineage = Lineage(
+            state,
+            Seeding(self.inspection, self.here, self.client, self.board),
+            self.meta,
+            self.orders,
+            self.board,
+            inspection=self.inspection,
+            as_of=0,
+            keep=0,
+        )
+
+    def ordered(self) -> list[Any]:
+        return self.orders.read(self.project.specs)
+
+    def known(self) -> PipelineState:
+        """What the next start would find."""
+        found = MetaIndex(self.client, self.project.slot, self.project.prefix).load()
+        assert found is not None
+        return found
+
+    def reindexed(self) -> GenerationState:
+        """An ordered generation, to be completed."""
+        self.orders.give("stock", "reindex")
+        self.lineage.obeyed(self.lineage.obey(self.ordered()))
+        [one] = self.lineage.building
+        return one
+
+    def exists(self, one: GenerationState) -> bool:
+        return self.client.call("HEAD", f"/{one.generation}", allow=(404,)).ok
+
+
+@pytest.fixture
+def ground(database: str, tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Ground]:
+    with connect(database) as connection:
+        for statement in TABLES:
+            execute(connection, statement)
+    with HttpProxy(opensearch.url) as front:
+        stock = Stock(tmp_path, database, front.url)
+        stock.seed()
+        found = Ground(stock, front)
+        with contextlib.closing(found.client):
+            yield found
+        stock.drop()
+
+
+def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> None:
+    """The swap is done, and its note is not: who changes the plan of the stream notes it first.
+
+    Else a kill behind that has a next start follow what no live change went to.
+    """
+    before = ground.lineage.state.served("stock")
+    new = ground.reindexed()
+
+    def lose_notes(request: Request) -> Cut | None:
+        swapped = ground.lineage.doomed
+        return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
+
+    ground.front.spoil = lose_notes
+    with pytest.raises(HeadraceError) as caught:
+        ground.lineage.complete(new, 240)
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+    ground.front.heal()
+    assert [one.generation for one in ground.known().generations if one.published] == [before.generation]  # type: ignore[union-attr]
+    assert ground.lineage.obey([]) == []
+    assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
+    assert ground.lineage.doomed == {before.generation}  # type: ignore[union-attr]
+
+
+def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    new = ground.reindexed()
+    seeding = ground.lineage.seeding
+    assert seeding.look([served, new]) == Seen()
+    ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
+    seen = seeding.look([served, new])
+    assert (seen.unserved, seen.lost, list(seen.faults)) == (frozenset({served.uuid}), {}, ["stock"])
+    ground.client.call("DELETE", f"/{served.generation}")
+    assert seeding.look([served, new]).lost.keys() == {served.uuid}
+
+
+@pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
+def test_a_start_makes_anew_what_its_changes_do_not_reach(ground: Ground, taken: str) -> None:
+    """The index is there and has its uuid, and nothing would be written to it, or what is to come."""
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    alias = f"{served.generation}.write"
+    other = f"{served.generation}_elsewhere"
+    if taken == "removed":
+        ground.client.call("DELETE", f"/{served.generation}/_alias/{alias}")
+    else:
+        about = {"is_hidden": True, "is_write_index": True}
+        ground.client.call("PUT", f"/{other}", {"aliases": {alias: about}})
+    state = ground.lineage.state
+    ground.lineage.take_up(state.published, Alterations(), state.catalog, [])
+    [before, made] = ground.known().of("stock")
+    assert before.generation == served.generation
+    assert "alias that it is written by" in before.frozen
+    assert made.building
+    assert before.published, "its readers keep what they have until then"
+    assert ground.lineage.written == [made]
+    ground.client.call("DELETE", f"/{other}", allow=(404,))
+
+
+def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground: Ground) -> None:
+    """The query failed and begins again from what is noted, in which it may be still."""
+    before, noted = ground.lineage.state.served("stock"), ground.known()
+    assert before is not None
+    new = ground.reindexed()
+    ground.lineage.complete(new, 240)
+    ground.lineage.adopt(dataclasses.replace(noted, generations=(*noted.generations, new)))
+    assert [one.generation for one in ground.lineage.written] == [new.generation]
+    ground.lineage.drop_doomed()
+    assert not ground.exists(before)
+    assert ground.exists(new)
+
+
+def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
+    number = ground.orders.give("stock", "reindex")
+    target = f"/{ground.project.prefix}stock"
+
+    def no_room(request: Request) -> Answer | None:
+        return _BUSY if request.method == "PUT" and request.target.startswith(target) else None
+
+    ground.front.spoil = no_room
+    asked = ground.ordered()
+    assert ground.lineage.obey(asked) == []
+    ground.lineage.obeyed([])
+    assert ground.lineage.building == []
+    assert "queue full" in (ground.board.view().indexes[0].error or "")
+    ground.front.heal()
+    assert [one.number for one in ground.ordered()] == [number], "it is still asked for"
+    done = ground.lineage.obey(ground.ordered())
+    assert [one.number for one in done] == [number]
+    assert [one.order for one in ground.lineage.building] == [number]
+    assert [one.order for one in ground.known().generations if one.building] == [number]
+    ground.lineage.obeyed(done)
+    assert ground.ordered() == []
+
+
+def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
+    before = ground.lineage.state.served("stock")
+    assert before is not None
+    ground.lineage.complete(ground.reindexed(), 240)
+    ground.front.spoil = lambda request: _BUSY if request.method == "DELETE" else None
+    with pytest.raises(HeadraceError) as caught:
+        ground.lineage.drop_doomed()
+    assert caught.value.kind is Kind.SINK_BUSY
+    ground.front.heal()
+    assert ground.lineage.doomed == {before.generation}
+    ground.lineage.drop_doomed()
+    assert not ground.exists(before)
+    assert ground.lineage.doomed == frozenset()
+
+
+def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -> None:
+    """An earlier version left them OpenSearch's minute."""
+    served, new = ground.lineage.state.served("stock"), ground.reindexed()
+    assert served is not None
+    for one in (served, new):
+        ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
+    ground.lineage.take_up({}, Alterations(), ground.lineage.state.catalog, [])
+    assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
+
+
+def test_settings_that_documents_rest_on_are_kept(ground: Ground) -> None:
+    """An acknowledged document that a crash takes away, or one that a pipeline drops or alters."""
+    served = ground.lineage.state.served("stock")
+    assert served is not None
+    own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
+    assert {name: setting(ground, served, name) for name in own} == own
+    dropping: dict[str, Any] = {"processors": [{"drop": {}}]}
+    ground.client.call("PUT", f"/_ingest/pipeline/{served.generation}", dropping)
+    altered = {"translog.durability": "async", "final_pipeline": served.generation, "gc_deletes": "1s"}
+    ground.client.call("PUT", f"/{served.generation}/_settings", {"index": altered})
+    assert replaced(ground) == []
+    assert {name: setting(ground, served, name) for name in own} == own
+    assert setting(ground, served, "gc_deletes") == "2h"
+    ground.client.call("DELETE", f"/_ingest/pipeline/{served.generation}")
+
+
+def test_an_index_template_alters_no_document(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
+    prefix = ground.project.prefix
+    ground.client.call("PUT", f"/_ingest/pipeline/{prefix}", {"processors": [{"drop": {}}]})
+    given = {"index": {"default_pipeline": prefix, "final_pipeline": prefix, "translog.durability": "async"}}
+    template = {"index_patterns": [f"{prefix}*"], "template": {"settings": given}}
+    ground.client.call("PUT", f"/_index_template/{prefix}", template)
+    made = ground.reindexed()
+    write = f"/{made.generation}.write/_doc/1?refresh=true"
+    ground.client.call("PUT", write, {"label": "x"})
+    assert ground.client.read(f"/{made.generation}/_count").json()["count"] == 1
+    assert setting(ground, made, "translog.durability") == "request"
+    ground.client.call("DELETE", f"/_index_template/{prefix}")
+    ground.client.call("DELETE", f"/_ingest/pipeline/{prefix}")
+
+
+def replaced(ground: Ground) -> list[GenerationState]:
+    """What a run finds at its next look, which it does not wait for."""
+    watch = ground.lineage._watch
+    watch._next = float("inf")
+    watch.look_now(ground.lineage.state.generations)
+    return ground.lineage.replaced()
+
+
+def is_open(ground: Ground, index: str) -> None:
+    """Wait until its shards are there."""
+    ground.client.read(f"/_cluster/health/{index}?wait_for_status=yellow&timeout=60s")
+
+
+def restore(ground: Ground, node: EmbeddedOpenSearch, index: str) -> None:
+    """Snapshot and restore in place: the index stays the same, with the documents of another time."""
+    where, name = f"/_snapshot/{index}", {"indices": index, "include_global_state": False}
+    body = {"type": "fs", "settings": {"location": str(node.snapshots / index)}}
+    ground.client.call("PUT", where, body)
+    ground.client.call("PUT", f"{where}/one?wait_for_completion=true", name)
+    ground.client.call("POST", f"/{index}/_close")
+    ground.client.call("POST", f"{where}/one/_restore?wait_for_completion=true", name)
+    is_open(ground, index)
+    ground.client.call("DELETE", where)
+
+
+def delete(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+
+
+def make_again(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
+    ground.client.call("DELETE", f"/{index}")
+    ground.client.call("PUT", f"/{index}")
+
+
+@pytest.mark.parametrize("lose", [restore, delete, make_again])
+def test_an_index_whose_documents_are_others_is_built_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch, lose: Any
+) -> None:
+    """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    assert served is not None
+    assert all(served.history)
+    assert replaced(ground) == []
+    ground.client.call("POST", f"/{served.generation}/_close")
+    assert replaced(ground) == []
+    ground.client.call("POST", f"/{served.generation}/_open")
+    is_open(ground, served.generation)
+    assert replaced(ground) == []
+    lose(ground, opensearch, served.generation)
+    [found] = replaced(ground)
+    lineage.build_anew([found])
+    assert replaced(ground) == []
+    new = ground.known().generations[-1]
+    assert (new.uuid == served.uuid, new.building) == (False, True)
+    assert [one.uuid for one in lineage.written] == [new.uuid]
+    lineage.complete(new, 240)
+    lineage.drop_doomed()
+    assert ground.exists(served) is (lose is not restore), "another's index is left alone"
+    assert [one.generation for one in ground.known().generations] == [new.generation]
+
+
+def test_a_start_builds_what_was_restored_in_place_anew(
+    ground: Ground, opensearch: EmbeddedOpenSearch
+) -> None:
+    state = ground.lineage.state
+    served = state.served("stock")
+    assert served is not None
+    unknown = dataclasses.replace(served, history=())  # an earlier version noted none
+    ground.lineage.adopt(state.changed(unknown))
+    for history in (served.history, served.history):
+        ground.lineage.take_up({}, Alterations(), state.catalog, [])
+        assert [one.history for one in ground.known().generations] == [history]
+    restore(ground, opensearch, served.generation)
+    ground.lineage.take_up({}, Alterations(), state.catalog, [])
+    [old, new] = ground.known().generations
+    assert (old.followed, new.building) == (False, True)
+    assert "restored" in old.frozen
+
+
+@pytest.mark.parametrize(
+    ("action", "said"),
+    [
+        ({"add": {"filter": {"term": {"label": "x"}}}}, "has a filter"),
+        ({"add": {"search_routing": "1"}}, "has a search_routing"),
+        ({"remove": {}}, "leads to nothing"),
+    ],
+)
+def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
+    ground: Ground, action: dict[str, dict[str, Any]], said: str
+) -> None:
+    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    assert served is not None
+    [(what, how)] = action.items()
+    altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
+    ground.client.call("POST", "/_aliases", {"actions": [altered]})
+    assert replaced(ground) == []
+    assert said in (ground.board.view().indexes[0].error or "")
+    lineage.take_up({}, Alterations(), lineage.state.catalog, [])
+    assert replaced(ground) == []
+    assert ground.board.view().indexes[0].error is None
+
+
+def setting(ground: Ground, one: GenerationState, name: str) -> object:
+    found = ground.client.read(f"/{one.generation}/_settings?flat_settings=true").json()
+    return found[one.generation]["settings"].get(f"index.{name}")
+
+
+class Interrupted:
+    """Stands for a query whose JVM is just asked when the signal to stop comes."""
+
+    active = True
+
+    def __init__(self, stopping: Stopping) -> None:
+        self._stopping = stopping
+        self.answered = False
+
+    def change(self, _work: Work, _ending: object) -> Lsn | None:
+        self._stopping.stop()
+        self.answered = True
+        return None
+
+
+class Changed:
+    """Stands for what is beside the query, and takes a plan."""
+
+    def change(self, _work: Work) -> None:
+        pass
+
+
+def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half an answer would stay in the connection, and be taken for the next question's."""
+    monkeypatch.setattr("headrace.pipeline.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
+    stopping = Stopping()
+    run = Run(ground.project, ground.here, ground.board, stopping, options=RunOptions())
+    known = KnownCatalog(ground.inspection, ground.here)
+    ground.orders.give("stock", "reindex")
+    query: Any = Interrupted(stopping)
+    beside: Any = Changed()
+    running = Running(
+        query,
+        ground.lineage,
+        known,
+        known.watch(),
+        needs_of(known, ground.lineage, run._branches),
+        beside=beside,
+        filling=beside,
+        turn=Turn(),
+    )
+    unlocked: Any = None
+    tending = Tending(run._surroundings(unlocked), running)
+    assert not tending.switched(ground.ordered()), "the query is ended"
+    assert query.answered
+    assert stopping.is_set()
+    assert len(ground.ordered()) == 1, "the next start carries it out"

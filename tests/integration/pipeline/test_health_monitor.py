@@ -1,0 +1,261 @@
+"""What a run sees of its server once a second, also when the server is away for a while."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.capture.trouble import TroubleNote
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.continuity import new_state
+from headrace.pipeline.health_monitor import Watch
+from headrace.pipeline.project import Here, Project, open_project
+from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.schema_drift import CatalogWatch, Dependence
+from headrace.pipeline.stopping import Stopping
+from headrace.pipeline.supervisor import Running, Tending
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.server import inspect_server
+from headrace.postgres.slot import create_slot, drop_slot
+from headrace.postgres.slot_lock import SlotLock, advisory_lock
+from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.spark.job_gate import Turn
+from headrace.status.board import StatusBoard
+from headrace.status.phases import Event, Phase
+from integration.cli.command_line import Deployment
+from integration.cli.conftest import fill
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def own(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[tuple[EmbeddedPostgres, Deployment]]:
+    """A server of this test's own, to be stopped, and a deployment on it."""
+    with EmbeddedPostgres(durable=False) as server:
+        url = server.create_database("shop")
+        fill(url)
+        deployment = Deployment(tmp_path / "own", url, sink=opensearch.url, name=f"watched_{next(_numbers)}")
+        deployment.write()
+        yield server, deployment
+
+
+@dataclass
+class Watched:
+    """What a run looks at: a deployment that follows, and its board."""
+
+    project: Project
+    here: Here
+    board: StatusBoard
+    lock: SlotLock
+    catalog: CatalogWatch
+    trouble: Path
+
+    def watch(self) -> Watch:
+        return Watch(
+            self.here, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
+        )
+
+
+@pytest.fixture
+def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterator[Watched]:
+    """Behind 1000 rows that are not applied yet."""
+    _, deployment = own
+    project = open_project(deployment.folder / "headrace.toml", {})
+    here = project.resolve()
+    with create_slot(here.database, project.slot) as slot:
+        point = slot.consistent_point
+    with connect(here.database) as connection:
+        facts = inspect_server(connection, here.database)
+        execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
+    state = replace(
+        new_state(facts, project.slot, project.publication),
+        phase="following",
+        consistent_point=point,
+        applied=point,
+    )
+    with contextlib.closing(Client(here.sink)) as client, SlotLock(here.database, project.slot) as lock:
+        MetaIndex(client, project.slot, project.prefix).save(state)
+        catalog = CatalogWatch(here.database, Dependence({}, project.publication, {}), Fingerprint())
+        yield Watched(project, here, StatusBoard(), lock, catalog, tmp_path / "trouble")
+
+
+def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:
+    """The look at the slot came behind the one at the cluster, so the lag stood still, or was 0."""
+    nowhere = replace(watched.here, sink=replace(watched.here.sink, urls=("http://127.0.0.1:9",)))
+    watched.here = nowhere
+    with watched.watch() as watch:
+        watch.look()
+        before = watched.board.view()
+        assert "HEADRACE_SINK_UNREACHABLE" in before.errors
+        assert before.lag_bytes, "the slot is looked at all the same"
+        with connect(watched.here.database) as connection:
+            execute(connection, "INSERT INTO people SELECT generate_series(5001, 6000), 'x'")
+        watch._next = 0.0
+        watch.look()
+        after = watched.board.view().lag_bytes
+        assert after is not None
+        assert after > before.lag_bytes
+
+
+def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    server, _ = own
+    project, here, board = watched.project, watched.here, watched.board
+    with watched.watch() as watch:
+
+        def look() -> None:
+            watch._next = 0.0
+            watch.look()
+
+        look()
+        before = board.view()
+        assert before.lag_bytes
+        server.stop("immediate")
+        look()
+        away = board.view()
+        assert "HEADRACE_CONNECTION" in away.errors
+        assert away.lag_bytes == before.lag_bytes, "the last known position"
+        assert away.lag_seconds is not None
+        assert before.lag_seconds is not None
+        assert away.lag_seconds > before.lag_seconds
+        server.start()
+        look()
+        with connect(here.database) as other:
+            with pytest.raises(HeadraceError) as caught, advisory_lock(other, project.slot):
+                pass
+            assert caught.value.kind is Kind.SLOT_IN_USE
+            drop_slot(other, project.slot)
+            look()
+            gone = board.view()
+            assert (gone.lag_bytes, gone.lag_seconds) == (None, None), "none without a slot"
+            ended = """
+                SELECT pg_terminate_backend(pid, 5000) FROM pg_locks
+                WHERE locktype = 'advisory' AND pid <> pg_backend_pid()
+            """
+            execute(other, ended)
+            with advisory_lock(other, project.slot), pytest.raises(HeadraceError, match="another Headrace"):
+                look()
+
+
+class RunningQuery:
+    """Stands for a query that runs until the end of the test."""
+
+    active = True
+
+    def __init__(self, trouble: Path) -> None:
+        self.trouble = trouble
+
+    def begun(self) -> bool:
+        return True
+
+
+class NothingParked:
+    """Stands for jobs beside the stream that have nothing to do."""
+
+    def failure(self) -> None:
+        return None
+
+
+class NothingBuilt:
+    """Stands for generations that are all complete, and for the thread that would fill them."""
+
+    building = ()
+    must_drop = False
+    state = None  # for further sinks, of which there are none
+
+    def completed(self) -> tuple[()]:
+        return ()
+
+    serves_all = True
+
+    def replaced(self) -> tuple[()]:
+        return ()
+
+    def failure(self) -> None:
+        return None
+
+
+def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    """What the source waits for is told by the source; the watch's own connection may be fine."""
+    server, _ = own
+    board, stopping = watched.board, Stopping()
+    run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
+    query: Any = RunningQuery(watched.trouble)
+    with ThreadPoolExecutor(1) as pool:
+        nothing: Any = NothingBuilt()
+        beside: Any = NothingParked()
+        unknown: Any = None
+        running = Running(
+            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, turn=Turn()
+        )
+        ended = pool.submit(Tending(run._surroundings(watched.lock), running).until_ended)
+        try:
+            assert until(lambda: board.view().lag_bytes is not None, 60)
+            assert board.view().phase is Phase.LIVE
+            server.stop("immediate")
+            assert until(lambda: board.phase is Phase.DEGRADED, 60)
+            for _ in range(25):
+                time.sleep(0.1)
+                assert board.phase is Phase.DEGRADED
+            assert board.view().lag_bytes
+            server.start()
+            assert until(lambda: board.phase is Phase.LIVE, 60)
+            note = TroubleNote(watched.trouble)
+            note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
+            assert until(lambda: board.phase is Phase.DEGRADED, 60)
+            said = board.snapshot()
+            assert said["last_error"]["code"] == "HEADRACE_SLOT_IN_USE"
+            assert "pid 7, of somebody" in said["reason"]
+            assert said["lag"]["bytes"] > 0
+            note.clear()
+            assert until(lambda: board.phase is Phase.LIVE, 60)
+        finally:
+            stopping.set()
+        assert ended.result(10).failure is None
+
+
+def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched
+) -> None:
+    """Also before the source has begun, which waits for him."""
+    _, deployment = own
+    board = watched.board
+    board.happened(Event.FOLLOWING)
+    with watched.watch() as watch:
+        for application, phase in {
+            "nightly export": Phase.DEGRADED,
+            f"headrace/{watched.project.slot}": Phase.LIVE,
+        }.items():
+            with replication_connection(deployment.url, application) as reader:
+                reader.start(watched.project.slot, 0, ("unused",))
+                watch._next = 0.0
+                watch.look()
+                assert board.phase is phase
+                if phase is Phase.DEGRADED:
+                    said = board.snapshot()["last_error"]
+                    assert said["code"] == "HEADRACE_SLOT_IN_USE"
+                    assert f"(pid {reader.pid}, nightly export of postgres, from 127.0.0.1)" in said["text"]
+            assert until(lambda: _reader(deployment.url) is None, 60)
+
+
+def _reader(url: str) -> int | None:
+    pid: int | None
+    with connect(url) as connection:
+        [(pid,)] = execute(connection, "SELECT active_pid FROM pg_replication_slots")
+    return pid

@@ -1,0 +1,103 @@
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
+from headrace.postgres.server import ServerFacts
+from headrace.postgres.slot import SlotFacts
+from headrace.sinks.opensearch import PipelineState
+
+STATE = PipelineState("7", 1, 5, "s", "p", "following", consistent_point=100, applied=200)
+SERVER = ServerFacts(
+    version=160000,
+    version_text="16.0",
+    wal_level="logical",
+    in_recovery=False,
+    system_identifier=7,
+    timeline=1,
+    database_oid=5,
+    database="shop",
+    current_lsn=300,
+    max_slots=10,
+    used_slots=1,
+    max_walsenders=10,
+    used_walsenders=1,
+    max_slot_wal_keep_size=None,
+)
+SLOT = SlotFacts(
+    name="s",
+    plugin="pgoutput",
+    kind="logical",
+    database="shop",
+    two_phase=False,
+    temporary=False,
+    active_pid=None,
+    confirmed_flush=150,
+    restart=100,
+    wal_status="reserved",
+    safe_wal_size=None,
+    current=300,
+)
+
+
+def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
+    check_continuity(STATE, SERVER, SLOT)
+    check_continuity(STATE, SERVER, replace(SLOT, confirmed_flush=STATE.applied))
+    check_continuity(STATE, replace(SERVER, current_lsn=STATE.applied), SLOT)
+    check_origin(STATE, SERVER, SLOT)
+
+
+@pytest.mark.parametrize(
+    ("server", "slot", "kind", "words"),
+    [
+        (replace(SERVER, system_identifier=8), SLOT, Kind.CONTINUITY, "another system"),
+        (replace(SERVER, database_oid=6), SLOT, Kind.CONTINUITY, "another database"),
+        (SERVER, None, Kind.SLOT_LOST, "gone"),
+        (SERVER, replace(SLOT, wal_status="lost", restart=None), Kind.SLOT_LOST, "is lost"),
+        (replace(SERVER, current_lsn=199), SLOT, Kind.CONTINUITY, "restored"),
+        (SERVER, replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "recreated, or read by someone else"),
+        (replace(SERVER, timeline=2), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), None, Kind.CONTINUITY, "promoted.* no replication slot 's'"),
+        (replace(SERVER, timeline=2, current_lsn=199), SLOT, Kind.CONTINUITY, "promoted"),
+        (replace(SERVER, timeline=2), replace(SLOT, confirmed_flush=201), Kind.CONTINUITY, "promoted"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_with_the_way_out(
+    server: ServerFacts, slot: SlotFacts | None, kind: Kind, words: str
+) -> None:
+    """Drasi's hole 2: the server forwards to the slot's confirmed position, a silent gap."""
+    with pytest.raises(HeadraceError, match=words) as refused:
+        check_origin(STATE, server, slot)
+    assert refused.value.kind is kind
+    same_system = server.system_identifier == SERVER.system_identifier
+    if same_system and server.database_oid == SERVER.database_oid:
+        assert isinstance(refused.value, GapError), "what a run may mend by itself"
+        assert SEED_AGAIN in refused.value.remedy, "which leaves readers what they have"
+    else:
+        assert not isinstance(refused.value, GapError)
+        assert "--slot" in refused.value.remedy, "it may be another deployment's, and no reason to delete it"
+        assert "teardown --moved" in refused.value.remedy
+
+
+def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:
+    with pytest.raises(HeadraceError, match="--slot") as refused:
+        check_origin(None, SERVER, SLOT)
+    assert refused.value.kind is Kind.SLOT_UNKNOWN
+
+
+def test_a_first_start_and_one_that_died_in_its_first_seeding_may_begin() -> None:
+    check_origin(None, SERVER, None)
+    for phase in ("creating", "seeding"):
+        check_origin(replace(STATE, phase=phase), SERVER, None)
+        check_origin(replace(STATE, phase=phase), SERVER, SLOT)
+
+
+def test_only_a_slot_that_the_start_has_noted_is_its_own() -> None:
+    begun = replace(STATE, phase="creating", consistent_point=0, applied=0)
+    check_begun(begun, None)
+    check_begun(replace(begun, consistent_point=150), SLOT)
+    for state in (begun, replace(begun, consistent_point=149)):
+        with pytest.raises(HeadraceError, match="'s' is that one") as refused:
+            check_begun(state, SLOT)
+        assert "pg_drop_replication_slot('s')" in refused.value.remedy
