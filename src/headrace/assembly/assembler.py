@@ -61,7 +61,7 @@ class Assembler:
 
         Args:
             keys: texts of the key's columns in key order; several texts may mean one row.
-            version: what the session is known to see (decision 11), in bytes.
+            version: what the session is known to see (decision 0015), in bytes.
             refuse: is told of each document that its rows make unreadable, which then has no operation.
 
         Raises:

@@ -1,7 +1,7 @@
 """In which form are related rows read: looked up for each parent, or as sets for many parents at once?
 
 A lookup costs an index access, or a reading of the whole table where no index serves it; a set costs one pass
-over the table, whatever the number of parents. docs/decisions/0025-two-forms-of-assembly.md has the figures.
+over the table, whatever the number of parents. docs/decisions/0039 has the figures.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Every expression here is NULL where the document holds null, so the caller adds what stands there instead.
 Numbers keep all their digits. What no search index accepts as a value (NaN, the infinities of numbers and
-dates) becomes null (docs/decisions/0020-values-without-json.md).
+dates) becomes null (docs/decisions/0020).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Does the connection still lead to the log that was read before? (decision 14)
+"""Does the connection still lead to the log that was read before? (decision 0017)
 
 Asked before every connection to the slot. The server itself would not complain: it begins at the slot's
 position where that is later, and at another system's position where that is another system.

@@ -2,7 +2,7 @@
 
 One thread owns the connection. It decodes into the buffer and reports only confirmed positions. A large
 backlog is read through SQL, which is several times as fast; what is left, and all that comes later, through
-the replication stream (decision 4). Both go through the same translation, so positions are the same.
+the replication stream (decision 0031). Both go through the same translation, so positions are the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which transaction does each message belong to, and where in it does it stand? Pure and columnar.
 
-Positions count every row and truncate as the server decodes them, before any filter (decision 6): (commit
+Positions count every row and truncate as the server decodes them, before any filter (decision 0004): (commit
 record, sequence) is the same whoever reads.
 """
 

@@ -1,4 +1,4 @@
-"""Can everyone see what the log already told? (decision 8)
+"""Can everyone see what the log already told? (decision 0012)
 
 A commit reaches the log before new snapshots see it, always so while a synchronous standby has not
 answered. Whoever reads rows because of a change must wait.

@@ -1,7 +1,7 @@
 """What is a value of each PostgreSQL type in Arrow, in Spark and in JSON?
 
 `TYPES` is the table; everything that speaks of types is made from it, docs/types.md too. Why each is what it
-is: docs/decisions/0040-values.md.
+is: docs/decisions/0040.
 """
 
 from __future__ import annotations

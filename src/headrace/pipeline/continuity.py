@@ -1,4 +1,4 @@
-"""Do database, slot and documents still belong together? (decision 14)
+"""Do database, slot and documents still belong together? (decision 0017)
 
 Pure: what the sink remembers is compared with what the server says, before every connection to the slot.
 """

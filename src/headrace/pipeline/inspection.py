@@ -61,7 +61,7 @@ class Inspection:
         return used_columns([specs[name] for name in names or specs], self.catalog)
 
     def hashes(self) -> dict[str, str]:
-        """What the documents and the mapping of each index are determined by now (decision 13)."""
+        """What the documents and the mapping of each index are determined by now (decision 0060)."""
         specs = self.project.specs
         return self.project.hashes(specs, {name: self.types(name) for name in specs})
 

@@ -225,7 +225,7 @@ class Project:
         }
 
     def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
-        """What each index's documents and mapping are determined by (decision 13).
+        """What each index's documents and mapping are determined by (decision 0060).
 
         Args:
             types: for each index, what the catalog says of the columns that it reads.

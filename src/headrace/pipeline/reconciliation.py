@@ -1,6 +1,6 @@
 """Has a generation the documents that it should have, no fewer and no more?
 
-Ids only: what they hold is right by the versions, but the cluster forgets deletes (decision 12). Both sides
+Ids only: what they hold is right by the versions, but the cluster forgets deletes (decision 0016). Both sides
 are compared by buckets of a hash; the ids of those that differ are read, and what only one side has is
 assembled anew. Memory holds some hundred thousand ids at most.
 """

@@ -1,7 +1,7 @@
 """How does a deployment run, from nothing to following, and how does it end?
 
-The order of birth is publication, slot, snapshot (decision 2). The stream begins at once; what is not seeded
-is filled beside it, and a start after a kill goes on with what is left.
+The order is publication, slot, snapshot (decision 0009). The stream begins at once; what is not seeded is
+filled beside it, and a start after a kill goes on with what is left.
 """
 
 from __future__ import annotations

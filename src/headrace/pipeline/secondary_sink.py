@@ -1,4 +1,4 @@
-"""How does one further sink of a run live beside the one that keeps the state? (decision 15, 0061)
+"""How does one further sink of a run live beside the one that keeps the state? (decision 0061)
 
 A branch has its own generations, leases, filling and backlog. What happens to it is told, and ends neither
 the stream nor another.

@@ -1,4 +1,4 @@
-"""What becomes of the further sinks of a run? (decision 15, 0061)
+"""What becomes of the further sinks of a run? (decision 0061)
 
 Only between two batches does the stream take a branch up, or leave one.
 """

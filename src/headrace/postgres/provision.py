@@ -197,7 +197,7 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
     """Wait until every transaction that writes to `tables` now has ended.
 
     Somebody else may have published a table a moment ago, without a lock that waits for them: what they wrote
-    before is in no log for us, and in no snapshot before their end (decision 2).
+    before is in no log for us, and in no snapshot before their end (decision 0009).
     """
     names = {*tables, *(facts.table for facts in read_identities(connection, tables))}
     parameters = ([one.schema for one in names], [one.name for one in names])

@@ -354,7 +354,7 @@ def _hidden(
 
 
 def _republished(publication: str, table: TableName) -> tuple[str, ...]:
-    """The table as a whole, and nothing of an open transaction lost to a slot that lives (decision 2)."""
+    """The table as a whole, and nothing of an open transaction lost to a slot that lives (decision 0009)."""
     named, listed = identifier(publication), quoted(table)
     return (
         f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE",

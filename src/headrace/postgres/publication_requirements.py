@@ -151,7 +151,7 @@ def _other_columns(
 
 
 def _republished(publication: str, table: TableName, selection: Selection) -> str:
-    """What changes a publication, and loses nothing of an open transaction (decision 2)."""
+    """What changes a publication, and loses nothing of an open transaction (decision 0009)."""
     statements = (
         f"LOCK TABLE {quoted(table)} IN SHARE ROW EXCLUSIVE MODE",
         f"ALTER PUBLICATION {publication} DROP TABLE {quoted(table)}",

@@ -49,7 +49,7 @@ PINNED = {
     "jit": "off",
     "synchronous_commit": "local",
 }
-"""The settings of every reading session (decision 9); compiling a document's expression takes seconds."""
+"""The settings of every reading session (decision 0013); compiling a document's expression takes seconds."""
 
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """For what only PostgreSQL 17 and later know."""
@@ -189,7 +189,7 @@ class ReadSession:
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """On a standby, return once the log is replayed up to `lsn`; on a primary, at once.
 
-        A standby's own snapshots say nothing about transactions in flight on its primary (decision 8).
+        A standby's own snapshots say nothing about transactions in flight on its primary (decision 0012).
         """
         while True:
             [(behind, *seen)] = self.query(_REPLAYED, (format_lsn(lsn),))

@@ -3,7 +3,7 @@
 For every place where a table stands in an index's tree (root, join at any depth, junction, aggregate) there
 is one path: which of the changed row's own columns lead upwards, and the hops from there to the root.
 
-Why this never misses (the whole argument: docs/decisions/0021-resolution-is-complete.md). A document
+Why this never misses (the whole argument: docs/decisions/0021). A document
 depends on a chain of rows, from the changed row up to the root. The changed row's own link is known from
 the change, before and after. The hops above are read later than the change, from current state. If none of
 their links has changed in between, the reading finds the root. If one has, take the earliest such change:

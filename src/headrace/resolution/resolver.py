@@ -52,7 +52,7 @@ class Resolver:
         """The touched documents. Memory holds the values that lead to them, and 5,000 keys.
 
         At most one query for each route of the plan, two where a label was renamed. Every transaction of
-        `changes` must be visible to the session (decision 8). When the keys are exhausted, all that led to
+        `changes` must be visible to the session (decision 0012). When the keys are exhausted, all that led to
         them is on the server's disk.
 
         Raises:

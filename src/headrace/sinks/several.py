@@ -1,6 +1,6 @@
 """How does a sink that fails, or knows no generations, look to whoever writes to it beside others?
 
-(decision 15)
+(decision 0061)
 """
 
 from __future__ import annotations

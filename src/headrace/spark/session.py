@@ -1,6 +1,6 @@
 """How is a Spark session made that a person need not know about?
 
-Only sessions that Headrace makes itself are tuned; a user's own session is left alone (decision 18).
+Only sessions that Headrace makes itself are tuned; a user's own session is left alone (decision 0051).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Is the log that the stream finds at each connection the one that it has read? (decision 14)
+"""Is the log that the stream finds at each connection the one that it has read? (decision 0017)
 
 Other servers, restored ones and promoted standbys are real ones; the address stays, as a name in DNS does.
 """

@@ -241,7 +241,7 @@ def test_a_required_field_must_have_what_the_database_allows_to_be_missing(
 
 @pytest.mark.parametrize("moment", ["now", " Today ", "yesterday 10:00"])
 def test_a_moment_is_no_value_of_a_filter(tmp_path: Path, session: ReadSession, moment: str) -> None:
-    """Decision 10: nothing in the log says that today has become yesterday."""
+    """Decision 0014: nothing in the log says that today has become yesterday."""
     for column in ("born", "seen"):
         condition = f"{{column: {column}, op: gte, value: '{moment}'}}"
         [one] = found(
@@ -316,7 +316,7 @@ def test_the_check_that_a_text_key_is_offered_settles_the_warning(
 def test_functions_in_raw_filters_are_looked_up(
     tmp_path: Path, session: ReadSession, raw: str, level: str | None, said: str
 ) -> None:
-    """Decision 10. A list of words knows PostgreSQL's own functions; only the catalog knows the users'."""
+    """Decision 0014. A list of words knows PostgreSQL's own functions; only the catalog knows the users'."""
     quoted = json.dumps(raw)
     nested = f"  - count: n\n    table: users\n    foreign_key: id\n    filters: [{{raw: {quoted}}}]\n"
     for text in (HEAD + nested, f"version: 1\ntable: users\nfields: []\nfilters: [{{raw: {quoted}}}]\n"):

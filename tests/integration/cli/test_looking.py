@@ -118,7 +118,7 @@ def test_a_mistake_in_the_deployment_file_shows_its_line(people: Deployment) -> 
 
 
 def test_a_raw_filter_that_may_not_be_is_told_without_a_database(people: Deployment) -> None:
-    """Decision 10."""
+    """Decision 0014."""
     people.schema = (
         SCHEMA + "filters:\n  - raw: \"id IN (SELECT 1)\"\n  - raw: at > 'today'\n  - raw: now() > at\n"
     )

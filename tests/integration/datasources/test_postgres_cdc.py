@@ -250,7 +250,7 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
 
 
 def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
-    """The documents' own position and origin, compared where their query begins (decision 14)."""
+    """The documents' own position and origin, compared where their query begins (decision 0017)."""
     with connect(database) as connection:
         execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
     options = {"url": database, "slotName": "documents", "tables": "item"}

@@ -98,5 +98,5 @@ def test_the_second_signal_ends_the_process_at_once() -> None:
 
 
 def test_an_end_that_takes_too_long_is_cut_off() -> None:
-    shortened = "from headrace.cli import stopping as room\nroom._LONGEST_SECONDS = 0.2\n"
+    shortened = "from headrace.cli import signals as room\nroom._LONGEST_SECONDS = 0.2\n"
     assert ended(shortened + "stop()\nsignal.pause()\nsignal.pause()\nprint('here')") == (0, "")

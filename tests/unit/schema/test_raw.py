@@ -24,7 +24,7 @@ from headrace.schema.raw import called_functions, is_moment, raw_problem
 def test_what_differs_from_one_reading_to_the_next_is_refused_unless_it_is_accepted(
     sql: str, named: str
 ) -> None:
-    """Decision 10."""
+    """Decision 0014."""
     assert named in (raw_problem(sql) or "")
     assert raw_problem(sql, unsafe=True) is None
 

@@ -2,7 +2,7 @@
 
 Numbers keep their digits, because they are never anything but text here. What JSON has no number for (NaN,
 the infinities) is a string, as in PostgreSQL's own `to_json`; in documents it is null, because a search index
-refuses it (docs/decisions/0020-values-without-json.md).
+refuses it (docs/decisions/0020).
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SeedRange(Piece):
     """A range of one generation's root rows, and as of when it is read.
 
     Attributes:
-        version: of every document, a position that the snapshot includes (decision 11).
+        version: of every document, a position that the snapshot includes (decision 0015).
         snapshot: an exported snapshot; None reads what is there.
         rows_per_second: of this task.
         gently: beside a stream that has readers.

@@ -78,7 +78,7 @@ def make_folder(scratch: Path) -> Path:
 
 
 class DocumentsQuery:
-    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 1).
+    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 0008).
 
     Attributes:
         trouble: the file in which the source says what keeps it from reading.

@@ -2,8 +2,8 @@
 
 A partition holds changes; reading it returns when the documents that they touch are durable, and gives one
 row that says how many there were. So a batch is done when its tasks are, and nothing goes from one Python
-process to another (docs/decisions/0026-documents-in-reading-tasks.md). Other generations than those it began
-with come to it by a file (docs/decisions/0060-seeding-beside-the-stream.md).
+process to another (docs/decisions/0026). Other generations than those it began
+with come to it by a file (docs/decisions/0073).
 """
 
 from __future__ import annotations

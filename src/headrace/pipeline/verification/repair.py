@@ -1,6 +1,6 @@
 """How is a wrong document made right beside a running stream?
 
-It is assembled anew and written at the position that the stream had reached before it was read (decision 11):
+It is assembled and written at the position that the stream had reached before it was read (decision 0015):
 the stream's later versions win over it, and it wins over nothing newer.
 """
 

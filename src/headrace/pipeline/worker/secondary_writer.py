@@ -1,4 +1,4 @@
-"""How does a further sink get its documents, and hold up none of the others? (decision 15)
+"""How does a further sink get its documents, and hold up none of the others? (decision 0068)
 
 Each has a worker of its own, with its own generations. In a batch it has some seconds; what it has not taken
 by then is parked in the cluster that keeps the state, and from there `CatchingUp` writes it. So a batch is

@@ -128,7 +128,7 @@ class Worker:
 
         Args:
             index: the generation.
-            version: a position that was applied before (decision 11).
+            version: a position that was applied before (decision 0015).
             snapshot: an exported one whose documents they are; None, or one that has gone, reads what is
                 there, which is no older.
             rows_per_second: no faster than that.
@@ -355,7 +355,7 @@ class Worker:
         return found
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Assemble and write; after a bulk without an answer both are done anew (decision 12).
+        """Assemble and write; after a bulk without an answer both are done anew (decision 0016).
 
         All indexes go into the same bulk requests: a small batch costs one. After each failure half as
         many documents are tried: where every other request fails, most of ten would never pass together.

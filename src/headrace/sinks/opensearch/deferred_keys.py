@@ -32,7 +32,7 @@ class Chunk:
         id: of the chunk.
         index: the logical index.
         target: the generation's write alias, as it was when they were parked.
-        version: a position that whoever assembles them now sees (decision 11), in bytes.
+        version: a position that whoever assembles them now sees (decision 0015), in bytes.
         keys: of the root rows; empty where only the chunk was asked for.
     """
 

@@ -38,7 +38,7 @@ class Owed:
 
     Attributes:
         key: of the root row, or `EVERYTHING`.
-        version: a position that whoever assembles it now sees (decision 11), in bytes.
+        version: a position that whoever assembles it now sees (decision 0015), in bytes.
     """
 
     generation: str

@@ -35,7 +35,7 @@ SHORTEST_GC_DELETES = 3600.0
 """For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
 
 _TOMBSTONES = "24h"
-"""How long a delete fences older writes while a generation is seeded; see decision 0060."""
+"""How long a delete fences older writes while a generation is seeded; see decision 0064."""
 _FLAT: dict[str, str | int] = {
     "flat_settings": "true",
     "ignore_unavailable": "true",
