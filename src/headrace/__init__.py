@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
+from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.datasources.typed_options import PostgresSource
+    from headrace.pipeline.pipeline import Pipeline
+    from headrace.reporter import LoggingReporter, Reporter
 
-__all__ = ["HeadraceError", "PostgresSource", "__version__"]
-
-__version__ = "0.1.0"
+__all__ = ["HeadraceError", "LoggingReporter", "Pipeline", "PostgresSource", "Reporter", "__version__"]
 
 
 def __getattr__(name: str) -> object:
@@ -23,4 +24,12 @@ def __getattr__(name: str) -> object:
         from headrace.datasources.typed_options import PostgresSource  # noqa: PLC0415
 
         return PostgresSource
+    if name == "Pipeline":
+        from headrace.pipeline.pipeline import Pipeline  # noqa: PLC0415
+
+        return Pipeline
+    if name in {"LoggingReporter", "Reporter"}:
+        from headrace import reporter  # noqa: PLC0415
+
+        return getattr(reporter, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from headrace import __version__
 from headrace.cli.errors_form import errors_as_json
+from headrace.version import __version__
 
 app = typer.Typer(
     name="headrace",
@@ -309,7 +309,8 @@ def verify(
 ) -> None:
     """Compare an index with the database, beside the running stream; fails where it is not right."""
     _log(log_level)
-    from headrace.cli.verify import VerifyOptions, verify_index  # noqa: PLC0415 - loads much
+    from headrace.cli.verify import verify_index  # noqa: PLC0415 - loads much
+    from headrace.pipeline.verification.verify import VerifyOptions  # noqa: PLC0415
 
     options = VerifyOptions(repair, sample, seed, sink)
     as_json = output is Format.JSON

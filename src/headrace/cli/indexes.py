@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.slots import size
-from headrace.errors import HeadraceError, Kind
+from headrace.model.units import size
 from headrace.pipeline.applied_position import Applied
-from headrace.pipeline.generation_states import why_no_way_back
+from headrace.pipeline.generation_requests import ask, wait_until_served
 from headrace.pipeline.project import find_index, open_place, open_project
-from headrace.sinks.opensearch import Client, GenerationState, Orders, PipelineState, build_notes
+from headrace.sinks.opensearch import Client, GenerationState, Orders, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
 from headrace.sinks.opensearch.orphans import Orphan, orphans
-
-_LOOK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,58 +78,21 @@ def order(
         wait: seconds to wait until it is done; None returns at once.
 
     Raises:
-        HeadraceError: USAGE for an index that is not there, and where nothing can be gone back to; BEHIND
-            where it is not done in time; SINK_REJECTED where it failed; SLOT_UNKNOWN, CONTINUITY, CONFIG,
-            CONNECTION, SINK_UNREACHABLE.
+        HeadraceError: as `ask` and `wait_until_served`; CONFIG.
     """
     project = open_project(config, environ, slot=slot)
     find_index(project, index)
     here = project.resolve()
     with Applied(here, project.slot, project.prefix) as applied:
-        state = applied.check()
-        if what == "rollback":
-            _check_way_back(state, index)
-        number = Orders(applied.client, project.slot, project.prefix).give(index, what)
-        facts = applied.slot()
-        if facts is None or facts.reader is None:
-            terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
-        else:
+        request = ask(applied, project, index, what)
+        if request.is_heard:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
+        else:
+            terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
         if wait is not None:
-            _await(applied, index, what, number, wait)
-
-
-def _check_way_back(state: PipelineState, index: str) -> None:
-    found = state.of(index)
-    if not any(one.followed and not one.building and not one.published for one in found):
-        raise HeadraceError(
-            Kind.USAGE,
-            why_no_way_back(index, found),
-            "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
-        )
-
-
-def _await(applied: Applied, index: str, what: What, number: str, seconds: float) -> None:
-    """Until the generation that bears the order is served.
-
-    Raises:
-        HeadraceError: BEHIND, SINK_REJECTED.
-    """
-    end = time.monotonic() + seconds
-    with terminal.working(f"waiting for {what} {index} …"):
-        while time.monotonic() < end:
-            found = [one for one in applied.state().of(index) if one.order == number]
-            if found and found[-1].published:
-                terminal.done(f"{index}: readers see {found[-1].generation}")
-                return
-            if found and found[-1].frozen:
-                raise HeadraceError(Kind.SINK_REJECTED, f"{found[-1].generation}: {found[-1].frozen}")
-            time.sleep(_LOOK_SECONDS)
-    raise HeadraceError(
-        Kind.BEHIND,
-        f"{what} {index} is not done after {seconds:g} s",
-        "`headrace indexes` shows how far it is.",
-    )
+            with terminal.working(f"waiting for {what} {index} …"):
+                served = wait_until_served(applied, request, wait)
+            terminal.done(f"{index}: readers see {served}")
 
 
 def _listed(client: Client, one: GenerationState, ordered: str | None, place: tuple[str, str]) -> Listed:

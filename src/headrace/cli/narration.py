@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli import terminal
-from headrace.cli.slots import duration, size
+from headrace.model.units import duration, size
 from headrace.status.board import IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
 

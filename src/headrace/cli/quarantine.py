@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.verify import seeded_generation
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import Applied
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Here, Project, open_place, open_project
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.sides import DatabaseDocuments
+from headrace.pipeline.verification.verify import seeded_generation
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import (

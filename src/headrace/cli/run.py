@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from headrace.cli import terminal
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.deployment import OnGap
 from headrace.config.spark_conf import chosen_master, given_settings
-from headrace.errors import HeadraceError
-from headrace.pipeline.applied_position import Applied
-from headrace.pipeline.project import Here, open_project
-from headrace.pipeline.run import Run, RunOptions
-from headrace.pipeline.stopping import Stopped
-from headrace.pipeline.wait_service import RunWaits
-from headrace.spark.settings import is_local
-from headrace.status.board import StatusBoard
-from headrace.status.server import StatusServer
-from headrace.status.sinks import ReportsPort
+from headrace.pipeline.project import open_project
+from headrace.pipeline.run import RunOptions
+from headrace.pipeline.running import RunningPipeline
 
 
 def run_options(
@@ -58,34 +48,19 @@ def run_deployment(
         HeadraceError: what keeps it from running.
     """
     project = open_project(config, environ, slot=slot, publication=publication)
-    here = project.resolve()
-    stopping = stopping_by_signals()
-    board = StatusBoard(project.specs, further=project.further, reporter=terminal.TerminalReporter())
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address
-    with contextlib.ExitStack() as stack:
-        if public_address is not None:
-            waits = stack.enter_context(RunWaits(lambda: Applied(here, project.slot, project.prefix)))
-            status = stack.enter_context(StatusServer(board, public_address, waits))
-            terminal.say(f"status at http://{status.address}/status")
-        port = stack.enter_context(ReportsPort(board.sinks, beside=_reached(options.master, here)))
-        project = dataclasses.replace(project, reports=port.to(project.sink_name))
-        stack.enter_context(terminal.timed())
-        stack.enter_context(Narrator(board, time.monotonic))
-        try:
-            Run(project, here, board, stopping, options=options).execute()
-        except Stopped:
-            pass
-        except HeadraceError as error:
-            board.failed(error)
-            raise
+    running = RunningPipeline(
+        project,
+        terminal.TerminalReporter(),
+        options,
+        address=public_address,
+        stopping=stopping_by_signals(),
+    )
+    with running:
+        if running.address is not None:
+            terminal.say(f"status at http://{running.address}/status")
+        with terminal.timed(), Narrator(running.board, time.monotonic):
+            running.execute()
     terminal.done("stopped")
-
-
-def _reached(master: str, here: Here) -> tuple[str, int] | None:
-    """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
-    if is_local(master):
-        return None
-    url = urlsplit(here.sink.urls[0])
-    return url.hostname or "localhost", url.port or 9200

@@ -12,6 +12,7 @@ from headrace.cli import terminal
 from headrace.config import load_deployment, resolve_database
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
+from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import (
     SlotFacts,
@@ -22,10 +23,6 @@ from headrace.postgres.slot import (
     slot_in_use,
 )
 from headrace.postgres.slot_lock import advisory_lock
-
-_UNIT = 1024
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_MINUTE, _HOUR = 60, 3600
 
 
 def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
@@ -134,23 +131,6 @@ def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
     if facts.inactive_since is None:
         return None
     return max(0.0, (now - facts.inactive_since).total_seconds())
-
-
-def size(count: int) -> str:
-    """Bytes for people, in the units of PostgreSQL (1 kB is 1024 B)."""
-    value, unit = float(count), 0
-    while value >= _UNIT and unit < len(_UNITS) - 1:
-        value, unit = value / _UNIT, unit + 1
-    return f"{count} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds for people."""
-    if seconds < _MINUTE:
-        return f"{seconds:.1f} s"
-    if seconds < _HOUR:
-        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
-    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from headrace.config.deployment import (
     Source,
     StdoutSink,
 )
-from headrace.config.load import load_deployment
+from headrace.config.load import deployment_of, load_deployment
 from headrace.config.problems import ConfigErrors
 from headrace.config.resolve import Endpoint, Resolved, resolve, resolve_database
 from headrace.config.secret import Secret
@@ -35,6 +35,7 @@ __all__ = [
     "Sink",
     "Source",
     "StdoutSink",
+    "deployment_of",
     "holds_password",
     "load_deployment",
     "resolve",

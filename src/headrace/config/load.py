@@ -29,7 +29,20 @@ def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
     """
     text = _read(path)
     data = _parse(path, text)
-    locator = Locator(path, text, data)
+    return _checked(Locator(path, text, data), data, path, environ)
+
+
+def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Deployment:
+    """The deployment that a program says with values, as a file would; paths count from the working folder.
+
+    Raises:
+        ConfigErrors: CONFIG; every mistake, with the key it is about.
+    """
+    data, path = dict(values), Path("deployment")
+    return _checked(Locator(path, None, data), data, path, environ)
+
+
+def _checked(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[str, str]) -> Deployment:
     try:
         deployment = Deployment.model_validate(data)
     except ValidationError as error:

@@ -40,20 +40,21 @@ class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
 
 
 class Locator:
-    """Makes errors that say where in a file they stand."""
+    """Makes errors that say where in a file they stand; of values without a text, only which one it is."""
 
-    def __init__(self, file: Path, text: str, data: dict[str, Any]) -> None:
+    def __init__(self, file: Path, text: str | None, data: dict[str, Any]) -> None:
         self._file = file
-        self._lines = Lines(text)
+        self._lines = None if text is None else Lines(text)
         self._data = data
 
     def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
         """An error about the key at `path`."""
-        return HeadraceError(Kind.CONFIG, f"{self._file}:{self._lines.of(path)}: {problem}", remedy)
+        place = f"{self._file}" if self._lines is None else f"{self._file}:{self._lines.of(path)}"
+        return HeadraceError(Kind.CONFIG, f"{place}: {problem}", remedy)
 
     def line(self, path: Sequence[str | int]) -> int:
         """The line of the key at `path`."""
-        return self._lines.of(path)
+        return 1 if self._lines is None else self._lines.of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
         """What pydantic found, as errors, in the order of the file."""

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn, format_lsn
+from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Here
 from headrace.postgres.connection import Connection, connect
@@ -262,4 +263,49 @@ def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[st
     return (
         "the pipeline is behind",
         "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
+    )
+
+
+def wait_until_applied(
+    applied: Applied, awaited: Lsn, slot: str, *, timeout: float, searchable: bool = False
+) -> None:
+    """Return once everything before `awaited` is in the documents of every index.
+
+    Args:
+        slot: of the pipeline; of a further sink `SLOT/SINK`.
+        timeout: seconds.
+        searchable: refresh the indexes then, so that a search finds it.
+
+    Raises:
+        HeadraceError: BEHIND where it is not within `timeout`; what does not pass.
+    """
+    state = applied.wait(awaited, max(0.0, timeout))
+    if state is None:
+        raise _behind(applied, slot, awaited, timeout)
+    if searchable:
+        applied.refresh(state)
+
+
+def awaited_position(text: str) -> Lsn:
+    """The place that somebody has written.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    try:
+        return parse_lsn(text)
+    except ValueError as error:
+        raise HeadraceError(
+            Kind.USAGE, f"{text!r} is no place in the log", "Write it as PostgreSQL does, like 16/B374D848."
+        ) from error
+
+
+def _behind(applied: Applied, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
+    state = applied.state()
+    why, remedy = why_behind(applied, state, awaited)
+    return HeadraceError(
+        Kind.BEHIND,
+        f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of the slot {slot!r} stand "
+        f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
+        remedy,
     )

@@ -308,8 +308,18 @@ def open_what_loads(
     Raises:
         HeadraceError: CONFIG; USAGE for a `slot` or `publication` that cannot be a name.
     """
+    return project_of(load_deployment(config, environ), slot=slot, publication=publication)
+
+
+def project_of(
+    deployment: Deployment, *, slot: str | None = None, publication: str | None = None
+) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+    """The project of a deployment; as `open_what_loads`.
+
+    Raises:
+        HeadraceError: CONFIG; USAGE.
+    """
     _check_names(slot, publication)
-    deployment = load_deployment(config, environ)
     specs: dict[str, IndexSpec] = {}
     files: dict[str, IndexFiles] = {}
     errors: list[HeadraceError] = []
@@ -328,10 +338,10 @@ def open_what_loads(
         if errors:
             return None, tuple(errors)
         raise HeadraceError(
-            Kind.CONFIG, f"{config}: no index is enabled", "Add an [[index]] with enabled = true."
+            Kind.CONFIG, f"{deployment.file}: no index is enabled", "Add an [[index]] with enabled = true."
         )
     try:
-        name, sink = _primary_sink(deployment, config)
+        name, sink = _primary_sink(deployment)
     except HeadraceError as error:
         return None, (*errors, error)
     further = {other: one for other, one in deployment.sinks.items() if other != name}
@@ -397,7 +407,7 @@ def open_place(
     """
     _check_names(slot, None)
     deployment = load_deployment(config, environ)
-    name, primary = _primary_sink(deployment, config)
+    name, primary = _primary_sink(deployment)
     wanted = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
     here, prefix = Here.of(resolved, name, primary, own), _prefix_of(deployment, primary)
@@ -415,20 +425,20 @@ def _check_names(slot: str | None, publication: str | None) -> None:
         )
 
 
-def _primary_sink(deployment: Deployment, config: Path) -> tuple[str, OpenSearchSink]:
+def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:
     """The cluster that keeps the state."""
     sinks = {n: s for n, s in deployment.sinks.items() if isinstance(s, OpenSearchSink)}
     if not sinks:
         raise HeadraceError(
             Kind.CONFIG,
-            f"{config}: no sink is a search cluster, and one has to keep the state",
+            f"{deployment.file}: no sink is a search cluster, and one has to keep the state",
             'Add a [sinks.NAME] with type = "opensearch".',
         )
     name = deployment.primary_sink or next(iter(sinks))
     if name not in sinks:
         raise HeadraceError(
             Kind.CONFIG,
-            f"{config}: primary_sink = {name!r} is no sink of the type opensearch",
+            f"{deployment.file}: primary_sink = {name!r} is no sink of the type opensearch",
             meant(name, sinks) or "Name one of them.",
         )
     return name, sinks[name]

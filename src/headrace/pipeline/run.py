@@ -51,7 +51,7 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.cautions import of_endpoints
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.job_gate import Turn
-from headrace.spark.session import LocalSpark, local_spark
+from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import IndexPhase, StatusBoard
 from headrace.status.phases import Event
@@ -80,12 +80,14 @@ class RunOptions:
     Attributes:
         conf: settings of Spark that the user gives.
         on_gap: over what the deployment file says.
+        session: of the caller, who made it and stops it; None: the run makes one of its own.
     """
 
     master: str = "local[*]"
     log_level: str = "info"
     conf: Mapping[str, str] = field(default_factory=dict)
     on_gap: OnGap | None = None
+    session: SparkSession | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class Run:
                 beginning = self._beginning(connection, inspection)
                 with self._stopping.patient(), self._board.report.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
-                if not is_local(self._options.master):
+                if not is_local(self._master(spark)):
                     check_cluster(spark, self._project, self._here, self._board.report)
                 catalog, lineage = self._take_up(connection, beginning, running)
             self._follow_on(spark, catalog, lineage, lock, running)
@@ -282,9 +284,14 @@ class Run:
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
+        if options.session is not None:
+            return given_spark(options.session)
         verbose = options.log_level == "debug"
         level = "info" if verbose else "warn"
         return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
+
+    def _master(self, spark: LocalSpark) -> str:
+        return self._options.master if self._options.session is None else master_of(spark.session)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """What earlier runs left, None where there is nothing to build on; checked against the server."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import threading
 from collections.abc import Iterator
 
@@ -14,39 +15,50 @@ class Stopped(BaseException):
 class Stopping(threading.Event):
     """Set when the run is to end.
 
-    Within `interrupting`, `stop` raises `Stopped`, because there is no loop that would notice.
+    Within `interrupting`, `stop` raises `Stopped` in the thread that runs: no loop would notice there.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._raising = False
+        self._lock = threading.RLock()
+        self._interrupted: int | None = None
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """The first signal raises `Stopped` here, in the main thread."""
-        self._raising = True
+        """Within, `stop` raises `Stopped` here; a thread that sleeps hears of it when it wakes."""
+        self._interrupted = threading.get_ident()
         try:
             if self.is_set():
                 raise Stopped
             yield
         finally:
-            self._raising = False
+            self._spare()
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
         """Within `interrupting`: here nothing is raised, only behind it; for what must not stop half-way."""
-        self._raising = False
+        self._spare()
         yield
-        self._raising = True
+        self._interrupted = threading.get_ident()
         if self.is_set():
             raise Stopped
 
     def stop(self) -> None:
-        """End the work in order; called in the main thread, it also ends what is interrupted for it.
+        """End the work in order; from a signal's handler or from another thread.
 
         Raises:
-            Stopped: within `interrupting`.
+            Stopped: called in the thread that runs, within `interrupting`.
         """
         self.set()
-        if self._raising:
-            raise Stopped
+        with self._lock:
+            if self._interrupted == threading.get_ident():
+                raise Stopped
+            if self._interrupted is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._interrupted), ctypes.py_object(Stopped)
+                )
+
+    def _spare(self) -> None:
+        """Interrupt no more; who is about to be, is before this returns."""
+        with self._lock:
+            self._interrupted = None

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
+from headrace.spark.environment import check_workers
 from headrace.spark.interpreter import chosen_python
 from headrace.spark.settings import is_relative, settings, with_absolute_files
 
@@ -58,6 +59,9 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 """
+
+
+__all__ = ["LocalSpark", "SparkSession", "given_spark", "local_spark", "master_of", "places_beside"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +102,11 @@ def local_spark(
     """
     _sweep()
     _check_master(master)
-    with _own_folder(None) as folder, _scratch(folder) as scratch:
+    with contextlib.ExitStack() as held, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
         python = chosen_python(master, folder, given or {}, os.environ)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
-        os.environ["JAVA_HOME"] = str(spark_java_home())
+        variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        held.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
         conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
         runs_in = folder if is_relative(python) else None
         with log.open("ab") as output, _java(conf, None if terminal else output, runs_in):
@@ -111,6 +115,40 @@ def local_spark(
                 yield LocalSpark(session, scratch, log)
             finally:
                 _stop(session)
+
+
+@contextlib.contextmanager
+def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
+    """A session that somebody else made, stops and has tuned.
+
+    Raises:
+        HeadraceError: DEPENDENCY, where its workers do not import Headrace, or where it is a client of Spark
+            Connect: a run has to ask the scheduler what it does.
+    """
+    if not isinstance(session, SparkSession):
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            "a pipeline does not run in a session of Spark Connect",
+            "Give it a classic session, or none: it makes its own.",
+        )
+    check_workers(session)
+    with _own_folder(None) as folder, _scratch(folder) as scratch:
+        yield LocalSpark(session, scratch, folder / "spark.log")
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables of this process; they and those that PySpark sets meanwhile are put back at the end."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in [one for one in os.environ if one.startswith(("SPARK_", "PYSPARK_")) or one in variables]:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
 
 
 @contextlib.contextmanager
@@ -151,6 +189,11 @@ def _settings(master: str, memory: str, log_level: str, folder: Path, given: Map
         all_ = {"spark.default.parallelism": str(threads), _PLACES: str(threads)} | all_
         master = f"local[{threads + 1}]"
     return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
+
+
+def master_of(session: SparkSession) -> str:
+    """The master that a session was made with."""
+    return str(session.sparkContext.master)
 
 
 def places_beside(session: SparkSession) -> int:

@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from headrace.cli.slots import duration, seconds_behind, size, slot_data
+from headrace.cli.slots import seconds_behind, slot_data
+from headrace.model.units import duration, size
 from headrace.postgres.slot import SlotFacts
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
-from headrace import __version__
 from headrace.model import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
+from headrace.version import __version__
 
 
 def _now() -> str:

@@ -1,0 +1,24 @@
+"""Amounts as people read them: bytes and seconds. Pure."""
+
+from __future__ import annotations
+
+_UNIT = 1024
+_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_MINUTE, _HOUR = 60, 3600
+
+
+def size(count: int) -> str:
+    """Bytes for people, in the units of PostgreSQL (1 kB is 1024 B)."""
+    value, unit = float(count), 0
+    while value >= _UNIT and unit < len(_UNITS) - 1:
+        value, unit = value / _UNIT, unit + 1
+    return f"{count} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds for people."""
+    if seconds < _MINUTE:
+        return f"{seconds:.1f} s"
+    if seconds < _HOUR:
+        return f"{int(seconds // _MINUTE)} min {int(seconds % _MINUTE)} s"
+    return f"{int(seconds // _HOUR)} h {int(seconds % _HOUR // _MINUTE)} min"

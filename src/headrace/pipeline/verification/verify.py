@@ -1,0 +1,153 @@
+"""Compare an index with the database: what must be true before that means anything, and what it costs."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import secrets
+from dataclasses import dataclass
+
+from headrace.assembly.digests import DigestRanges, Presence, Sample
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.applied_position import Applied, check_filled
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Here, Problems, Project, find_index
+from headrace.pipeline.verification.comparison import Comparison, compare
+from headrace.pipeline.verification.recheck import Settling
+from headrace.pipeline.verification.repair import Repair
+from headrace.pipeline.verification.report import Report
+from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
+from headrace.postgres.connection import connect
+from headrace.postgres.session import ReadSession
+from headrace.reporter import Reporter
+from headrace.resolution.paths import find_paths
+from headrace.sinks.opensearch import Generation, Generations, GenerationState, PipelineState
+from headrace.sinks.opensearch.routed import open_writer
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """What is asked for.
+
+    Attributes:
+        repair: build anew what is wrong.
+        percent: compare only so many of a hundred documents; None: all.
+        seed: which of them; None: others each time.
+        sink: whose index; None: the primary's.
+    """
+
+    repair: bool = False
+    percent: float | None = None
+    seed: str | None = None
+    sink: str | None = None
+
+    def sample(self) -> Sample | None:
+        """The sample, where one is asked for."""
+        if self.percent is None:
+            return None
+        return Sample(self.percent, secrets.token_hex(4) if self.seed is None else self.seed)
+
+
+def verify(project: Project, index: str, options: VerifyOptions, reporter: Reporter) -> Report:
+    """Compare an index with the database, and repair it where that is asked for.
+
+    Raises:
+        HeadraceError: USAGE for an index or a sink that the deployment does not have; SLOT_UNKNOWN,
+            CONTINUITY, SCHEMA_CHANGED where what is there was not built from these files; CONFIG, SCHEMA,
+            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+    """
+    find_index(project, index)
+    own, here = project.sink_of(options.sink), project.resolve()
+    here = here.further.get(own.sink_name, here)
+    with Applied(here, own.slot, own.state_prefix) as applied:
+        state = applied.check()
+        check_filled(state, own.slot)
+        with connect(here.database, application_name="headrace verify") as connection:
+            inspection = inspect(project, here, connection, reading=False)
+        inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
+        known = seeded_generation(inspection, state, index)
+        _check_published(Generations(applied.documents, own.prefix), index, known)
+        report = Report(
+            index=index,
+            alias=own.prefix + index,
+            sink=options.sink,
+            generation=known.generation,
+            applied=state.applied,
+            sample=options.sample(),
+            contents=own.sink.pipeline is None,
+            repairing=options.repair,
+        )
+        _compare(inspection, here, applied, report, reporter)
+    return report
+
+
+def _compare(
+    inspection: Inspection, here: Here, applied: Applied, report: Report, reporter: Reporter
+) -> None:
+    """Fill the report, and repair what is wrong where it asks for that."""
+    index, project, client = report.index, inspection.project, applied.documents
+    spec, catalog = project.specs[index], inspection.catalog
+    with contextlib.ExitStack() as held:
+        reading, looking = (held.enter_context(ReadSession(here.database)) for _ in range(2))
+        database = DatabaseDocuments(looking, spec, catalog)
+        routed = spec.routing is not None
+        documents = IndexDocuments(client, report.generation, routed=routed)
+        pipeline = Pipeline(applied)
+        levels = max(len(one.hops) for one in find_paths(spec, catalog))
+        settling = Settling(database, documents, pipeline.reached, levels, contents=report.contents)
+        repair = None
+        if report.repairing:
+            target = Generation(index, report.generation, "", 0, "").target
+            writer = open_writer(client, {index: target}, project.writer_options(), {index} if routed else ())
+            held.enter_context(contextlib.closing(writer))
+            repair = Repair(index, database, writer, applied)
+        comparison = Comparison(report, documents, settling, repair)
+        ranges = DigestRanges(reading, spec, catalog, report.sample)
+        compare(
+            comparison,
+            ranges,
+            Presence(looking, spec, catalog),
+            client,
+            report,
+            reporter=reporter,
+        )
+        report.why_undecided = pipeline.why
+
+
+def seeded_generation(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
+    """The generation that was seeded from these files, of these tables.
+
+    Raises:
+        HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; what is wrong with the files.
+    """
+    wrong = tuple(one.error for one in inspection.findings if one.level == "error")
+    if wrong:
+        raise Problems(wrong)
+    known = state.served(index)
+    if state.phase != "following" or known is None:
+        raise HeadraceError(
+            Kind.SLOT_UNKNOWN, f"the index {index} is not seeded yet", "Let `headrace run` seed it first."
+        )
+    if known.frozen or known.hash != inspection.hashes()[index]:
+        raise HeadraceError(
+            Kind.SCHEMA_CHANGED,
+            f"the documents of {index} were built from other files, or other columns, than there are now",
+            "`headrace run` builds them anew when it starts.",
+        )
+    return known
+
+
+def _check_published(generations: Generations, index: str, known: GenerationState) -> None:
+    """What is compared is what readers see.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
+    served = generations.published(index)
+    if served is None or (served.index, served.uuid) != (known.generation, known.uuid):
+        there = "nothing" if served is None else served.index
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the alias {generations.alias(index)} serves {there}, the pipeline writes {known.generation}",
+            "Stop and start `headrace run`: it serves what it writes, and seeds what is gone.",
+        )
