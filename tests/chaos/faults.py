@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 
 import psutil
+from headrace.testing.snapshots import Snapshot
 
 from chaos.ground import Ground
 from headrace.demo.shop import INDEXES
@@ -288,6 +289,22 @@ def _altered_back(*, stopped: bool) -> Fault:
     return strike
 
 
+def _restored(*, stopped: bool) -> Fault:
+    """Documents of some indexes are put back to what they were; the next look, or start, finds it."""
+
+    def strike(ground: Ground) -> bool:
+        served = [one.generation for one in ground.generations() if one.published]
+        snapshot = Snapshot(ground.opensearch, ",".join(served))
+        time.sleep(ground.random.uniform(1, 4))
+        if stopped:
+            _kill_run(ground)
+        snapshot.restore_in_place(ground.random.sample(served, ground.random.randint(1, len(served))))
+        time.sleep(0 if stopped else 32)  # a look later
+        return True
+
+    return strike
+
+
 _KILLED: Mapping[str, Blow] = {
     "the run": _kill_run,
     "Java": _kill_java,
@@ -315,5 +332,7 @@ FAULTS: Mapping[str, Fault] = {
     "VACUUM FULL, seeding": _rewrite_root,
     "altered and altered back, live": _altered_back(stopped=False),
     "altered and altered back, stopped": _altered_back(stopped=True),
+    "documents restored, live": _restored(stopped=False),
+    "documents restored, stopped": _restored(stopped=True),
 }
 """All of them, by name."""

@@ -247,7 +247,7 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
         if most > 50:
             pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 50, "did not park", 30)
             urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
-            why = "somebody deleted the index of what waited"
+            why = "somebody deleted or restored the index of what waited"
         pipeline.wait_until(lambda: why in pipeline.said(), "did not give it up", 60)
         pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
         pipeline.converges()
@@ -436,7 +436,7 @@ def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
         urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
         at = format_lsn(state_of(pipeline, "").reached)
         assert typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--timeout", "1") == 1
-        assert "somebody deleted the index of what was parked" in capsys.readouterr().err
+        assert "somebody deleted or restored the index of what was parked" in capsys.readouterr().err
         front.heal()
         pipeline.start()
         until_live(pipeline, "other")

@@ -165,8 +165,8 @@ class Applied:
         if self.sink:
             if self._backlog.is_lost():
                 return (
-                    f"what the sink {self.sink!r} lacks is not known: somebody deleted the index of what was "
-                    "parked for it; a run fills its indexes anew"
+                    f"what the sink {self.sink!r} lacks is not known: somebody deleted or restored the index "
+                    "of what was parked for it; a run fills its indexes anew"
                 )
             return (
                 self.away() or f"documents that are parked for the sink {self.sink!r} are still to be written"

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.identities import Identities
-from headrace.errors import HeadraceError, Kind, Retry, patiently, unexpected
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import Exported
 from headrace.pipeline.reconciliation import sweep
@@ -242,7 +242,9 @@ class Building:
         chosen = _in_turn(open_, places * each)
         state = meta.load()
         if state is None:
-            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted while it runs")
+            raise HeadraceError(
+                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", SEED_AGAIN
+            )
         rate = self._pace.rows_per_second
         pace = None if rate is None else rate / min(places, len(chosen))
         pieces = []

@@ -49,7 +49,8 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"the slot {slot.name!r} exists, but this cluster knows nothing of it",
-            "Name another slot with --slot, or drop this one with `headrace teardown`.",
+            "If it is somebody else's, name another slot with --slot. If the cluster has lost the state of "
+            f"this deployment: {SEED_AGAIN}",
         )
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
@@ -110,7 +111,8 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
         raise GapError(
             Kind.CONTINUITY,
             f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed_flush or 0)}, beyond the position "
-            f"{format_lsn(state.applied)} that the documents have: it was recreated, or read by someone else",
+            f"{format_lsn(state.applied)} that the documents have: "
+            "it was recreated, or read by someone else, or the search cluster was restored from a snapshot",
         )
 
 

@@ -13,7 +13,7 @@ from typing import Self
 from headrace.capture.heartbeat import seconds_since_beat
 from headrace.capture.trouble import read_trouble
 from headrace.capture.wish import write_wish
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.project import Here, Project
 from headrace.pipeline.schema_drift import ALTERED, CatalogWatch
@@ -202,7 +202,9 @@ class Watch:
 
 
 def _deleted(what: str) -> HeadraceError:
-    return HeadraceError(Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs")
+    return HeadraceError(
+        Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs", SEED_AGAIN
+    )
 
 
 def _is_strange(slot: SlotFacts) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
 from headrace.pipeline.backfill import Building, Buildings, Pace
 from headrace.pipeline.cluster_check import check_cluster
 from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
@@ -535,7 +535,9 @@ class Run:
         if taken is not None:
             raise taken
         if state is None:
-            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
+            raise HeadraceError(
+                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", SEED_AGAIN
+            )
         check_continuity(state, server, slot)
         return state
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import BuildFailure, Building, Pace
 from headrace.pipeline.generation_log import Lineage
@@ -302,7 +302,7 @@ class Branch:
         if lost is not None:
             return lost.cause
         if self._robbed.is_set():
-            return f"somebody deleted the index of what waited for the sink {self.name!r}"
+            return f"somebody deleted or restored the index of what waited for the sink {self.name!r}"
         if self._overflowed.is_set():
             return f"more than {self._most:,} documents waited for the sink {self.name!r}"
         return None
@@ -344,7 +344,9 @@ class Branch:
             with attempt:
                 found = self._meta.load()
         if found is None:
-            raise HeadraceError(Kind.CONTINUITY, "the state of this deployment was deleted from the cluster")
+            raise HeadraceError(
+                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", SEED_AGAIN
+            )
         return found
 
     def _enter(self) -> None:

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from headrace.testing.snapshots import Snapshot
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
@@ -87,6 +88,34 @@ def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client
         each.forget()
         assert not each.is_lost()
     client.call("DELETE", f"/{prefix}headrace_meta")
+
+
+def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
+    opensearch: EmbeddedOpenSearch, client: Client
+) -> None:
+    prefix = f"b{uuid.uuid4().hex[:8]}_"
+    one = Backlog(client, "s/b", prefix)
+    one.add("g", [("1",)], 10)
+    snapshot = Snapshot(opensearch, f"{prefix}headrace_backlog")
+    one.add("g", [("2",)], 11)
+    snapshot.close()
+    assert not one.is_lost(), "closed is not lost"
+    snapshot.restore()
+    assert one.is_lost()
+    one.add("g", [("3",)], 12)
+    assert (one.is_lost(), Backlog(client, "s/b", prefix).is_lost()) == (True, True)
+    one.renounce()
+    assert not one.is_lost()
+
+    known = HiddenIndex(client, f"{prefix}headrace_backlog", {}).identity
+    assert known is not None
+    client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.backlog", {"index": known.uuid})
+    again = Backlog(client, "s/b", prefix)
+    again.add("g", [("4",)], 13)
+    snapshot.restore_in_place()
+    assert again.is_lost(), "a note of an older version is completed"
+    for name in ("meta", "backlog"):
+        client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
 def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: EmbeddedOpenSearch) -> None:

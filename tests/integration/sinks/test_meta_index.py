@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import urllib3
+from headrace.testing.snapshots import Snapshot
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
@@ -78,12 +79,77 @@ def test_what_was_parked_and_is_gone_is_still_in_the_log(client: Client, prefix:
     running.save(STATE)
     parked.park("users", "users.write", 100, [[("1",)], [("2",)]])
     running.advance(100, Counters(), parked=True)
-    assert meta(client, prefix).load() == replace(STATE, ahead=100)
+    assert meta(client, prefix).load() == replace(STATE, ahead=100, parked_in=parked.identity)
     client.call("DELETE", f"/{prefix}headrace_parked")
     with pytest.raises(HeadraceError, match="headrace_parked") as caught:
         running.advance(100, Counters(), parked=parked.count() > 0)
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
+
+
+def test_a_state_whose_index_is_closed_is_waited_for(client: Client, prefix: str) -> None:
+    """As it is in a restore in place."""
+    one = meta(client, prefix)
+    one.save(STATE)
+    client.call("POST", f"/{prefix}headrace_meta/_close")
+    for use in (one.load, one.look, lambda: one.advance(100, Counters()), meta(client, prefix).load):
+        with pytest.raises(HeadraceError, match="closed") as caught:
+            use()
+        assert caught.value.kind is Kind.SINK_BUSY
+        assert caught.value.remedy.startswith("Open it")
+    client.call("POST", f"/{prefix}headrace_meta/_open")
+    client.read(f"/_cluster/health/{prefix}headrace_meta?wait_for_status=yellow&timeout=60s")
+    assert one.advance(100, Counters()).applied == 100
+
+
+def test_a_state_that_the_cluster_has_lost_is_not_blamed_on_another_process(
+    client: Client, prefix: str
+) -> None:
+    one = meta(client, prefix)
+    one.save(STATE)
+    client.call("DELETE", f"/{prefix}headrace_meta")
+    for use in (one.look, lambda: one.advance(100, Counters())):
+        with pytest.raises(HeadraceError, match="is gone from the index") as caught:
+            use()
+        assert caught.value.kind is Kind.CONTINUITY
+    assert meta(client, prefix).load() is None
+
+
+def test_what_was_parked_since_a_snapshot_that_is_restored_is_still_in_the_log(
+    opensearch: EmbeddedOpenSearch, client: Client, prefix: str
+) -> None:
+    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    running.save(STATE)
+    parked.park("users", "users.write", 90, [[("1",)]])
+    snapshot = Snapshot(opensearch, f"{prefix}headrace_parked")
+    parked.park("users", "users.write", 100, [[("2",)]])
+    running.advance(100, Counters(), parked=True)
+    snapshot.close()
+    found = meta(client, prefix).load()
+    assert found is not None
+    assert found.ahead == 100, "closed is not lost"
+    snapshot.restore()
+    assert running.advance(110, Counters(), parked=True).ahead == 110
+    [left] = parked.chunks(10)
+    parked.done([left])
+    with pytest.raises(HeadraceError, match="restored the index") as caught:
+        running.advance(120, Counters(), parked=parked.count() > 0)
+    assert caught.value.kind is Kind.CONTINUITY
+    assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
+
+
+def test_what_was_parked_in_an_index_that_another_pipeline_made_again_is_still_in_the_log(
+    client: Client, prefix: str
+) -> None:
+    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    running.save(STATE)
+    parked.park("users", "users.write", 100, [[("1",)]])
+    running.advance(100, Counters(), parked=True)
+    client.call("DELETE", f"/{prefix}headrace_parked")
+    Parked(client, "other", prefix).park("users", "users.write", 100, [[("1",)]])
+    with pytest.raises(HeadraceError, match="headrace_parked"):
+        running.advance(100, Counters(), parked=parked.count() > 0)
+    assert meta(client, prefix).load() == STATE
 
 
 def test_what_was_parked_and_is_written_is_applied(client: Client, prefix: str) -> None:
@@ -92,7 +158,7 @@ def test_what_was_parked_and_is_written_is_applied(client: Client, prefix: str) 
     parked.park("users", "users.write", 100, [[("1",)]])
     running.advance(100, Counters(), parked=True)
     parked.forget()
-    assert meta(client, prefix).load() == replace(STATE, ahead=100)
+    assert meta(client, prefix).load() == replace(STATE, ahead=100, parked_in=parked.identity)
     assert running.advance(100, Counters(), parked=parked.count() > 0) == replace(STATE, applied=100)
 
 

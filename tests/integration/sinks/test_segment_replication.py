@@ -11,7 +11,17 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import DocumentOperation
-from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter, Parked
+from headrace.sinks.opensearch import (
+    Client,
+    Counters,
+    Endpoint,
+    Generation,
+    Generations,
+    MetaIndex,
+    OpenSearchWriter,
+    Parked,
+    PipelineState,
+)
 from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
@@ -23,6 +33,16 @@ BODY: dict[str, Any] = {
     "settings": {"index": {"number_of_shards": 2}},
     "mappings": {"properties": {"s": {"type": "text"}}},
 }
+STATE = PipelineState(
+    system_identifier="1",
+    timeline=1,
+    database_oid=1,
+    slot="s",
+    publication="p",
+    phase="following",
+    consistent_point=1,
+    applied=1,
+)
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +115,62 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
         assert len(parked.chunks(100)) == number
     for one in ("meta", "parked"):
         assert replication(client, f"{prefix}headrace_{one}") == "DOCUMENT"
+
+
+@pytest.mark.parametrize("how", ["stale", "empty"])
+def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(client: Client, how: str) -> None:
+    """As after the loss of every good copy: what was written since, or everything, is gone."""
+    prefix = f"f{uuid.uuid4().hex[:8]}_"
+    parked, running = Parked(client, "s", prefix), MetaIndex(client, "s", prefix)
+    parked.park("users", "users.write", 1, [[("1",)]])
+    client.read(f"/_cluster/health/{parked.index}?wait_for_status=green&timeout=60s")
+    before = parked.identity
+    assert before is not None
+    assert all(before.history)
+    running.save(STATE)
+    with no_new_copies(client):
+        primary, replica = copies(client, parked.index)
+        reroute(client, one("cancel", parked.index, replica))
+        parked.park("users", "users.write", 2, [[("2",)]])
+        running.advance(2, Counters(), parked=True)
+        reroute(
+            client,
+            one("cancel", parked.index, primary, allow_primary=True),
+            one(f"allocate_{how}_primary", parked.index, replica, accept_data_loss=True),
+        )
+        client.read(f"/_cluster/health/{parked.index}?wait_for_status=yellow&timeout=60s")
+        assert parked.count() == (1 if how == "stale" else 0), "the last chunk is lost"
+        assert before.is_another(parked.identity)
+        found = MetaIndex(client, "s", prefix).load()
+    assert found is not None
+    assert found.ahead is None, "it is in the log still"
+
+
+@contextlib.contextmanager
+def no_new_copies(client: Client) -> Iterator[None]:
+    """The cluster does not mend by itself what is taken from it."""
+
+    def allocate(what: str | None) -> None:
+        settings = {"transient": {"cluster.routing.allocation.enable": what}}
+        client.call("PUT", "/_cluster/settings", settings)
+
+    allocate("none")
+    try:
+        yield
+    finally:
+        allocate(None)
+
+
+def copies(client: Client, index: str) -> tuple[str, str]:
+    """The nodes that have the primary and the replica of its only shard."""
+    found = client.read(f"/_cat/shards/{index}?format=json&h=prirep,node").json()
+    nodes = {one["prirep"]: str(one["node"]) for one in found}
+    return nodes["p"], nodes["r"]
+
+
+def one(command: str, index: str, node: str, **how: bool) -> dict[str, Any]:
+    return {command: {"index": index, "shard": 0, "node": node, **how}}
+
+
+def reroute(client: Client, *commands: dict[str, Any]) -> None:
+    client.call("POST", "/_cluster/reroute", {"commands": commands})

@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.system_index import HiddenIndex
 
 _PROPERTIES = {
@@ -53,9 +54,9 @@ class Parked:
         self._chunks = HiddenIndex(client, self.index, _PROPERTIES)
 
     @property
-    def exists(self) -> bool:
-        """Whether what was parked can be there still; it is not where somebody deleted the index."""
-        return self._chunks.identity is not None
+    def identity(self) -> Identity | None:
+        """Another one where what was parked cannot be there still: the index was deleted, or restored."""
+        return self._chunks.identity
 
     def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
         """Keep the keys of each chunk; durable when it returns. What is parked twice is written twice.

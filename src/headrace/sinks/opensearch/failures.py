@@ -107,6 +107,12 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} cannot take the request now (status {status}): {why}",
             "Look at the cluster's health, its disk watermarks and its write queue.",
         )
+    if why.startswith("index_closed_exception"):
+        return HeadraceError(
+            Kind.SINK_BUSY,
+            f"an index at {place} is closed: {why}",
+            "Open it, or finish the restore that it is closed for.",
+        )
     return HeadraceError(
         Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {why}"
     )

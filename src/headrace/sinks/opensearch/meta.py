@@ -52,7 +52,7 @@ class MetaIndex:
     def load(self) -> PipelineState | None:
         """What was saved last, by anyone; None where the pipeline is new.
 
-        Where the index of what was parked is gone, nothing is ahead: it is still in the log.
+        Where the index of what was parked is gone, or was restored, nothing is ahead: it is still in the log.
 
         Raises:
             HeadraceError: CONTINUITY, where the document cannot be read.
@@ -63,7 +63,7 @@ class MetaIndex:
             self._kept = ()
         state = None if progress is None else self._read(progress)
         if state is not None and self._has_lost(state):
-            state = dataclasses.replace(state, ahead=None)
+            state = dataclasses.replace(state, ahead=None, parked_in=None)
         self._state = state
         return state
 
@@ -106,17 +106,20 @@ class MetaIndex:
         `last` is the last transaction before that place, where it is known; `began` as in the state.
 
         Raises:
-            HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone.
+            HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone, or was restored.
         """
         assert self._state is not None, "load or save first"
         if not parked and self._has_lost(self._state):
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"somebody deleted the index {self._parked.index}: documents that were to be written are "
-                "lost with it",
+                f"somebody deleted or restored the index {self._parked.index}: documents that were to be "
+                "written are lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        state = self._state.advanced(reached, counters, parked=parked, last=last, began=began)
+        place = self._parked.identity if parked and self._state.parked_place is None else None
+        state = self._state.advanced(
+            reached, counters, parked=parked, parked_in=place, last=last, began=began
+        )
         self.save(state)
         return state
 
@@ -152,7 +155,10 @@ class MetaIndex:
 
     def _has_lost(self, state: PipelineState) -> bool:
         """Whether documents were parked, and are not known any more."""
-        return state.ahead is not None and not self._parked.exists
+        if state.ahead is None:
+            return False
+        found = self._parked.identity
+        return found is None if state.parked_in is None else state.parked_in.is_another(found)
 
     def _read(self, progress: Mapping[str, Any]) -> PipelineState:
         older = {} if self._kept is None else {_GENERATIONS: self._kept}

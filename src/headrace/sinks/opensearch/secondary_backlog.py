@@ -3,7 +3,7 @@
 A set of (generation, key) in the hidden index `{prefix}headrace_backlog` of the cluster that keeps the state:
 one entry for each, however often it was due, with the highest version at which it was. Beside it stands a
 mark for as long as the sink counts as away: nobody then waits for it before parking. Another one names the
-index that the entries are in, so that its loss is noticed.
+index that the entries are in and the history of its shard, so that its loss is noticed.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state_document import meta_index
 from headrace.sinks.opensearch.system_index import HiddenIndex
 
@@ -60,7 +61,7 @@ class Backlog:
         self._entries = HiddenIndex(client, f"{prefix}headrace_backlog", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
         self._place = (meta_index(prefix), "_doc", f"{slot}.backlog")
-        self._noted: str | None = None
+        self._noted: Identity | None = None
 
     def add(self, generation: str, keys: Iterable[Key], version: Lsn) -> None:
         """Keep documents; durable when it returns. What is there with a newer version stays as it is.
@@ -89,9 +90,9 @@ class Backlog:
         return self._entries.count(self._own(generations))
 
     def is_lost(self) -> bool:
-        """Whether somebody has deleted entries: there is no index for them, or another one than there was."""
-        answer = self._client.read(path(*self._place), allow=(404,))
-        return answer.ok and answer.json()["_source"]["index"] != self._entries.identity
+        """Whether somebody has deleted entries: no index has them, another one, or one that was restored."""
+        noted = self._noted_before()
+        return noted is not None and noted.is_another(self._entries.identity)
 
     def renounce(self) -> None:
         """Nobody wants what was lost any more."""
@@ -99,7 +100,7 @@ class Backlog:
         if kept is None:
             self._forget_place()
         else:
-            self._client.call("PUT", path(*self._place), {"index": kept})
+            self._client.call("PUT", path(*self._place), kept.to_json())
 
     def away(self, reason: str) -> None:
         """The sink does not answer: nobody needs to find that out again."""
@@ -129,12 +130,20 @@ class Backlog:
             if error.kind is not Kind.SINK_UNREACHABLE:  # else the cluster goes on by itself
                 raise
 
-    def _note(self, identity: str) -> None:
+    def _note(self, identity: Identity) -> None:
         """Remember, before the first entry, which index it is in; a note of a former one stays."""
-        if self._noted != identity:
-            target = path(*self._place, query={"op_type": "create"})
-            self._client.call("PUT", target, {"index": identity}, allow=(409,))
-            self._noted = identity
+        if self._noted == identity:
+            return
+        target = path(*self._place, query={"op_type": "create"})
+        if not self._client.call("PUT", target, identity.to_json(), allow=(409,)).ok:
+            noted = self._noted_before()  # by an older version perhaps, which knew no history
+            if noted is not None and not noted.history and not noted.is_another(identity):
+                self._client.call("PUT", path(*self._place), identity.to_json())
+        self._noted = identity
+
+    def _noted_before(self) -> Identity | None:
+        answer = self._client.read(path(*self._place), allow=(404,))
+        return Identity.from_json(answer.json()["_source"]) if answer.ok else None
 
     def _forget_place(self) -> None:
         self._client.call("DELETE", path(*self._place), allow=(404,))

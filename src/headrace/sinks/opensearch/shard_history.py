@@ -2,8 +2,7 @@
 
 Each shard has a history, whose name is another one once documents came from elsewhere or were lost: after
 a restore in place, which keeps the index's UUID, and after an empty or a stale copy was made the primary.
-It stays over closing and opening, new starts, moves and failovers. All of that but the forced copies was
-measured on OpenSearch 3.8.
+It stays over closing and opening, new starts, moves and failovers. All of it was measured on OpenSearch 3.8.
 """
 
 from __future__ import annotations
@@ -27,6 +26,23 @@ class Identity:
 
     uuid: str
     history: History = ()
+
+    def is_another(self, found: Identity | None) -> bool:
+        """Whether what is found now is not this index as it was; what is unknown is not compared."""
+        return found is None or self.uuid != found.uuid or is_another(self.history, found.history)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is kept."""
+        return {"index": self.uuid, "history": list(self.history)}
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Identity:
+        """Read what `to_json` made; an older note has no history.
+
+        Raises:
+            KeyError: something else wrote it.
+        """
+        return cls(kept["index"], tuple(kept.get("history", ())))
 
 
 def identities(client: Client, indexes: Iterable[str]) -> dict[str, Identity]:

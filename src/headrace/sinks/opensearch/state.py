@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "seeding", "following"]
 
@@ -85,6 +86,8 @@ class PipelineState:
         applied: every change up to here is durable in the documents; the slot is confirmed no further.
         ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
             on from here; else None.
+        parked_in: the index that they are parked in, as it was when `ahead` was noted; None where it is not
+            known.
         last: the last transaction with a change before `reached`; None where it is not known.
         began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
         generations: all that are written or kept, in the order in which they were made.
@@ -111,11 +114,17 @@ class PipelineState:
     ahead: Lsn | None = None
     last: KnownCommit | None = None
     began: Lsn | None = None
+    parked_in: Identity | None = None
 
     @property
     def reached(self) -> Lsn:
         """Up to where changes need not be read again."""
         return self.applied if self.ahead is None else self.ahead
+
+    @property
+    def parked_place(self) -> Identity | None:
+        """The index that documents are parked in; None where none are, or it is not known."""
+        return None if self.ahead is None else self.parked_in
 
     def of(self, index: str) -> tuple[GenerationState, ...]:
         """The generations of one logical index, oldest first."""
@@ -157,6 +166,7 @@ class PipelineState:
         counters: Counters,
         *,
         parked: bool = False,
+        parked_in: Identity | None = None,
         last: KnownCommit | None = None,
         began: Lsn | None = None,
     ) -> Self:
@@ -164,15 +174,17 @@ class PipelineState:
 
         Args:
             parked: some documents are not durable yet; then `applied` stays.
+            parked_in: where they are, if that was not known before.
             last: the last transaction before `reached`; None where it is the one that is known.
             began: where the timeline begins, if it was not known before.
         """
         since = began if self.began is None else self.began
         known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
+        state = replace(self, counters=counted, last=known, began=since)
         if parked:
-            return replace(self, ahead=reached, counters=counted, last=known, began=since)
-        return replace(self, applied=reached, ahead=None, counters=counted, last=known, began=since)
+            return replace(state, ahead=reached, parked_in=self.parked_place or parked_in)
+        return replace(state, applied=reached, ahead=None, parked_in=None)
 
     def place(self) -> dict[str, Any]:
         """Whose log the documents come from, and up to where they have it."""
@@ -197,6 +209,7 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
+            "parked_in": None if self.parked_place is None else self.parked_place.to_json(),
             "last": None if self.last is None else self.last.to_json(),
             "timeline_began": None if self.began is None else format_lsn(self.began),
             "generations": [_generation_to_json(one) for one in self.generations],
@@ -223,6 +236,7 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
+            parked_in=Identity.from_json(found["parked_in"]) if found.get("parked_in") else None,
             last=KnownCommit.from_json(found.get("last")),
             began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
             generations=_generations_from_json(found),

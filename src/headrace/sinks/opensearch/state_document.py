@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.system_index import make_hidden
 
@@ -117,7 +117,9 @@ class KeptDocument:
         found = self._get()
         if _seen(found) == self._seen:
             return
-        if found is None or found["_source"].get("writer") != self._writer:
+        if found is None:
+            raise self._deleted()
+        if found["_source"].get("writer") != self._writer:
             raise self._conflict()
         if found["_source"].get("write", 0) <= self._acknowledged:
             raise self._restored()
@@ -126,6 +128,13 @@ class KeptDocument:
     def _get(self) -> dict[str, Any] | None:
         answer = self._client.read(path(*self._document), allow=(404,))
         return answer.json() if answer.ok else None
+
+    def _deleted(self) -> HeadraceError:
+        return HeadraceError(
+            Kind.CONTINUITY,
+            f"{self._what} is gone from the index {self._index}: somebody deleted it, or the cluster lost it",
+            SEED_AGAIN,
+        )
 
     def _restored(self) -> HeadraceError:
         return HeadraceError(

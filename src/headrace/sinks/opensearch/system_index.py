@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.contents import count as counted
+from headrace.sinks.opensearch.shard_history import Identity, identities
 
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and what is kept."""
@@ -70,15 +71,20 @@ class HiddenIndex:
         self.name = name
 
     @property
-    def identity(self) -> str | None:
-        """Another one for each index that ever had the name; None where there is none."""
+    def identity(self) -> Identity | None:
+        """Another one for each index that ever had the name, and after a restore; None where there is none.
+
+        Nothing is known of the history of one that is closed.
+        """
+        if (known := identities(self._client, [self.name]).get(self.name)) is not None:
+            return known
         answer = self._client.read(path(self.name, "_settings"), allow=(404,))
         if not answer.ok:
             return None
         [found] = answer.json().values()
-        return str(found["settings"]["index"]["uuid"])
+        return Identity(str(found["settings"]["index"]["uuid"]))
 
-    def make(self) -> str:
+    def make(self) -> Identity:
         """Make sure that it is there; its identity.
 
         Raises:

@@ -1,0 +1,131 @@
+"""The search cluster is put back to a snapshot, all of it or a part: documents end right, or it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+import urllib3
+from headrace.testing.snapshots import Snapshot
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.cli import main
+from headrace.demo.shop import INDEXES
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+
+_SINCE = ("UPDATE users SET name = name || '!'", "DELETE FROM orders WHERE id % 5 = 0")
+_RESEED = ("--on-gap", "reseed")
+_CONFIRMED_SECONDS = 30.0
+
+Restore = Callable[[Snapshot], None]
+
+
+def delete_and_restore(snapshot: Snapshot) -> None:
+    snapshot.delete()
+    snapshot.restore()
+
+
+def restore_in_place(snapshot: Snapshot) -> None:
+    snapshot.restore_in_place()
+
+
+def go_on(pipeline: Headrace) -> None:
+    """Change what the documents have, and let the slot pass it."""
+    pipeline.shop.run(*_SINCE)
+    pipeline.converges()
+    behind = pipeline.shop.id("SELECT (pg_current_wal_lsn() - '0/0')::bigint")
+    pipeline.wait_until(lambda: pipeline.confirmed() >= behind, "did not confirm", _CONFIRMED_SECONDS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_cluster_that_is_restored_in_place_under_a_run_is_built_anew_by_it(
+    deploy: Deploy, opensearch: EmbeddedOpenSearch
+) -> None:
+    with deploy(users=30) as pipeline:
+        pipeline.arguments = _RESEED
+        pipeline.start()
+        pipeline.wait_ready()
+        snapshot = Snapshot(opensearch, f"{pipeline.prefix}*")
+        assert f"{pipeline.prefix}headrace_meta" in snapshot.indexes
+        go_on(pipeline)
+        snapshot.close()
+        pipeline.shop.run("UPDATE products SET name = name || '?'")
+        pipeline.wait_until(lambda: "index_closed_exception" in pipeline.said(), "did not say so", 30)
+        assert not pipeline.is_ready()
+        snapshot.restore()
+        pipeline.wait_until(lambda: "restored from a snapshot" in pipeline.said(), "did not notice", 60)
+        pipeline.converges(120)
+        pipeline.wait_ready()
+        pipeline.shop.run(*_SINCE)
+        pipeline.converges()
+        pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("restore", [restore_in_place, delete_and_restore])
+@pytest.mark.parametrize("part", ["*", "headrace_*"], ids=["all", "state"])
+def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_built_anew(
+    deploy: Deploy, opensearch: EmbeddedOpenSearch, restore: Restore, part: str
+) -> None:
+    with deploy(users=30) as pipeline:
+        pipeline.start()
+        pipeline.wait_ready()
+        snapshot = Snapshot(opensearch, f"{pipeline.prefix}{part}")
+        go_on(pipeline)
+        pipeline.terminate()
+        restore(snapshot)
+        pipeline.start()
+        assert pipeline.wait_end() == 1
+        pipeline.close()
+        assert "HEADRACE_CONTINUITY" in pipeline.said()
+        assert "restored from a snapshot" in pipeline.said()
+
+        pipeline.arguments = _RESEED
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.converges()
+        pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_state_that_is_older_than_the_generation_that_readers_see_leaves_it_to_them(
+    deploy: Deploy, opensearch: EmbeddedOpenSearch
+) -> None:
+    """What the restored state knows of is gone, and what is there it does not know."""
+    with deploy(users=30) as pipeline:
+        pipeline.start()
+        pipeline.wait_ready()
+        snapshot = Snapshot(opensearch, f"{pipeline.prefix}headrace_*")
+        before = served(pipeline)
+        for index in INDEXES:
+            with pytest.raises(SystemExit):
+                main(["reindex", index, "--config", str(pipeline.config), "--slot", pipeline.name])
+        pipeline.wait_until(lambda: not before.items() & served(pipeline).items(), "built nothing", 120)
+        go_on(pipeline)
+        pipeline.terminate()
+        snapshot.restore_in_place()
+
+        pipeline.arguments = _RESEED
+        pipeline.start()
+        seen = served(pipeline)
+        while not pipeline.is_ready():
+            pipeline.assert_lives()
+            assert served(pipeline).keys() == seen.keys(), "readers find each index at any time"
+            time.sleep(0.2)
+        assert not seen.items() & served(pipeline).items()
+        pipeline.converges()
+        pipeline.terminate()
+
+
+def served(pipeline: Headrace) -> dict[str, str]:
+    """The concrete index behind each alias."""
+    found = {}
+    for name in INDEXES:
+        answer = urllib3.request("GET", f"{pipeline.sink_url}/_alias/{pipeline.prefix}{name}")
+        [found[name]] = answer.json()
+    return found
