@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Mapping
 
 import psutil
-from headrace.testing.snapshots import Snapshot
 
 from chaos.ground import Ground
 from headrace.demo.shop import INDEXES
@@ -21,6 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from support.http_proxy import Answer, Cut, Request
+from support.snapshots import Snapshot
 
 Fault = Callable[[Ground], bool]
 Blow = Callable[[Ground], None]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 import urllib3
-from headrace.testing.snapshots import Snapshot
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
 from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from support.snapshots import Snapshot
 
 _SINCE = ("UPDATE users SET name = name || '!'", "DELETE FROM orders WHERE id % 5 = 0")
 _RESEED = ("--on-gap", "reseed")

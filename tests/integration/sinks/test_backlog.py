@@ -8,7 +8,6 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from headrace.testing.snapshots import Snapshot
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
@@ -17,6 +16,7 @@ from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog, Owe
 from headrace.sinks.opensearch.secondary_sinks import forget_sink
 from headrace.sinks.opensearch.system_index import HiddenIndex
 from support.http_proxy import Answer, HttpProxy, Request
+from support.snapshots import Snapshot
 
 PREFIX = "backlog_test_"
 STATE = PipelineState(

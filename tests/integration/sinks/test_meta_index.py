@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import urllib3
-from headrace.testing.snapshots import Snapshot
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
@@ -25,6 +24,7 @@ from headrace.sinks.opensearch import (
 from integration.sinks.scripted_server import Reply, Request, scripted
 from support.http_proxy import Cut, HttpProxy
 from support.http_proxy import Request as Passing
+from support.snapshots import Snapshot
 
 STATE = PipelineState(
     system_identifier="7301234567890123456",
