@@ -101,6 +101,12 @@ def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> N
         ("P0001", "no account like s3cret", "raise_exception"),
         ("ZZ001", "no account like s3cret", "an error that a function raises"),
         ("23514", 'value s3cret is not allowed, says "a_check"', "check_violation"),
+        (
+            "XX000",
+            "invalid memory alloc request size 1500000005",
+            "invalid memory alloc request size 1500000005",
+        ),
+        ("XX000", "cache lookup failed for type 7", "cache lookup failed for type 7"),
         ("42703", 'column "nmae" does not exist', 'column "nmae" does not exist'),
     ],
 )
@@ -108,7 +114,7 @@ def test_the_server_is_quoted_where_it_speaks_of_names(state: str, said: str, sh
     error = statement_error(state, said, URL)
     assert str(error) == f"[HEADRACE_DATABASE] the database says: {shown} (SQLSTATE {state})"
     assert error.told == f"the database says: {said} (SQLSTATE {state})"
-    assert is_refused_row(error) is (state[:2] in {"22", "P0"} or state == "23514")
+    assert is_refused_row(error) is (state[:2] in {"22", "P0"} or state == "23514" or "alloc" in said)
 
 
 def test_foreign_errors_are_shown_up_to_what_they_quote() -> None:

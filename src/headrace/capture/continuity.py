@@ -21,7 +21,10 @@ _POSITIONS = """
            (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            (SELECT (restart_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),
            CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END,
-           (SELECT oid::bigint FROM pg_publication WHERE pubname = {publication})
+           (SELECT oid::bigint FROM pg_publication WHERE pubname = {publication}),
+           pg_is_in_recovery()::int,
+           (SELECT coalesce((to_jsonb(s) ->> 'synced')::boolean, false)::int FROM pg_replication_slots s
+            WHERE slot_name = {slot})
 """
 _SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
 _ANEW = "Start with a new slot and a new checkpoint, and seed again what was read from here."
@@ -38,6 +41,7 @@ class Origin:
         publication: the oid of the one that the log was read with first; None where it is not known.
         began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
             Two standbys that are promoted both call their timeline by the next number.
+        standby: whether the server was a standby; None where it is not known.
     """
 
     system: str
@@ -45,6 +49,7 @@ class Origin:
     database: int
     publication: int | None = field(default=None, compare=False)
     began: Lsn | None = field(default=None, compare=False)
+    standby: bool | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """What stands beside a position in a checkpoint."""
@@ -53,6 +58,8 @@ class Origin:
             known["publication"] = self.publication
         if self.began is not None:
             known["timeline_began"] = format_lsn(self.began)
+        if self.standby is not None:
+            known["standby"] = self.standby
         return known
 
     def following(self, before: Origin | None) -> Origin:
@@ -77,6 +84,7 @@ class Origin:
             int(stored["database"]),
             None if publication is None else int(publication),
             None if began is None else parse_lsn(str(began)),
+            stored.get("standby"),
         )
 
 
@@ -90,6 +98,7 @@ class LogPositions:
         restart: where decoding begins again; None where the slot has none.
         written: the end of the flushed log; None on a standby.
         switches: where each earlier timeline was left for the next.
+        copied: whether the slot is a standby's copy of the primary's: nobody can read it before a promotion.
     """
 
     origin: Origin
@@ -97,6 +106,7 @@ class LogPositions:
     restart: Lsn | None
     written: Lsn | None
     switches: Mapping[int, Lsn] = field(default_factory=dict)
+    copied: bool = False
 
     def left(self, before: Origin | None) -> Lsn | None:
         """Where the timeline of `before` was left; None where it was not, or that is not known."""
@@ -112,14 +122,19 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
     [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
     asked = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
     [numbers] = connection.execute(asked)
-    database, confirmed, restart, written, published = (
+    database, confirmed, restart, written, published, standby, synced = (
         None if number is None else int(number) for number in numbers
     )
     switches = _read_switches(connection, int(timeline or 0))
     origin = Origin(
-        str(system), int(timeline or 0), database or 0, published, _began(switches, int(timeline or 0))
+        str(system),
+        int(timeline or 0),
+        database or 0,
+        published,
+        _began(switches, int(timeline or 0)),
+        standby=bool(standby),
     )
-    return LogPositions(origin, confirmed, restart, written, switches)
+    return LogPositions(origin, confirmed, restart, written, switches, copied=bool(standby and synced))
 
 
 def _read_switches(connection: ReplicationConnection, timeline: int) -> dict[int, Lsn]:
@@ -156,9 +171,11 @@ def check_continuity(
         known: where the log is known to have been; at least `reached`.
 
     Raises:
-        HeadraceError: CONTINUITY, SLOT_UNKNOWN, each case with its remedy.
+        HeadraceError: CONTINUITY, SLOT_UNKNOWN, each case with its remedy; CONNECTION, which waiting cures,
+            where a standby answers that is not promoted yet.
     """
     known = max(known, reached)
+    _check_promoted(now, slot, before)
     if before is not None:
         _check_origin(now, known, before)
     if now.written is not None and now.written < known:
@@ -198,6 +215,24 @@ def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
         "Start with a new checkpoint; or set failOnDataLoss=false, which goes on with a new slot and without "
         "these changes; or leave the option temporarySlot out, for a slot that stays.",
     )
+
+
+def not_promoted(slot: str) -> HeadraceError:
+    """A standby answers in the primary's place, as in a failover: what it lacks is no gap."""
+    return HeadraceError(
+        Kind.CONNECTION,
+        f"the server is a standby now, and the slot {slot!r} was read on its primary",
+        "While a failover goes on, it passes when the standby is promoted; else give the primary's address.",
+    )
+
+
+def _check_promoted(now: LogPositions, slot: str, before: Origin | None) -> None:
+    """A standby that has a slot of its own by that name may be followed in its primary's place."""
+    if not now.origin.standby or (before is not None and before.system != now.origin.system):
+        return
+    was_primary = before is not None and before.standby is False
+    if now.copied or (was_primary and now.confirmed is None):
+        raise not_promoted(slot)
 
 
 def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:

@@ -5,6 +5,7 @@ Pure: what the sink remembers is compared with what the server says, before ever
 
 from __future__ import annotations
 
+from headrace.capture.continuity import not_promoted
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.postgres.server import ServerFacts
@@ -34,6 +35,7 @@ def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState
         phase="creating",
         consistent_point=0,
         applied=0,
+        standby=server.in_recovery,
     )
 
 
@@ -84,9 +86,10 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
     """Refuse to follow where documents could be wrong without anyone noticing.
 
     Raises:
-        HeadraceError: CONTINUITY or SLOT_LOST, with what has happened.
+        HeadraceError: CONTINUITY or SLOT_LOST, with what has happened; CONNECTION, see `check_promoted`.
     """
     check_database(state, server)
+    check_promoted(state, server)
     if server.timeline != state.timeline:
         raise _promoted(state, server, slot)
     if slot is None:
@@ -126,6 +129,18 @@ def check_database(state: PipelineState, server: ServerFacts) -> None:
         raise _foreign(state, "the database is on another system than the one that the documents come from")
     if state.database_oid != server.database_oid:
         raise _foreign(state, "this is another database than the one that the documents come from")
+
+
+def check_promoted(state: PipelineState, server: ServerFacts) -> None:
+    """In a failover an address may lead to the standby before it is promoted: what it lacks is no gap.
+
+    Raises:
+        HeadraceError: CONNECTION, which waiting cures.
+    """
+    if server.in_recovery and state.standby is False:
+        error = not_promoted(state.slot)
+        again = "To follow the standby instead: `headrace teardown` on the primary, then `headrace run`."
+        raise HeadraceError(error.kind, error.cause, f"{error.remedy} {again}")
 
 
 def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> GapError:

@@ -15,14 +15,16 @@ from headrace.capture.trouble import read_trouble
 from headrace.capture.wish import write_wish
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
+from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Here, Project
 from headrace.pipeline.schema_drift import ALTERED, CatalogWatch
 from headrace.postgres.activity import is_at_work
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import Client, MetaIndex, Quarantine, Wish
+from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Quarantine, Wish
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
@@ -31,6 +33,7 @@ _WISH_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
 _PATIENCE_SECONDS = 3.0
 _LONG_BATCH_SECONDS = 10.0
+_HELD_BACK_SECONDS = 10.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
@@ -79,6 +82,8 @@ class Watch:
         self._confirmed: Lsn | None = None
         self._current: Lsn | None = None
         self._applied: Lsn | None = None
+        self._state: PipelineState | None = None
+        self._held_since: float | None = None
 
     def __enter__(self) -> Self:
         self._board.stall.watch(lambda: seconds_since_beat(self._file))
@@ -144,11 +149,28 @@ class Watch:
         waiting = read_trouble(self._file)
         if waiting is None and self._slot is not None and _is_strange(self._slot):
             waiting = slot_in_use(self._slot)
+        if waiting is None:
+            waiting = self._held_back(time.monotonic())
         if waiting is not None:
             self._failed(waiting)
             return
         self._trouble = None
         self._board.happened(Event.RECOVERED)
+
+    def _held_back(self, now: float) -> HeadraceError | None:
+        """Whether the server sends nothing, because a standby that must have it first is away."""
+        if self._slot is None or not self._slot.awaits_standbys:
+            self._held_since = None
+            return None
+        self._held_since = now if self._held_since is None else self._held_since
+        if now - self._held_since < _HELD_BACK_SECONDS:
+            return None
+        return HeadraceError(
+            Kind.CONNECTION,
+            "the server sends no changes, because a standby that must have them first does not get them",
+            "Start the standbys that synchronized_standby_slots names, or take out of it those that are gone "
+            "and run SELECT pg_reload_conf().",
+        )
 
     def _look_at_server(self) -> None:
         """Where slot and log stand, whatever the cluster does; of a server that is away, where they stood."""
@@ -157,9 +179,9 @@ class Watch:
             if self._connection is None:
                 self._connection = connect(self._here.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self._project.slot)
-            if self._slot is None:
+            if self._slot is None or self._slot.synced:
                 self._confirmed = self._current = None
-                raise _deleted("slot")
+                raise self._without_slot(self._connection)
             self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
             self._look_at_work()
             self._catalog.look()
@@ -167,12 +189,22 @@ class Watch:
             self._drop_connection()
             raise
 
+    def _without_slot(self, connection: Connection) -> HeadraceError:
+        """Why the slot is not there: perhaps the server is another one now."""
+        if self._state is not None and self._state.phase == "following":
+            server = inspect_server(connection, self._here.database)
+            try:
+                check_continuity(self._state, server, None)
+            except HeadraceError as error:
+                return error
+        return _deleted("slot")
+
     def _look_at_cluster(self) -> None:
         """What is applied; of a cluster that is away, what was."""
         state = self._meta.load()
         if state is None:
             raise _deleted("state")
-        self._applied = state.applied
+        self._applied, self._state = state.applied, state
         counters = state.counters
         self._board.counted(
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)

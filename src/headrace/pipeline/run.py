@@ -15,7 +15,13 @@ from headrace.config.deployment import OnGap
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
 from headrace.pipeline.backfill import Building, Buildings, Pace
 from headrace.pipeline.cluster_check import check_cluster
-from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
+from headrace.pipeline.continuity import (
+    GapError,
+    check_begun,
+    check_continuity,
+    check_origin,
+    check_promoted,
+)
 from headrace.pipeline.exported_snapshot import Exported
 from headrace.pipeline.first_start import FirstStart
 from headrace.pipeline.generation_log import Lineage
@@ -527,11 +533,13 @@ class Run:
     def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""
         for attempt in patiently():
-            with attempt, connect(self._here.database) as connection:
+            with attempt, self._stopping.interrupting(), connect(self._here.database) as connection:
                 taken = lock.lost_to()
                 server = inspect_server(connection, self._here.database)
                 slot = read_slot(connection, self._project.slot)
                 state = self._meta.load()
+                if state is not None:
+                    check_promoted(state, server)
         if taken is not None:
             raise taken
         if state is None:

@@ -185,6 +185,10 @@ _NAME = "there is no such database at {place}"
 _TLS = "no TLS connection to the database at {place}: {text}"
 _URL = "the connection URL for {place} is wrong: {text}"
 _CORRECT = "Correct the connection URL, or set DATABASE_URL."
+_UNTRUSTED = (
+    "Give the CA that has signed the server's certificate in sslrootcert; renew the certificate if it has "
+    "expired (libpq does not say), or correct this machine's clock."
+)
 _CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
 _METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
 _SCRAM = (
@@ -235,7 +239,7 @@ _REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
     (Kind.PRIVILEGE, ("permission denied for database",), _DOOR, "GRANT CONNECT ON DATABASE … TO the role."),
     (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
     (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate verify failed",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("certificate verify failed",), _TLS, _UNTRUSTED),
     (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
     (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
     (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),

@@ -58,7 +58,10 @@ _PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
 """A standby's replay that was in the way, a full disk or memory, a statement that somebody cancelled."""
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
-_REFUSED_ROW = re.compile(r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$")
+_REFUSED_ROW = re.compile(
+    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$"
+    r"|invalid memory alloc request size \d+ \(SQLSTATE XX000\)$"
+)
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 _OF_NAMES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
@@ -239,8 +242,8 @@ def is_refused_row(error: HeadraceError) -> bool:
     """Whether a statement was refused for what some row holds.
 
     None of its type or domain or out of its range, several rows where one is asked for, more text than the
-    server puts into one value or deeper than it goes; and what a user's function says (RAISE), or does not
-    provide for (no CASE, no RETURN).
+    server puts into one value (some ways to get there end in an allocation that it refuses) or deeper than it
+    goes; and what a user's function says (RAISE), or does not provide for (no CASE, no RETURN).
     """
     return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
 

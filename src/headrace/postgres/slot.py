@@ -39,7 +39,8 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        'pid ' || s.active_pid
            || coalesce(', ' || nullif(a.application_name, ''), '') || coalesce(' of ' || a.usename, '')
            || coalesce(', from ' || host(a.client_addr), ''),
-       (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid)
+       (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
+       coalesce(a.wait_event = 'WaitForStandbyConfirmation', false)
 FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
@@ -72,6 +73,8 @@ class SlotFacts:
         reader: who reads it, for people; None where nobody does.
         reader_lag: seconds between a flush of the log and its confirmation by the present reader, as the
             server measures it; None where it has not measured lately.
+        awaits_standbys: whether the server sends nothing now because standbys do not have it yet
+            (synchronized_standby_slots, 17 and later).
     """
 
     name: str
@@ -92,6 +95,7 @@ class SlotFacts:
     inactive_since: datetime | None = None
     reader: str | None = None
     reader_lag: float | None = None
+    awaits_standbys: bool = False
 
     @property
     def lag(self) -> int:

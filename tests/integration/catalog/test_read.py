@@ -206,6 +206,8 @@ def test_every_permanent_table_is_listed_without_partitions(session: ReadSession
 def test_a_not_null_that_was_never_checked_does_not_count(url: str, session: ReadSession) -> None:
     """PostgreSQL 18 takes NOT NULL … NOT VALID: the rows that are there may hold NULL."""
     with psycopg.connect(url, autocommit=True) as connection:
+        if connection.info.server_version < 180000:
+            pytest.skip("this server checks every NOT NULL at once")
         connection.execute("CREATE TABLE trusted (a int UNIQUE, v int GENERATED ALWAYS AS (a + 1) VIRTUAL)")
         connection.execute("ALTER TABLE trusted ADD CONSTRAINT checked NOT NULL a NOT VALID")
         [before] = read_catalog(session, [public("trusted")]).tables.values()

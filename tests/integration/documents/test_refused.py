@@ -297,7 +297,7 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     ("condition", "state"),
     [
         ("n = (SELECT s FROM generate_series(n, 1) AS s)", "21000"),
-        ("length(repeat('x', 1 + (1 - n) * 1500000000)) > 0", "54000"),
+        ("length(repeat('x', 1 + (1 - n) * 1500000000)) > 0", "54000|XX000"),
         ("one_of(n) = 1", "P0003"),
         ("known(n) = 1", "20000"),
         ("named(n) = 1", "2F005"),
@@ -324,7 +324,7 @@ def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
     for write in (seeded, written):
         assert write(world) == len(UNREADABLE)
         assert world.ids() == READABLE
-    assert all(f"(SQLSTATE {state})" in one.reason for one in world.quarantine.entries())
+    assert all(re.search(rf"\(SQLSTATE ({state})\)", one.reason) for one in world.quarantine.entries())
 
 
 def test_digests_tell_what_cannot_be_read(make: Make) -> None:

@@ -133,7 +133,9 @@ def test_a_certificate_is_verified_down_to_the_host_name(secured: Secured) -> No
 
 def test_an_unknown_authority_is_refused_for_good(secured: Secured) -> None:
     url = secured.url(host="localhost", sslmode="verify-full", sslrootcert=secured.file("stranger.pem"))
-    assert {error.kind for error in refusals(url)} == {Kind.CONFIG}
+    found = refusals(url)
+    assert {error.kind for error in found} == {Kind.CONFIG}
+    assert all("sslrootcert" in error.remedy and "renew" in error.remedy for error in found)
     missing = secured.url(host="localhost", sslmode="verify-full", sslrootcert=secured.file("none.pem"))
     assert {error.kind for error in refusals(missing)} == {Kind.CONFIG}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import ssl
 import threading
 import uuid
@@ -90,6 +91,30 @@ def test_a_certificate_for_another_name_is_refused(
             client.wait_until_ready(10)
         assert "host name" in caught.value.remedy
         assert list(front.requests) == []
+
+
+def test_certificates_and_authorities_may_change_under_a_client_and_an_expired_one_is_told(
+    tmp_path: Path, opensearch: EmbeddedOpenSearch, authority: trustme.CA
+) -> None:
+    """The file of authorities is read at each connection."""
+    write_bundle(tmp_path, authority)
+    context, other = context_of(authority, "127.0.0.1"), trustme.CA()
+    with HttpProxy(opensearch.url, tls=context) as front:
+        client = client_of(tmp_path, f'url = "{front.url}"\nca_file = "ca.pem"')
+        client.wait_until_ready(10)
+        for ca in (authority, other):
+            ca.issue_cert("127.0.0.1").configure_cert(context)
+            write_bundle(tmp_path, ca)
+            client.close()
+            client.wait_until_ready(10)
+        long_ago = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+        expired = other.issue_cert("127.0.0.1", not_before=long_ago, not_after=long_ago + dt.timedelta(1))
+        expired.configure_cert(context)
+        client.close()
+        with pytest.raises(HeadraceError, match=r"not trusted: .*expired") as caught:
+            client.wait_until_ready(10)
+        assert "Renew" in caught.value.remedy
+        assert "ca_file" not in caught.value.remedy
 
 
 @pytest.mark.parametrize("content", [None, "no certificate"])

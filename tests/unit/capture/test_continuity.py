@@ -65,6 +65,24 @@ def test_each_difference_has_its_words_and_waiting_is_no_remedy(
     assert "seed again" in refused.value.remedy
 
 
+def test_a_standby_that_is_not_promoted_is_waited_for() -> None:
+    """What it lacks is no gap; a slot that it has of its own may be read there in the primary's place."""
+    primary, standby = replace(HERE, standby=False), replace(HERE, standby=True)
+    there = replace(NOW, origin=standby, written=None)
+    for now in (replace(there, confirmed=None, restart=None), replace(there, copied=True)):
+        with pytest.raises(HeadraceError, match="is a standby now") as waited:
+            check_continuity(now, "s", REACHED, primary)
+        assert waited.value.retry is Retry.BACK_OFF
+    check_continuity(there, "s", REACHED, primary)
+    check_continuity(there, "s", REACHED, standby)
+    for before in (standby, HERE):
+        with pytest.raises(HeadraceError, match="was dropped"):
+            check_continuity(replace(there, confirmed=None), "s", REACHED, before)
+    with pytest.raises(HeadraceError, match="another database system"):
+        check_continuity(replace(there, copied=True), "s", REACHED, replace(primary, system="8"))
+    assert Origin.from_json(primary.to_json()).standby is False  # type: ignore[union-attr]
+
+
 def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
     """A logged batch may end behind what this process has read; the slot is compared with the latter."""
     with pytest.raises(HeadraceError, match="restored"):

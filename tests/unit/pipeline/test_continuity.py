@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -46,6 +46,17 @@ def test_a_slot_behind_the_documents_is_followed_and_repeats_a_little() -> None:
     check_continuity(STATE, SERVER, replace(SLOT, confirmed_flush=STATE.applied))
     check_continuity(STATE, replace(SERVER, current_lsn=STATE.applied), SLOT)
     check_origin(STATE, SERVER, SLOT)
+
+
+def test_a_standby_in_the_primarys_place_is_waited_for_and_one_that_was_followed_is_judged() -> None:
+    standby = replace(SERVER, in_recovery=True, current_lsn=150)
+    for slot in (None, replace(SLOT, synced=True)):
+        with pytest.raises(HeadraceError, match="is a standby now") as waited:
+            check_origin(replace(STATE, standby=False), standby, slot)
+        assert waited.value.retry is Retry.BACK_OFF
+    with pytest.raises(GapError, match="is gone"):
+        check_origin(replace(STATE, standby=True), standby, None)
+    assert PipelineState.from_json(replace(STATE, standby=False).to_json()).standby is False
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
         return HeadraceError(
             Kind.AUTHENTICATION,
             f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
-            "Set ca_file to the PEM file of its authority, or correct the host name in the URL.",
+            _remedy_of_tls(_innermost(error)),
         )
     if not_sent(error):
         return HeadraceError(
@@ -149,6 +149,12 @@ def _untrusted(error: BaseException) -> bool:
     return isinstance(error, exceptions.SSLError) and any(
         isinstance(cause, ssl.SSLCertVerificationError) for cause in (*error.args, error.__cause__)
     )
+
+
+def _remedy_of_tls(said: str) -> str:
+    if "expired" in said or "not yet valid" in said:
+        return "Renew the cluster's certificate (or correct this machine's clock), then start again."
+    return "Set ca_file to the PEM file of its authority, or correct the host name in the URL."
 
 
 def _innermost(error: BaseException) -> str:

@@ -90,6 +90,7 @@ class PipelineState:
             known.
         last: the last transaction with a change before `reached`; None where it is not known.
         began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
+        standby: whether the server is a standby; None where it is not known.
         generations: all that are written or kept, in the order in which they were made.
         published: the membership of each table in the publication, as the server names it; another one
             than here means that changes in between are not in the log.
@@ -115,6 +116,7 @@ class PipelineState:
     last: KnownCommit | None = None
     began: Lsn | None = None
     parked_in: Identity | None = None
+    standby: bool | None = None
 
     @property
     def reached(self) -> Lsn:
@@ -195,6 +197,7 @@ class PipelineState:
             "lsn": format_lsn(self.reached),
             **({} if self.last is None else {"last": self.last.to_json()}),
             **({} if self.began is None else {"timeline_began": format_lsn(self.began)}),
+            **({} if self.standby is None else {"standby": self.standby}),
         }
 
     def to_json(self) -> dict[str, Any]:
@@ -212,6 +215,7 @@ class PipelineState:
             "parked_in": None if self.parked_place is None else self.parked_place.to_json(),
             "last": None if self.last is None else self.last.to_json(),
             "timeline_began": None if self.began is None else format_lsn(self.began),
+            "standby": self.standby,
             "generations": [_generation_to_json(one) for one in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
@@ -239,6 +243,7 @@ class PipelineState:
             parked_in=Identity.from_json(found["parked_in"]) if found.get("parked_in") else None,
             last=KnownCommit.from_json(found.get("last")),
             began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
+            standby=found.get("standby"),
             generations=_generations_from_json(found),
             published=found.get("published", {}),
             identities_before=found["identities_before"],
