@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.cli.report import Level, Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model.suggestion import some
 from headrace.pipeline.continuity import check_origin
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import OPENSEARCH, Here, Project, each, open_what_loads
@@ -21,7 +23,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.cautions import of_endpoints, of_index
-from headrace.sinks.opensearch.settings import check_pipeline, try_out
+from headrace.sinks.opensearch.settings import check_pipeline, is_accepted, try_out
 from headrace.sinks.registry import open_sink
 
 _SINK_SECONDS = 1.0
@@ -124,22 +126,39 @@ def _look_at_indexes(project: Project, client: Client, report: Report) -> None:
     report.problems += [warning(Kind.CONFIG, text) for text in of_endpoints([client.endpoint])]
     if project.sink.pipeline is not None:
         report.add(_tried(lambda: check_pipeline(client, project.sink.pipeline or "")))
+    alike: dict[str, list[str]] = {}
+    for name in project.specs:
+        settings = mapping(project.specs[name], project.index_options(name))["settings"]
+        alike.setdefault(json.dumps(settings, sort_keys=True), []).append(name)
+    of_first = {names[0]: names for names in alike.values()}
     with ThreadPoolExecutor(_INDEXES_AT_ONCE) as threads:
-        for problems, risks in threads.map(partial(_problems_of, project, client), project.specs):
+        look = partial(_problems_of, project, client, of_first)
+        for problems, risks in threads.map(look, project.specs):
             report.add(problems)
             report.problems += [warning(Kind.CONFIG, text) for text in risks]
 
 
-def _problems_of(project: Project, client: Client, name: str) -> tuple[list[HeadraceError], list[str]]:
-    """What is refused of one, and what should be known of it."""
+def _problems_of(
+    project: Project, client: Client, of_first: Mapping[str, Sequence[str]], name: str
+) -> tuple[list[HeadraceError], list[str]]:
+    """What is refused of one, and what should be known of it and of those with the same settings.
+
+    To make an index costs the cluster a third of a second, so one is made of those with the same settings.
+
+    Args:
+        of_first: which indexes have the same settings, by the first of them.
+    """
     risks: list[str] = []
     spec = project.specs[name]
     taken = _tried(lambda: Generations(client, project.prefix).published(name))
     body = mapping(spec, project.index_options(name))
     scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
+    if name not in of_first and is_accepted(client, scratch, body):
+        return taken, []
 
     def look() -> None:
-        risks.extend(of_index(client, scratch, f"the index {name}"))
+        if same := of_first.get(name):
+            risks.extend(of_index(client, scratch, f"the index {some(same)}"))
 
     return taken + [
         HeadraceError(
@@ -205,7 +224,7 @@ def _tell(report: Report, *, offline: bool) -> None:
         terminal.wrong(one.sentence, one.shown())
     for one in report.of("setup"):
         terminal.say(f"to be set up: {one.sentence}")
-    names = ", ".join(report.indexes)
+    names = some(report.indexes)
     if report.of("error"):
         terminal.say(_counted(report))
     elif offline:

@@ -62,7 +62,8 @@ def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptio
         HeadraceError: USAGE, where there are some and the options do not say what to do with them.
     """
     known = tables_of(stored)
-    found = () if known is None else tuple(table for table in now if table not in known)
+    followed = frozenset(known or ())
+    found = () if known is None else tuple(table for table in now if table not in followed)
     if found and options.form == "rows":
         raise HeadraceError(
             Kind.USAGE,

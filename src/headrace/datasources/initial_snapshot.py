@@ -9,9 +9,9 @@ of its own, which fits a later place.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -30,14 +30,20 @@ from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.snapshot import plan_parts
+from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import exported_snapshot, positioned_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import Selection, read_part, select
 
+if TYPE_CHECKING:
+    from headrace.postgres.rows import RowSession
+
 _KEY = "snapshot"
 _MOST_PART_BYTES = 16 << 20
 _BATCH_BYTES = 8 << 20
+_BLOCK_BYTES = 8 << 10
+_MOST_TABLES = 100
+"""In one transaction, which locks each and its indexes: the server's room for locks is limited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +74,23 @@ class Progress:
         return cls(int(found["attempt"]), int(found["parts"]), tables)
 
 
-@dataclass
-class RowsPart(InputPartition):
-    """What one task reads: some ranges of one table, in one snapshot."""
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Some ranges of one table."""
 
     selection: Selection
     ranges: tuple[CtidRange, ...]
+
+
+@dataclass
+class RowsPart(InputPartition):
+    """What one task reads: some ranges of one table or of a few small ones, in one snapshot.
+
+    Attributes:
+        told: of these tables, and no others: there may be thousands.
+    """
+
+    tables: tuple[TableRows, ...]
     snapshot: str
     place: SnapshotPlace
     told: Described
@@ -87,21 +104,29 @@ class RowsPart(InputPartition):
         """
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
-        columns = self.selection.columns
-        for one in self.ranges:
+        wanted = [(table.selection, one) for table in self.tables for one in table.ranges]
+        for at in range(0, len(wanted), _MOST_TABLES):
+            # ADBC reads the whole catalog when it connects: seconds, where there are thousands of tables
             with RowSession(url, snapshot=self.snapshot) as session:
-                if shape is not None and not shape.rescues:
-                    own = pa.schema([shape.schema.field(name) for name in columns])
-                    for batch in read_part(session, self.selection, one, own, _BATCH_BYTES):
-                        yield shape.snapshot(batch, self.place)
-                    continue
-                texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
-                for batch in session.read(select(self.selection, texts, one), _BATCH_BYTES):
-                    if shape is not None:
-                        yield shape.snapshot_of_texts(batch, self.place)
-                    else:
-                        yield snapshot_changes(self.selection.table, batch, self.place)
-                check_filenode(session, one)
+                for selection, one in wanted[at : at + _MOST_TABLES]:
+                    yield from self._rows(session, selection, one, shape)
+
+    def _rows(
+        self, session: RowSession, selection: Selection, one: CtidRange, shape: RowShape | None
+    ) -> Iterator[pa.RecordBatch]:
+        columns = selection.columns
+        if shape is not None and not shape.rescues:
+            own = pa.schema([shape.schema.field(name) for name in columns])
+            for batch in read_part(session, selection, one, own, _BATCH_BYTES):
+                yield shape.snapshot(batch, self.place)
+            return
+        texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
+        for batch in session.read(select(selection, texts, one), _BATCH_BYTES):
+            if shape is not None:
+                yield shape.snapshot_of_texts(batch, self.place)
+            else:
+                yield snapshot_changes(selection.table, batch, self.place)
+        check_filenode(session, one)
 
 
 class InitialRows:
@@ -193,20 +218,33 @@ class InitialRows:
             self._tables, self.told = tuple(tables), told
             source = provider(options.bootstrap)
             if source is not None:
-                others = tuple(table for table in followed if table not in tables)
+                others = tuple(set(followed).difference(tables))
                 self._parts = [
                     ProvidedPart(source, one, tuple(tables), others, self._place, told)
                     for one in source.parts([str(table) for table in tables])
                 ]
-            for table in () if source is not None else tables:
-                columns = tuple(told.known[table].columns if shape is None else shape.columns)
-                condition = options.conditions.get(table)
-                selection = Selection(types[table], columns, () if condition is None else (condition,))
-                self._parts += [
-                    RowsPart(selection, ranges, self._snapshot, self._place, told)
-                    for ranges in plan_parts(session, table, target_bytes=size, heirs=False)
-                ]
+            if source is None:
+                planned = plan_tables(session, tables, target_bytes=size, heirs=False)
+                parts = [(table, part) for table in tables for part in planned[table]]
+                blocks = max(1, size // _BLOCK_BYTES)
+                self._parts = [self._part(some, types, shape, told) for some in together(parts, blocks)]
         self._per_batch = max(1, batch_bytes // size)
+
+    def _part(
+        self,
+        some: Sequence[tuple[TableName, PlannedPart]],
+        types: Mapping[TableName, RowType],
+        shape: RowShape | None,
+        told: Described,
+    ) -> RowsPart:
+        rows = []
+        for table, part in some:
+            columns = tuple(told.known[table].columns if shape is None else shape.columns)
+            condition = self._options.conditions.get(table)
+            selection = Selection(types[table], columns, () if condition is None else (condition,))
+            rows.append(TableRows(selection, part.ranges))
+        known = {table: told.known[table] for table, _ in some}
+        return RowsPart(tuple(rows), self._snapshot, self._place, replace(told, known=known))
 
     def next(self, done: int) -> Progress:
         """Where a batch ends that begins behind `done` parts."""
@@ -223,6 +261,23 @@ class InitialRows:
     def close(self) -> None:
         """Let the snapshot go; idempotent."""
         self._opened.close()
+
+
+def together(
+    parts: Iterable[tuple[TableName, PlannedPart]], blocks: int
+) -> Iterator[list[tuple[TableName, PlannedPart]]]:
+    """What one task reads each: about `blocks` blocks, of few tables (pure)."""
+    waiting: list[tuple[TableName, PlannedPart]] = []
+    room, left = blocks, _MOST_TABLES
+    for table, part in parts:
+        size = blocks if part.blocks is None else max(1, part.blocks)
+        if waiting and (size > room or len(part.ranges) > left):
+            yield waiting
+            waiting, room, left = [], blocks, _MOST_TABLES
+        waiting.append((table, part))
+        room, left = room - size, left - len(part.ranges)
+    if waiting:
+        yield waiting
 
 
 def _check_alike(shape: RowShape, row_type: RowType) -> None:

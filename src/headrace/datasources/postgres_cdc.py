@@ -253,7 +253,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _check_published(self, start: Mapping[str, Any]) -> None:
         """The publication still sends what is followed, and has all the time."""
-        known = tables_of(start)
+        named = tables_of(start)
+        known = None if named is None else frozenset(named)
         tables = [table for table in self._tables() if known is None or table in known]
         if self._options.progress:  # a documents query's catalog is watched
             self._publish((), tables)
@@ -331,7 +332,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there, and the changes of these count from where the rows fit.
         """
         followed = self._tables()
-        tables = tuple(table for table in done.tables if not followed or table in followed)
+        wanted = frozenset(followed)
+        tables = tuple(table for table in done.tables if not wanted or table in wanted)
         progress: dict[str, Any] = {}
         if self._rows is None and (tables or not done.tables):
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)

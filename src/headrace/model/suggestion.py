@@ -1,11 +1,12 @@
-"""Which known word did the user probably mean?"""
+"""Which known word did the user probably mean? And how are many names told in one line?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _NEAR = 2
 _LONGEST = 80
+_TOLD = 10
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
@@ -26,6 +27,13 @@ def meant(word: str, known: Iterable[str]) -> str:
     if near is not None:
         return f"Did you mean {near!r}?"
     return f"Known here: {', '.join(words)}." if words else ""
+
+
+def some(names: Sequence[str]) -> str:
+    """The names, or of many the first ones and how many more there are: `a, b, … and 198 more`."""
+    if len(names) <= _TOLD + 1:
+        return ", ".join(names)
+    return f"{', '.join(names[:_TOLD])} … and {len(names) - _TOLD} more"
 
 
 def _distance(left: str, right: str) -> int:

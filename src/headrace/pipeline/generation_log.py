@@ -7,6 +7,7 @@ is done again by the next start: each step can be repeated.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -58,6 +59,7 @@ class Lineage:
         self._keep = keep
         self._doomed: list[GenerationState] = []
         self._doomed_since = 0.0
+        self._finished: set[str] = set()
         self._faults: Mapping[str, str] = {}
         self._watch = GenerationWatch(seeding, _LOOK_SECONDS)
 
@@ -239,10 +241,20 @@ class Lineage:
         self._meta.save(dataclasses.replace(self.state, catalog=catalog))
         self.state = dataclasses.replace(self.state, catalog=catalog)
 
+    def prepare(self, filled: Collection[GenerationState]) -> None:
+        """Do at once for all of these what `complete` would do for each; what fails is left to it."""
+        new = [one for one in filled if one.generation not in self._finished]
+        if len(new) > 1:
+            with contextlib.suppress(HeadraceError):
+                self.seeding.finish_all(new)
+                self._finished |= {one.generation for one in new}
+
     def complete(self, one: GenerationState, documents: int) -> None:
         """It is filled and compared: let readers see it. The query may run."""
         before = self.state.served(one.index)
-        self.seeding.finish(one)
+        if one.generation not in self._finished:
+            self.seeding.finish(one)
+        self._finished.discard(one.generation)
         reach("filled")
         self._serve(one)
         reach("swapped")

@@ -212,6 +212,11 @@ class Seeding:
         """Make a filled generation findable, and give it its lasting settings."""
         self._generations.finish(_generation(one), self._project.index_options(one.index))
 
+    def finish_all(self, several: Iterable[GenerationState]) -> None:
+        """`finish` for several at once."""
+        options = self._project.index_options
+        self._generations.finish_all([(_generation(one), options(one.index)) for one in several])
+
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)

@@ -209,6 +209,7 @@ class Project:
         return WriterOptions(
             max_bytes=self.sink.max_bytes,
             max_count=self.sink.batch_size,
+            max_document_bytes=self.sink.max_document_bytes,
             pipeline=self.sink.pipeline,
             report=self.reports,
         )

@@ -385,6 +385,8 @@ class Branch:
         assert self.lineage is not None
         if self._filling is not None:
             self._filled += self._filling.completed()
+        if time.monotonic() >= self._next:
+            self.lineage.prepare([one for one, _ in self._filled])
         while self._filled and time.monotonic() >= self._next:
             try:
                 self.lineage.complete(*self._filled[0])

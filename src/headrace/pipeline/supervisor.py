@@ -225,6 +225,7 @@ class Tending:
     def _publish(self) -> None:
         """Let readers see what is complete; where the cluster is away, at the next look."""
         self._filled += self._running.filling.completed()
+        self._lineage.prepare([one for one, _ in self._filled])
         while self._filled:
             try:
                 self._lineage.complete(*self._filled[0])

@@ -185,7 +185,8 @@ def ensure_published(
         if existing is None:
             return
         present = {facts.root for facts in read_identities(connection, tables)}
-        kept = [table for table in tables if table in present and table not in added]
+        old = present.difference(added)
+        kept = [table for table in tables if table in old]
         facts = read_slot(connection, slot)
         _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
         if added:
@@ -249,7 +250,7 @@ def _publish(
     asked: Mapping[TableName, Asked],
 ) -> None:
     found = read_identities(connection, tables)
-    missing = unpublished(found, existing)
+    missing = frozenset(unpublished(found, existing))
     if existing is not None:
         check_asked(connection, existing, found, asked)
     parts = {
@@ -305,8 +306,9 @@ def plan_source(
             )
         )
     sender = Sender(publication, existing, altered=create)
+    absent = frozenset(missing)
     for facts in found:
-        if facts.root in missing:
+        if facts.root in absent:
             refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
     made = () if existing is not None else (create_publication(publication, version),)
     told = sender.steps(held_stored(facts, None) for facts in found)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import TableName
+from headrace.model.suggestion import some
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.generated import SENDING, Sender, failing_writers, held_stored
 from headrace.postgres.identity import (
@@ -103,13 +104,14 @@ def _judge(
     missing: Sequence[TableName],
 ) -> _Judgement:
     changes, held, refused, warnings, outstanding = [], [], [], [], []
+    absent = frozenset(missing)
     for facts in tables:
         asked = required.get(facts.root, ())
         change = None if facts.kind == "p" else stronger_identity(facts, asked)
         left = policy == "ignore" and facts.writable_when_published
         after = None if left else change
         held.append(held_stored(facts, after))
-        failing = failing_writers(facts, asked, after, sender.silent(facts, added=facts.root in missing))
+        failing = failing_writers(facts, asked, after, sender.silent(facts, added=facts.root in absent))
         if failing is not None:
             refused.append(failing.error())
         if change is None or (failing is not None and not left):
@@ -336,7 +338,7 @@ def addition(
             lock,
             cost="their changes are decoded and sent",
             undo=f"ALTER PUBLICATION {identifier(publication)} DROP TABLE {listed}",
-            why=f"changes of {', '.join(map(str, missing))} are to be read",
+            why=f"changes of {some([str(name) for name in missing])} are to be read",
         ),
     )
 

@@ -60,6 +60,9 @@ class PlainGenerations:
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Nothing is to be done."""
 
+    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
+        """Nothing is to be done."""
+
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:  # noqa: ARG002
         """It has none."""
         return []

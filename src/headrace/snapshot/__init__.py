@@ -1,12 +1,13 @@
 """What did the tables hold at one moment? Exported snapshots, and parts that are read side by side."""
 
 from headrace.snapshot.exporting import exported_snapshot
-from headrace.snapshot.planning import check_table, plan_parts
+from headrace.snapshot.planning import PlannedPart, check_table, plan_parts, plan_tables
 from headrace.snapshot.progress import RangesDone
 from headrace.snapshot.ranges import are_rewritten, check_filenode, files_of, plan_ranges, read_filenodes
 from headrace.snapshot.reading import Selection, check_readable, read_part
 
 __all__ = [
+    "PlannedPart",
     "RangesDone",
     "Selection",
     "are_rewritten",
@@ -17,6 +18,7 @@ __all__ = [
     "files_of",
     "plan_parts",
     "plan_ranges",
+    "plan_tables",
     "read_filenodes",
     "read_part",
 ]

@@ -1,4 +1,4 @@
-"""Into which parts is the reading of one table cut, so that they can be read side by side?
+"""Into which parts is the reading of tables cut, so that they can be read side by side?
 
 A table is cut by the blocks of its file, a partitioned one file by file. What has no file of blocks (a
 view, a foreign table, another storage) is one part, and so is a partitioned table whose partitions the role
@@ -22,21 +22,25 @@ PARTITION_BYTES = 64 << 20
 _KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type", "t": "a TOAST table"}
 
 _RELATION = """
-SELECT c.relkind::text, row_security_active(c.oid)
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relname = $2
+SELECT wanted.nspname, wanted.relname, c.relkind::text, row_security_active(c.oid)
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
 """
 
 # The number of the file as the snapshot sees it, and as it is: a table that was rewritten since looks empty.
 _FILES = """
-WITH RECURSIVE family (oid) AS (
-    SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE n.nspname = $1 AND c.relname = $2
+WITH RECURSIVE family (of_schema, of_name, oid) AS (
+    SELECT wanted.nspname, wanted.relname, c.oid
+    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = wanted.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
     UNION
-    SELECT i.inhrelid FROM family JOIN pg_inherits i ON i.inhparent = family.oid
+    SELECT family.of_schema, family.of_name, i.inhrelid
+    FROM family JOIN pg_inherits i ON i.inhparent = family.oid
     JOIN pg_class part ON part.oid = i.inhrelid AND (part.relispartition OR $3)
 )
-SELECT n.nspname::text, c.relname::text,
+SELECT family.of_schema, family.of_name, n.nspname::text, c.relname::text,
        c.relkind IN ('r', 'm') AND coalesce(m.amname = 'heap', false),
        has_table_privilege(c.oid, 'SELECT') OR has_any_column_privilege(c.oid, 'SELECT'),
        CASE WHEN c.relkind IN ('r', 'm') THEN pg_relation_size(c.oid) ELSE 0 END,
@@ -47,8 +51,20 @@ FROM family JOIN pg_class c ON c.oid = family.oid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_am m ON m.oid = c.relam
 WHERE c.relkind <> 'p'
-ORDER BY 1, 2
+ORDER BY 1, 2, 3, 4
 """
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """What is read at once of a table.
+
+    Attributes:
+        blocks: about how many; None where nobody knows.
+    """
+
+    ranges: tuple[CtidRange, ...]
+    blocks: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +104,36 @@ def plan_parts(
         HeadraceError: BINDING, there is no such table or it has no rows; CONTINUITY, it was rewritten since
             the snapshot; CONNECTION, DATABASE.
     """
-    whole = (CtidRange(0, None, table),)
-    if check_table(session, table):
-        return [whole]
-    files = _files(session, table, heirs=heirs)
-    if not files or (len(files) == 1 and files[0].filenode is None):
-        return [whole]
-    wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
-    target = max(1, math.ceil(wanted))
-    return list(grouped(files, target))
+    return [
+        part.ranges
+        for part in plan_tables(session, [table], count=count, target_bytes=target_bytes, heirs=heirs)[table]
+    ]
+
+
+def plan_tables(
+    session: ReadSession,
+    tables: Sequence[TableName],
+    *,
+    count: int | None = None,
+    target_bytes: int = PARTITION_BYTES,
+    heirs: bool = True,
+) -> dict[TableName, list[PlannedPart]]:
+    """The parts of each of `tables`, as `plan_parts`; the server is asked twice, however many they are.
+
+    Raises:
+        HeadraceError: as `plan_parts`.
+    """
+    guarded = _check_tables(session, tables)
+    by_table = _files(session, [table for table in tables if not guarded[table]], heirs=heirs)
+    found: dict[TableName, list[PlannedPart]] = {}
+    for table in tables:
+        files = by_table.get(table)
+        if not files or (len(files) == 1 and files[0].filenode is None):
+            found[table] = [PlannedPart((CtidRange(0, None, table),))]
+            continue
+        wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
+        found[table] = list(grouped(files, max(1, math.ceil(wanted))))
+    return found
 
 
 def check_table(session: ReadSession, table: TableName) -> bool:
@@ -105,26 +142,38 @@ def check_table(session: ReadSession, table: TableName) -> bool:
     Raises:
         HeadraceError: BINDING, there is no such table or it has no rows; CONNECTION, DATABASE.
     """
-    found = session.query(_RELATION, (table.schema, table.name))
-    if not found:
-        raise HeadraceError(
-            Kind.BINDING, f"there is no table {table}", "Write schema.table as the database spells it."
-        )
-    [(kind, guarded)] = found
-    if kind in _KINDS:
-        raise HeadraceError(Kind.BINDING, f"{table} is {_KINDS[kind]}", "Name a table or a view.")
-    return bool(guarded)
+    return _check_tables(session, [table])[table]
 
 
-def _files(session: ReadSession, table: TableName, *, heirs: bool) -> list[File] | None:
-    """The files that hold the rows; None where the role may not read each by itself."""
-    files = []
-    for schema, name, heap, readable, size, block_size, filenode, seen in session.query(
-        _FILES, (table.schema, table.name, heirs)
-    ):
-        leaf = TableName(schema, name)
+def _check_tables(session: ReadSession, tables: Sequence[TableName]) -> dict[TableName, bool]:
+    names = [one.schema for one in tables], [one.name for one in tables]
+    found = {TableName(*row[:2]): row[2:] for row in session.query(_RELATION, names)}
+    for table in tables:
+        if table not in found:
+            raise HeadraceError(
+                Kind.BINDING, f"there is no table {table}", "Write schema.table as the database spells it."
+            )
+        kind = found[table][0]
+        if kind in _KINDS:
+            raise HeadraceError(Kind.BINDING, f"{table} is {_KINDS[kind]}", "Name a table or a view.")
+    return {table: bool(guarded) for table, (_, guarded) in found.items()}
+
+
+def _files(
+    session: ReadSession, tables: Sequence[TableName], *, heirs: bool
+) -> dict[TableName, list[File] | None]:
+    """The files that hold the rows of each; None where the role may not read each by itself."""
+    found: dict[TableName, list[File] | None] = {}
+    names = [one.schema for one in tables], [one.name for one in tables]
+    for row in session.query(_FILES, (*names, heirs)):
+        table, leaf = TableName(*row[:2]), TableName(*row[2:4])
+        heap, readable, size, block_size, filenode, seen = row[4:]
+        files = found.setdefault(table, [])
+        if files is None:
+            continue
         if not readable and leaf != table:
-            return None
+            found[table] = None
+            continue
         if heap and seen not in {0, filenode}:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -132,23 +181,23 @@ def _files(session: ReadSession, table: TableName, *, heirs: bool) -> list[File]
                 "Take another snapshot.",
             )
         files.append(File(leaf, -(-size // block_size), block_size, filenode if heap else None))
-    return files
+    return found
 
 
-def grouped(files: Sequence[File], target: int) -> Iterator[tuple[CtidRange, ...]]:
+def grouped(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
     """Parts of about `target` blocks; small files share one (pure)."""
     waiting: list[CtidRange] = []
     room = target
     for file in files:
         if file.filenode is None:
-            yield (CtidRange(0, None, file.table),)
+            yield PlannedPart((CtidRange(0, None, file.table),))
             continue
         for first, last in cut(file.blocks, target):
             size = (file.blocks if last is None else last + 1) - first
             if waiting and size > room + target // 2:
-                yield tuple(waiting)
+                yield PlannedPart(tuple(waiting), target - room)
                 waiting, room = [], target
             waiting.append(CtidRange(first, last, file.table, file.filenode))
             room -= size
     if waiting:
-        yield tuple(waiting)
+        yield PlannedPart(tuple(waiting), target - room)

@@ -53,6 +53,7 @@ _THERE: Mapping[str, str] = {
     "spark.executor.extraJavaOptions": _JAVA,
 }
 
+_SOCKET_NAME, _LONGEST_SOCKET = len("/.00000000-0000-0000-0000-000000000000.sock"), 103
 _DEFAULT_JAVA, _EXTRA_JAVA = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
 _FILES = (ARCHIVES, "spark.files", "spark.jars", "spark.submit.pyFiles")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -82,8 +83,19 @@ def settings(
         _EXTRA_JAVA: _JAVA,
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        **_sockets(master, folder),
     }
     return own | dict(given) | {_DEFAULT_JAVA: f"{always} {given.get(_DEFAULT_JAVA, '')}".rstrip()}
+
+
+def _sockets(master: str, folder: Path) -> dict[str, str]:
+    """Where the sockets of Python processes are: Spark leaves one behind with each query that has run.
+
+    Executors elsewhere do not have the folder; a name of more than 103 bytes is none for a socket.
+    """
+    if not is_local(master) or len(str(folder).encode()) + _SOCKET_NAME > _LONGEST_SOCKET:
+        return {}
+    return {"spark.python.unix.domain.socket.dir": str(folder)}
 
 
 def is_relative(python: str) -> bool:

@@ -221,3 +221,32 @@ def test_check_says_what_it_may_not_look_at_and_what_others_can_read(
         told = whole.type("check")
     assert told.code == 0, told.err
     assert "indices:monitor/stats" in told.err
+
+
+def test_check_makes_one_index_of_many_that_are_alike(
+    whole: Deployment, opensearch: EmbeddedOpenSearch
+) -> None:
+    """To make one costs the cluster a third of a second; what it refuses of any is told all the same."""
+    odd = whole.folder / "odd.json"
+    tables = [f'[[index]]\nname = "p{n}"\nschema = "people.schema.yml"' for n in range(1, 20)]
+    tables[-1] += '\nmappings_file = "odd.json"'
+    whole.more = "\n".join(tables)
+    made: list[str] = []
+
+    def note(request: Request) -> None:
+        if request.method == "PUT":
+            made.append(request.target)
+
+    with HttpProxy(opensearch.url, spoil=note) as front:
+        whole.sink = front.url
+        whole.write()
+        odd.write_text('{"properties": {"more": {"type": "text"}}}')
+        told = whole.type("check")
+        assert told.code == 0, told.err
+        assert len(made) == 1
+        odd.write_text('{"properties": {"more": {"type": "no such"}}}')
+        told = whole.type("check")
+    assert told.code != 0
+    assert "the cluster refuses an index for p19" in told.err
+    assert "no such" in told.err
+    assert len(made) == 3, "the second time the odd one is tried too"

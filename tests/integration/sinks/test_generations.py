@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Generations, IndexOptions, OpenSearchWriter
 from headrace.sinks.opensearch.contents import count, document, ids
+from headrace.sinks.opensearch.endpoint import Endpoint
+from support.http_proxy import HttpProxy, Request
 
 OPTIONS = IndexOptions(number_of_replicas=2, refresh_interval="7s")
 BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
@@ -47,6 +50,32 @@ def test_a_generation_is_made_for_seeding_and_finished_for_searching(
     assert (lasting["refresh_interval"], lasting["number_of_replicas"]) == ("7s", "2")
     assert (seeding["gc_deletes"], lasting["gc_deletes"]) == ("24h", "2h")
     assert count(client, made.index) == 25
+
+
+def test_many_generations_are_finished_and_looked_at_in_few_requests(
+    opensearch: EmbeddedOpenSearch, generations: Generations
+) -> None:
+    made = [generations.create(name, "ab", BODY) for name in ("users", "users_old")]
+    generations.publish(made[0])
+    asked: list[str] = []
+
+    def note(request: Request) -> None:
+        asked.append(f"{request.method} {request.target.rpartition('/')[2].partition('?')[0]}")
+
+    with HttpProxy(opensearch.url, spoil=note) as front:
+        client = Client(Endpoint((front.url,)))
+        counted = Generations(client, generations.alias(""))
+        counted.finish_all([(one, OPTIONS) for one in made])
+        assert asked == ["PUT _settings", "POST _refresh"]
+        assert {settings(client, one.index)["gc_deletes"] for one in made} == {"2h"}
+        asked.clear()
+        served = {"users": made[0].index, "users_old": made[1].index}
+        served |= {f"missing{number}": "m" for number in range(18)}
+        found = counted.faults_of_aliases(served)
+        assert len(asked) == 1
+        client.close()
+    assert found.keys() == served.keys() - {"users"}
+    assert "leads to nothing" in found["users_old"]
 
 
 def test_the_next_generation_has_the_next_number_whatever_its_hash(generations: Generations) -> None:

@@ -27,10 +27,14 @@ def operations(*ids: str) -> list[DocumentOperation]:
 
 
 def write(server: Scripted, *ids: str, options: WriterOptions = ONE_SENDER) -> WriteResult:
+    return deliver(server, operations(*ids), options)
+
+
+def deliver(server: Scripted, given: list[DocumentOperation], options: WriterOptions) -> WriteResult:
     client = Client(Endpoint((server.url,), timeout=2))
     writer = OpenSearchWriter(client, {"users": "users_ab_1.write"}, options)
     try:
-        return writer.write(operations(*ids))
+        return writer.write(given)
     finally:
         writer.close()
         client.close()
@@ -98,6 +102,27 @@ def test_a_request_that_is_too_large_is_halved_until_the_large_document_stands_a
     assert refused.id == "big"
     assert "http.max_content_length" in refused.reason
     assert result.upserted == 4
+
+
+def test_a_document_that_is_longer_than_is_allowed_is_never_sent() -> None:
+    given = [
+        DocumentOperation("users", one, 1, body) for one, body in (("a", b"{}"), ("b", b"{%s}" % (b" " * 99)))
+    ]
+    with scripted(accepted) as server:
+        result = deliver(server, given, WriterOptions(max_document_bytes=100))
+        assert [one.ids for one in server.requests] == [["a"]]
+    [refused] = result.rejected
+    assert (refused.id, result.upserted) == ("b", 1)
+    assert refused.reason == "it has 101 bytes, more than max_document_bytes of the sink allows (100)"
+
+
+def test_what_a_cluster_may_die_of_is_named() -> None:
+    large = DocumentOperation("users", "1", 1, b'{"a":"%s"}' % (b"x" * (3 << 20)))
+    with scripted(in_turn(None)) as server, pytest.raises(HeadraceError) as caught:
+        deliver(server, [large], WriterOptions(max_bytes=1 << 20))
+    assert caught.value.kind is Kind.SINK_UNREACHABLE
+    assert "one document of 3 MiB (index users)" in caught.value.cause
+    assert "max_document_bytes" in caught.value.remedy
 
 
 def test_what_is_settled_before_a_refusal_counts_once() -> None:

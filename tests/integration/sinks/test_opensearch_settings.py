@@ -23,7 +23,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.contents import count, refresh
-from headrace.sinks.opensearch.settings import adjust, check_pipeline, try_out
+from headrace.sinks.opensearch.settings import adjust, check_pipeline, is_accepted, try_out
 from support.http_proxy import Answer, HttpProxy
 
 SCHEMA = """\
@@ -234,8 +234,10 @@ def test_a_trial_says_what_the_cluster_refuses_and_leaves_nothing(
 ) -> None:
     name = f"t{uuid.uuid4().hex[:8]}"
     body = {"settings": {"index": wrong.get("settings", {})}, "mappings": wrong.get("mappings", {})}
+    right: dict[str, Any] = {"settings": {"index": {}}, "mappings": {}}
+    assert (is_accepted(client, name, right), is_accepted(client, name, body)) == (True, False)
     with pytest.raises(HeadraceError) as caught:
         try_out(client, name, body)
     assert caught.value.kind is Kind.SINK_REJECTED
-    try_out(client, name, {"settings": {"index": {}}, "mappings": {}})
+    try_out(client, name, right)
     assert client.read(f"/{name}", allow=(404,)).status == 404

@@ -104,3 +104,24 @@ def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
     assert later(Offset(9), Offset(7)) == Offset(9)
     assert later(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), "the slot begins before that transaction"
     assert later(Offset(5, 6, 2), Offset(7)) == Offset(7)
+
+
+class _Counted(str):
+    """A name that says how often it was compared."""
+
+    __slots__ = ()
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        _Counted.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_thousands_of_tables_are_not_each_compared_with_all_others() -> None:
+    count = 2_000
+    now = [TableName("public", _Counted(f"t{number}")) for number in range(count)]
+    _Counted.compared = 0
+    assert added(with_tables(now), now, options()) == ()
+    assert _Counted.compared <= 20 * count

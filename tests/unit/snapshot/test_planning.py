@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.model import CtidRange, TableName
-from headrace.snapshot.planning import File, grouped
+from headrace.model import TableName
+from headrace.snapshot.planning import File, PlannedPart, grouped
 
 
 def file(number: int, blocks: int, filenode: int | None = 1) -> File:
     return File(TableName("public", f"t{number}"), blocks, 8192, filenode)
 
 
-def shown(parts: Sequence[tuple[CtidRange, ...]]) -> list[list[tuple[str, int, int | None]]]:
-    return [[(str(one.table), one.first_block, one.last_block) for one in part] for part in parts]
+def shown(parts: Sequence[PlannedPart]) -> list[list[tuple[str, int, int | None]]]:
+    return [[(str(one.table), one.first_block, one.last_block) for one in part.ranges] for part in parts]
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,9 @@ def test_files_are_cut_and_put_together(
     blocks: list[int], target: int, parts: list[list[tuple[str, int, int | None]]]
 ) -> None:
     files = [file(number, size) for number, size in enumerate(blocks)]
-    assert shown(list(grouped(files, target))) == parts
+    made = list(grouped(files, target))
+    assert shown(made) == parts
+    assert sum(part.blocks or 0 for part in made) == sum(blocks)
 
 
 def test_what_has_no_blocks_is_a_part_of_its_own() -> None:

@@ -80,3 +80,12 @@ def test_files_that_are_named_relatively_are_meant_where_the_command_runs() -> N
         "spark.jars": "/a.jar,/home/me/b.jar",
         "spark.eventLog.dir": "events",
     }
+
+
+def test_sockets_end_with_the_run_that_made_them() -> None:
+    name = "spark.python.unix.domain.socket.dir"
+    assert made("local[2]")[name] == "/run"
+    assert name not in made(_CLUSTER), "executors elsewhere do not have the folder"
+    assert name not in settings("local[2]", "1g", Path("/" + "x" * 60), _LOG, {}), (
+        "the name would be too long"
+    )

@@ -14,7 +14,7 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, Retry
+from headrace.errors import HeadraceError, Retry, unexpected
 from headrace.pipeline.stream.documents_job import Piece, run_pieces
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import CHUNKS_AT_ONCE, Worker
@@ -62,7 +62,7 @@ class WorkingOff:
         self._whole = 0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work_off, name="headrace parked", daemon=True)
+        self._thread = threading.Thread(target=self._serve, name="headrace parked", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -81,6 +81,14 @@ class WorkingOff:
     def failure(self) -> HeadraceError | None:
         """Why it has ended; None while it works."""
         return self._failure
+
+    def _serve(self) -> None:
+        """Work; whatever ends it is to be told, as nothing that was parked is written any more."""
+        try:
+            self._work_off()
+        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            if not self._ending.is_set():  # else it is the job that was cancelled
+                self._failure = unexpected("writing what was parked failed", error)
 
     def _work_off(self) -> None:
         plan = self._work.plan

@@ -7,6 +7,7 @@ make a missing index. It is read through the alias `{prefix}{name}`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -147,14 +148,23 @@ class Generations:
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Make all that was seeded searchable and give the index its lasting settings."""
-        given = options.settings
-        lasting = {
-            "refresh_interval": given.get("refresh_interval", options.refresh_interval),
-            "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
-            "gc_deletes": given.get("gc_deletes", options.gc_deletes),
-        }
-        self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
-        self._client.call("POST", path(generation.index, "_refresh"))
+        self.finish_all([(generation, options)])
+
+    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
+        """The same for several: twenty that get the same settings are one change of the cluster's state."""
+        alike: dict[str, list[str]] = {}
+        for generation, options in seeded:
+            given = options.settings
+            lasting = {
+                "refresh_interval": given.get("refresh_interval", options.refresh_interval),
+                "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
+                "gc_deletes": given.get("gc_deletes", options.gc_deletes),
+            }
+            alike.setdefault(json.dumps(lasting, sort_keys=True), []).append(generation.index)
+        for text, indexes in alike.items():
+            for names in joined(indexes):
+                self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
+                self._client.call("POST", path(names, "_refresh"))
 
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Set right what somebody has altered of these settings of generations; what that was, in words.
@@ -183,19 +193,24 @@ class Generations:
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
         """Why readers of an index do not see the whole generation that it should serve, by index.
 
+        One request for twenty of them.
+
         Args:
             served: the concrete generation, by index.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
+        known: dict[str, dict[str, Any]] = {}
+        for names in joined([self.alias(name) for name in served]):
+            answer = self._client.read(path("_alias", names), allow=(404,))  # 404: one of them is not there
+            for one, about in answer.json().items():
+                for alias, how in about["aliases"].items() if isinstance(about, dict) else ():
+                    known.setdefault(alias, {})[one] = how
         found = {}
         for name, index in served.items():
             alias = self.alias(name)
-            answer = self._client.read(path("_alias", alias), allow=(404,))
-            leads = (
-                {one: about["aliases"][alias] for one, about in answer.json().items()} if answer.ok else {}
-            )
+            leads = known.get(alias, {})
             if leads.keys() != {index}:
                 found[name] = (
                     f"the alias {alias} leads to {', '.join(sorted(leads)) or 'nothing'}, not to {index}"

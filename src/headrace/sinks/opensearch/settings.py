@@ -34,6 +34,7 @@ _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
 """For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
 
+_HIGHEST = 2**31 - 1
 _TOMBSTONES = "24h"
 """How long a delete fences older writes while a generation is seeded; see decision 0064."""
 _FLAT: dict[str, str | int] = {
@@ -163,6 +164,21 @@ def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
                 before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in wrong)
                 altered.append(f"{index}: {', '.join(before)}")
     return altered
+
+
+def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
+    """Whether the cluster would make an index of that body, asked without making one: as a template's.
+
+    False where it would not, or does not say; `try_out` then knows. What a cluster does with templates of its
+    own, and its limit of shards, only a real index shows.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    fitted = client.flavour().fitted({**body, "settings": {"index": body["settings"]["index"]}})
+    template = {"settings": fitted["settings"], "mappings": fitted["mappings"]}
+    asked = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
+    return client.read(path("_index_template", "_simulate"), asked, allow=(400, 403, 404, 405)).ok
 
 
 def try_out(

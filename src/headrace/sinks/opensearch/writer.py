@@ -42,6 +42,7 @@ class WriterOptions:
         max_bytes: of one request before compression; 5 MB is where throughput stops growing. A cluster
             that refuses requests gets smaller ones for a while, see `BulkSize`.
         max_count: operations of one request.
+        max_document_bytes: a larger document is refused here and not sent; None: whatever the cluster takes.
         senders: requests under way at once; two keep a small node busy.
         busy_seconds: how long 429 and 503 are answered with patience before `write` gives up, and its
             caller assembles anew. Within it the same bytes are sent again.
@@ -53,6 +54,7 @@ class WriterOptions:
 
     max_bytes: int = 5_000_000
     max_count: int = 5_000
+    max_document_bytes: int | None = None
     senders: int = 2
     busy_seconds: float = 60.0
     pipeline: str | None = None
@@ -130,7 +132,7 @@ class OpenSearchWriter(DocumentWriter):
         self, operations: Iterable[DocumentOperation], refused: list[WriteResult]
     ) -> Iterator[Item]:
         for operation in operations:
-            reason = bulk.refusal(operation)
+            reason = bulk.refusal(operation) or _too_long(operation, self._options.max_document_bytes)
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
             elif operation.body is None:
@@ -186,11 +188,29 @@ class OpenSearchWriter(DocumentWriter):
                 self._size.overloaded(len(data))
                 raise _overloaded(verdict.again, verdict.reason, answer.place)
         except HeadraceError as error:
-            if error.retry is Retry.BACK_OFF:
-                self._activity.refused(error, self._size.bytes)
-            raise
+            told = self._of_one_large(error, part, len(data))
+            if told.retry is Retry.BACK_OFF:
+                self._activity.refused(told, self._size.bytes)
+            if told is error:
+                raise
+            raise told from error
         self._size.accepted(len(data))
         self._activity.accepted(self._size.bytes)
+
+    def _of_one_large(self, error: HeadraceError, part: list[Item], sent: int) -> HeadraceError:
+        """The same; where the request was one large document, it is named."""
+        if error.kind is not Kind.SINK_UNREACHABLE or len(part) > 1 or sent <= self._options.max_bytes:
+            return error
+        item = part[0]
+        where = f"to one document of {sent >> 20} MiB (index {item.index}"
+        return HeadraceError(
+            error.kind,
+            f"{error.cause}: the request was {where})",
+            "If it is the document that the cluster cannot bear, put a `limit` on its longest list, or set "
+            "max_document_bytes of the sink below its size: it is refused then, as on_error says. "
+            + error.remedy,
+            detail=f"{error.cause}: the request was {where}, id {item.id})",
+        )
 
     def _refused(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
         """Halve what the server refuses whole, until the guilty item stands alone."""
@@ -229,6 +249,14 @@ def _query(options: WriterOptions) -> dict[str, str | int]:
     if options.pipeline:
         query["pipeline"] = options.pipeline
     return query
+
+
+def _too_long(operation: DocumentOperation, most: int | None) -> str | None:
+    """Why a document is not even sent, if it is not."""
+    size = 0 if operation.body is None else len(operation.body)
+    if most is None or size <= most:
+        return None
+    return f"it has {size:,} bytes, more than max_document_bytes of the sink allows ({most:,})"
 
 
 def _too_large(sent: int) -> str:
