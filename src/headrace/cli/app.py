@@ -10,12 +10,15 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from headrace.cli.errors_form import errors_as_json
 from headrace.version import __version__
+
+UsageError: type[Any] = typer.BadParameter.__mro__[1]
+"""What typer raises for words that are no command or option; it has no public name in every version."""
 
 app = typer.Typer(
     name="headrace",
@@ -94,6 +97,13 @@ Output = Annotated[
     Format,
     typer.Option("--format", envvar="HEADRACE_FORMAT", callback=_told_as, help="human or json; errors too"),
 ]
+Errors = Annotated[
+    Format,
+    typer.Option(
+        "--format", envvar="HEADRACE_FORMAT", callback=_told_as, help="how an error is told: human or json"
+    ),
+]
+"""Of commands whose own output has one form."""
 Log = Annotated[LogLevel, typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="how much to tell")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="do not ask")]
 _CONFIG = Path("headrace.toml")
@@ -132,6 +142,7 @@ def run(
             envvar="HEADRACE_ON_GAP", help="where the log has a gap: stop or reseed (else the file's)"
         ),
     ] = None,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
@@ -171,6 +182,7 @@ def setup(
     slot: Slot = None,
     publication: Publication = None,
     yes: Yes = False,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what the database needs as SQL, with locks, costs and undo; ask; apply."""
@@ -198,6 +210,7 @@ def teardown(
         ),
     ] = False,
     yes: Yes = False,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print what would be undone, ask, then drop slot and publication and restore replica identities."""
@@ -276,6 +289,7 @@ def preview(
         bool, typer.Option("--timing", envvar="HEADRACE_TIMING", help="tell how long each took")
     ] = False,
     config: Config = _CONFIG,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Print documents from the database as they would be now; needs no slot, publication or cluster."""
@@ -341,6 +355,7 @@ def reindex(
     wait: Waiting = None,
     config: Config = _CONFIG,
     slot: Slot = None,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done."""
@@ -356,6 +371,7 @@ def rollback(
     wait: Waiting = None,
     config: Config = _CONFIG,
     slot: Slot = None,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Ask the running pipeline to go back to the kept generation; it stays until the schema file changes."""
@@ -381,6 +397,7 @@ def wait(
     sink: Sink = None,
     config: Config = _CONFIG,
     slot: Slot = None,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Return once everything that is committed is in the documents; fails where it is not in time."""
@@ -435,6 +452,7 @@ def adopt(
     config: Config = _CONFIG,
     slot: Slot = None,
     yes: Yes = False,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Let a name that readers know lead to this deployment's index, in one step; prints the way back."""
@@ -455,6 +473,7 @@ def init(
     sink: Annotated[
         str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
     ] = "http://127.0.0.1:9200",
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Write headrace.toml and a first schema file from a table's foreign keys."""
@@ -475,6 +494,7 @@ def demo(
     clean: Annotated[
         bool, typer.Option("--clean", envvar="HEADRACE_CLEAN", help="remove what was downloaded, and end")
     ] = False,
+    output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
     """Show rows of a real PostgreSQL become documents in a real OpenSearch, all on this machine."""

@@ -15,7 +15,7 @@ from headrace.cli import terminal
 from headrace.cli.report import Level, Problem, Report, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.suggestion import some
-from headrace.pipeline.continuity import check_origin
+from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import OPENSEARCH, Here, Project, each, open_what_loads
 from headrace.postgres.connection import connect
@@ -50,7 +50,8 @@ def check_deployment(
         if project is not None:
             report.indexes += project.specs
             if not offline:
-                _look(project, project.resolve(), report, whole=not mistakes)
+                on_gap = environ.get("HEADRACE_ON_GAP") or project.deployment.source.on_gap
+                _look(project, project.resolve(), report, whole=not mistakes, on_gap=on_gap)
     except HeadraceError as error:
         report.add(each(error))
     if as_json:
@@ -60,7 +61,7 @@ def check_deployment(
     return report.exit_code
 
 
-def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
+def _look(project: Project, here: Here, report: Report, *, whole: bool, on_gap: str) -> None:
     """Look at database and sink; what `setup` would do is only told where the `whole` project is known."""
     inspection = None
     try:
@@ -71,7 +72,7 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
     else:
         found = (problem(one.level, one.error, one.sql) for one in inspection.findings)
         report.problems += sorted(found, key=_place)
-        report.add(inspection.problems)
+        report.add(one for one in inspection.problems if one.kind is not Kind.SLOT_LOST)
         report.problems += _about_server(inspection)
         report.add(inspection.setup.refused)
         report.add_outstanding(inspection.setup.outstanding)
@@ -80,12 +81,40 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool) -> None:
             report.steps += inspection.setup.steps
             report.proposed += inspection.setup.proposed
             report.coverage += inspection.coverage
+    gap = next(
+        (
+            _gap(one)
+            for one in (inspection.problems if inspection is not None else ())
+            if one.kind is Kind.SLOT_LOST
+        ),
+        None,
+    )
     try:
         _look_at_sink(project, here, inspection, report)
+    except GapError as error:  # it knows more of the slot
+        gap = error
     except HeadraceError as error:
         report.add(each(error))
+        gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
+    if gap is not None:
+        _tell_gap(gap, report, reseeds=on_gap == "reseed")
     for name, there in here.further.items():
         _look_at_further(project.of_sink(name), there, report)
+
+
+def _gap(error: HeadraceError) -> GapError:
+    """The same of a deployment's slot: the remedy is the deployment's."""
+    return GapError(error.kind, error.cause)
+
+
+def _tell_gap(gap: GapError, report: Report, *, reseeds: bool) -> None:
+    """An error, but where a run mends it by itself."""
+    if not reseeds:
+        report.add([gap])
+        return
+    remedy = "The next `headrace run` builds everything anew; readers keep what is served until then."
+    known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
+    report.problems.append(problem("warning", known))
 
 
 def _place(one: Problem) -> tuple[str, int, int]:
@@ -215,9 +244,9 @@ def _coverage_data(one: TableCoverage) -> dict[str, object]:
 def _tell(report: Report, *, offline: bool) -> None:
     _tell_coverage(report.coverage)
     if report.steps:
-        terminal.out.print("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
+        terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
         for statement in (sql for step in report.steps for sql in step.gist):
-            terminal.out.print(f"  {statement};", markup=False)
+            terminal.sql(f"{statement};", "  ")
     for one in report.of("warning"):
         terminal.warn(one.sentence, one.shown())
     for one in report.of("error"):

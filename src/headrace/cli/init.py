@@ -59,7 +59,10 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
         terminal.done(f"added the index {name} to {config}")
     terminal.say("next: headrace check, headrace setup, headrace run")
     if known is None and holds_password(url):
-        terminal.say("the URL holds a password, so the file does not: set DATABASE_URL for these commands")
+        terminal.say(
+            "the URL holds a password, so the file does not name it: these commands take it from the "
+            "environment: export DATABASE_URL='postgresql://…'"
+        )
 
 
 def _replace(file: Path, text: str) -> None:

@@ -177,4 +177,4 @@ def _head(text: str) -> None:
 
 
 def _line(text: str) -> None:
-    terminal.out.print(text, markup=False)
+    terminal.sql(text)

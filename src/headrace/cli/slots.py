@@ -85,10 +85,9 @@ def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_j
     if not as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
         late = seconds_behind(facts, datetime.now(UTC))
-        terminal.out.print(
+        terminal.answer(
             f"{own}: {size(facts.lag)} behind{'' if late is None else f', {duration(late)}'}; "
-            f"the server keeps {size(facts.retained)} of log for it; {by}",
-            markup=False,
+            f"the server keeps {size(facts.retained)} of log for it; {by}"
         )
 
 

@@ -8,11 +8,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
+from headrace.cli.wrapping import is_stacked, table_lines, wrap, wrap_sql
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
@@ -46,25 +47,38 @@ def _head(level: str, mark: str) -> str:
     return f"{now:%Y-%m-%dT%H:%M:%S}Z {level} "
 
 
+def _print(console: Console, head: str, text: str) -> None:
+    """Print a line; on a terminal it is broken between words, elsewhere it stays one line."""
+    if console.is_terminal:
+        first = Text.from_markup(head).cell_len
+        text = "\n".join(wrap(text, console.width, first=first))
+    console.print(f"{head}{escape(text)}")
+
+
+def answer(text: str) -> None:
+    """Tell what a command was asked for, in one line."""
+    _print(out, "", text)
+
+
 def say(text: str) -> None:
     """Tell what is being done."""
-    err.print(f"{_head('INFO', '')}{escape(text)}")
+    _print(err, _head("INFO", ""), text)
 
 
 def done(text: str) -> None:
     """Tell what has been done."""
-    err.print(f"{_head('INFO', '[green]✓[/green]')}{escape(text)}")
+    _print(err, _head("INFO", "[green]✓[/green]"), text)
 
 
 def warn(text: str, excerpt: str = "") -> None:
     """Tell what is not as it should be, but no reason to stop."""
-    err.print(f"{_head('WARNING', '[yellow]![/yellow]')}{escape(text)}")
+    _print(err, _head("WARNING", "[yellow]![/yellow]"), text)
     _quote(excerpt)
 
 
 def wrong(text: str, excerpt: str = "") -> None:
     """Tell what is a reason to stop."""
-    err.print(f"[bold red]error[/bold red] {escape(text)}")
+    _print(err, "[bold red]error[/bold red] ", text)
     _quote(excerpt)
 
 
@@ -104,23 +118,30 @@ def script(title: str, steps: Sequence[Step]) -> None:
     """Show SQL that can be run as it is; what is no SQL is a comment in it."""
     out.print(f"[bold]-- {escape(title)}[/bold]\n")
     for line in render(steps).splitlines():
-        out.print(f"[dim]{escape(line)}[/dim]" if line.startswith(("--", "COMMENT")) else escape(line))
+        is_dim = line.startswith(("--", "COMMENT"))
+        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
+            out.print(f"[dim]{escape(part)}[/dim]" if is_dim else escape(part))
     out.print()
+
+
+def sql(statement: str, indent: str = "") -> None:
+    """Show a statement that may be long."""
+    lines = [f"{indent}{line}" for line in statement.splitlines()]
+    for line in lines:
+        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
+            out.print(part, markup=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """Show rows under a head; the columns whose places are in `right` hold numbers.
 
-    One row is one line, also where the terminal is narrow or a pipe: nothing is cut.
+    Where a terminal is too narrow, cells are broken between words, or each row is a block of lines. Elsewhere
+    one row is one line. Nothing is cut.
     """
-    widths = [max(map(cell_len, column)) for column in zip(head, *rows, strict=True)]
-    for number, row in enumerate((head, *rows)):
-        cells = [
-            " " * (width - cell_len(cell)) + cell if place in right else set_cell_size(cell, width)
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        line = escape("  ".join(cells).rstrip())
-        out.print(line if number else f"[bold]{line}[/bold]")
+    width = out.width if out.is_terminal else None
+    is_headed = not is_stacked(head, rows, right, width)
+    for number, line in enumerate(table_lines(head, rows, right, width)):
+        out.print(f"[bold]{escape(line)}[/bold]" if is_headed and not number else escape(line))
 
 
 def agreed(question: str, *, yes: bool) -> bool:

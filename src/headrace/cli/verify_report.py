@@ -14,10 +14,9 @@ def tell(report: Report) -> None:
     """Print the report for people."""
     sample = report.sample
     chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
-    terminal.out.print(
+    terminal.answer(
         f"{report.alias}: {report.documents:,} documents{chosen} compared in {report.seconds:.1f} s, "
-        f"{report.rate:,.0f}/s; the pipeline had applied {format_lsn(report.applied)}",
-        markup=False,
+        f"{report.rate:,.0f}/s; the pipeline had applied {format_lsn(report.applied)}"
     )
     if not report.contents:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
@@ -68,7 +67,8 @@ def _conclude(report: Report) -> None:
     fenced = report.fenced or sum(one.ahead for one in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
-        terminal.done(f"{report.alias} is what the database says{part}")
+        mended = f": {report.repaired:,} built anew" if report.repaired else ""
+        terminal.done(f"{report.alias} is what the database says{part}{mended}")
         return
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
@@ -88,7 +88,7 @@ def _conclude(report: Report) -> None:
 
 
 def _line(text: str) -> None:
-    terminal.out.print(f"  {text}", markup=False)
+    terminal.answer(f"  {text}")
 
 
 def _shown(id_: str) -> str:

@@ -22,8 +22,8 @@ _NAME_BYTES = 63
 Envelope = Literal["rows", "changes", "elements"]
 
 
-class CdcOptions(DatabaseOptions):
-    """The options of `postgres_cdc`."""
+class PublicCdcOptions(DatabaseOptions):
+    """The options of `postgres_cdc` that users know."""
 
     slot_name: str = Field(
         description="the replication slot, like `spark_orders`; the source is its only reader"
@@ -107,23 +107,6 @@ class CdcOptions(DatabaseOptions):
         ge=0,
         description="where so much log waits it is read through SQL, which is faster; 0: never",
     )
-    progress: bool = Field(default=False, description="internal: add a row with the batch's position")
-    shares: int = Field(1, gt=0, description="internal: how many tasks share the documents of a large batch")
-    document_needs: str | None = Field(
-        None, description="internal: what documents need of each table, see headrace.catalog.needs"
-    )
-    document_columns: str | None = Field(
-        None, description="internal: the columns that are handed on, see headrace.capture.projection"
-    )
-    continues: dict[str, Any] | None = Field(
-        None, description="internal: JSON: system, timeline, database and lsn of what was made of this log"
-    )
-    held_file: Path | None = Field(
-        None, description="internal: the file that says how far the slot may be confirmed"
-    )
-    trouble_file: Path | None = Field(
-        None, description="internal: the file that says what keeps the source from reading"
-    )
 
     @field_validator("slot_name")
     @classmethod
@@ -158,11 +141,6 @@ class CdcOptions(DatabaseOptions):
         ):
             raise ValueError("there is no condition")
         return found
-
-    @field_validator("continues", mode="before")
-    @classmethod
-    def _parse_json(cls, given: object) -> object:
-        return json.loads(given) if isinstance(given, str) else given
 
     @field_validator("max_bytes_per_trigger", "buffer_bytes", "backlog_bytes", mode="before")
     @classmethod
@@ -242,6 +220,40 @@ class CdcOptions(DatabaseOptions):
     def form(self) -> Envelope:
         """The envelope that is meant."""
         return self.envelope or ("changes" if self.one_table is None else "rows")
+
+
+class CdcOptions(PublicCdcOptions):
+    """The options of `postgres_cdc`, with those that Headrace's own queries give it: no user names them.
+
+    They are marked `exclude`: no message proposes them.
+    """
+
+    progress: bool = Field(default=False, exclude=True, description="add a row with the batch's position")
+    shares: int = Field(
+        1, gt=0, exclude=True, description="how many tasks share the documents of a large batch"
+    )
+    document_needs: str | None = Field(
+        None, exclude=True, description="what documents need of each table, see headrace.catalog.needs"
+    )
+    document_columns: str | None = Field(
+        None, exclude=True, description="the columns that are handed on, see headrace.capture.projection"
+    )
+    continues: dict[str, Any] | None = Field(
+        None,
+        exclude=True,
+        description="JSON: system, timeline, database and lsn of what was made of this log",
+    )
+    held_file: Path | None = Field(
+        None, exclude=True, description="the file that says how far the slot may be confirmed"
+    )
+    trouble_file: Path | None = Field(
+        None, exclude=True, description="the file that says what keeps the source from reading"
+    )
+
+    @field_validator("continues", mode="before")
+    @classmethod
+    def _parse_json(cls, given: object) -> object:
+        return json.loads(given) if isinstance(given, str) else given
 
     @property
     def needs(self) -> Needs | None:

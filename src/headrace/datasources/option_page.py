@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from headrace.datasources.cdc_options import CdcOptions
+from headrace.datasources.cdc_options import PublicCdcOptions
 from headrace.datasources.options import DatabaseOptions
 from headrace.datasources.snapshot_options import SnapshotOptions
 
@@ -25,14 +24,13 @@ Names are case-insensitive, and `slot_name` means the same as `slotName`. An unk
 nearest that is known. All are checked when the DataFrame is loaded; no message shows a value.
 """
 _TABLE = "| option | if absent | what it means |\n|---|---|---|"
-_INTERNAL = "internal: "
 
 
 def page() -> str:
     """The page's text."""
     sections = {
         "The database and the tables: both sources": dict(DatabaseOptions.model_fields),
-        "Following tables: `postgres_cdc`": _own(CdcOptions),
+        "Following tables: `postgres_cdc`": _own(PublicCdcOptions),
         "Reading a table: `postgres_snapshot`": _own(SnapshotOptions),
     }
     parts = [_HEAD, *(f"## {title}\n\n{_TABLE}\n{_rows(fields)}\n" for title, fields in sections.items())]
@@ -45,13 +43,7 @@ def _own(model: type[DatabaseOptions]) -> dict[str, FieldInfo]:
 
 
 def _rows(fields: dict[str, FieldInfo]) -> str:
-    return "\n".join(_row(name, field) for name, field in _public(fields))
-
-
-def _public(fields: dict[str, FieldInfo]) -> Iterator[tuple[str, FieldInfo]]:
-    for name, field in fields.items():
-        if not (field.description or "").startswith(_INTERNAL):
-            yield name, field
+    return "\n".join(_row(name, field) for name, field in fields.items())
 
 
 def _row(name: str, field: FieldInfo) -> str:

@@ -157,7 +157,8 @@ def named_values(model: type[DatabaseOptions], given: Mapping[str, Any], format_
     for name, value in given.items():
         plain = _folded("tables" if name.lower() == "path" else name)
         if plain not in known:
-            hint = meant(name, known.values())
+            proposed = (to_camel(one) for one, field in model.model_fields.items() if not field.exclude)
+            hint = meant(name, proposed)
             raise HeadraceError(Kind.USAGE, f"{format_name} has no option {name!r}", hint)
         if known[plain] in values:
             raise HeadraceError(

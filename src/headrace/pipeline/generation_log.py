@@ -249,12 +249,18 @@ class Lineage:
                 self.seeding.finish_all(new)
                 self._finished |= {one.generation for one in new}
 
-    def complete(self, one: GenerationState, documents: int) -> None:
-        """It is filled and compared: let readers see it. The query may run."""
+    def complete(self, one: GenerationState, written: int) -> None:
+        """It is filled and compared: let readers see it. The query may run.
+
+        Args:
+            written: how many documents its filling wrote; the stream may have written others before.
+        """
         before = self.state.served(one.index)
         if one.generation not in self._finished:
             self.seeding.finish(one)
         self._finished.discard(one.generation)
+        held = self.seeding.holds(one)
+        documents = written if held is None else held
         reach("filled")
         self._serve(one)
         reach("swapped")

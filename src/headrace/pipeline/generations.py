@@ -217,6 +217,10 @@ class Seeding:
         options = self._project.index_options
         self._generations.finish_all([(_generation(one), options(one.index)) for one in several])
 
+    def holds(self, one: GenerationState) -> int | None:
+        """How many documents a finished generation has; None where the sink cannot say."""
+        return self._generations.count(one.generation)
+
     def serve(self, one: GenerationState) -> None:
         """Let readers see this generation from now on; where they do already, it gets today's settings."""
         served = self._generations.published(one.index)

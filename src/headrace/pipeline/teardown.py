@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import check_database
 from headrace.pipeline.project import OPENSEARCH, Here, Project
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.ddl_plan import SetupPlan, execute_plan
+from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_publication
 from headrace.postgres.server import inspect_server
@@ -47,7 +47,7 @@ class PlannedTeardown:
         Raises:
             HeadraceError: what server or cluster refuse.
         """
-        execute_plan(self.plan, self._connection, lambda step: self._reporter.info(step.why))
+        execute_plan(self.plan, self._connection, self._tell)
         if self.aliases:
             _drop_indexes(self._project, self._here, self._reporter)
         elif self._is_claimed:
@@ -56,6 +56,11 @@ class PlannedTeardown:
             self._reporter.warning(
                 "the cluster did not answer and still remembers the slot: run teardown again"
             )
+
+    def _tell(self, step: Step) -> None:
+        """What is run now; why it was made would read as if it were still so."""
+        for statement in step.gist:
+            self._reporter.info(statement)
 
 
 @contextlib.contextmanager

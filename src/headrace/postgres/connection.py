@@ -5,6 +5,7 @@ What the connection string means stands in `address`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -174,9 +175,19 @@ def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
             return HeadraceError(kind, cause.format(place=place, text=text), remedy)
     return HeadraceError(
         Kind.CONNECTION,
-        f"no connection to the database at {place}: {text}",
+        f"no connection to the database at {place}: {_reason(text)}",
         "Check host and port and that the server runs.",
     )
+
+
+def _reason(text: str) -> str:
+    """What libpq says without what we say too: the address, where there is one, and the advice."""
+    text = text.replace(_ADVICE, "").removeprefix("connection failed: ")
+    return text if len(_PLACE.findall(text)) > 1 else _PLACE.sub("", text).rstrip(".? ")
+
+
+_ADVICE = " Is the server running on that host and accepting TCP/IP connections?"
+_PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
 
 
 _USER = "the database at {place} refused the user or the password"

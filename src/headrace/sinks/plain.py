@@ -63,6 +63,10 @@ class PlainGenerations:
     def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
         """Nothing is to be done."""
 
+    def count(self, index: str) -> int | None:  # noqa: ARG002
+        """The sink does not know."""
+        return None
+
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:  # noqa: ARG002
         """It has none."""
         return []

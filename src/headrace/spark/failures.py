@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,7 +30,7 @@ def headrace_error(error: Exception) -> HeadraceError:
 
 @contextmanager
 def told_alone(*, whole: bool = False) -> Iterator[None]:
-    """An error of ours leaves without what caused it: in a user's session it is the last of the trace.
+    """An error of ours leaves without what caused it: in a user's session it is the last of a short trace.
 
     Args:
         whole: whoever reads it may read the rows, too: with the values that it quotes.
@@ -39,4 +40,6 @@ def told_alone(*, whole: bool = False) -> Iterator[None]:
     except HeadraceError as error:
         if whole and error.detail:
             raise HeadraceError(error.kind, error.detail, error.remedy) from None
-        raise error from None
+        if error.kind is Kind.INTERNAL:
+            raise error from None
+        raise copy.copy(error) from None  # the same without our own calls, which Spark prints twice

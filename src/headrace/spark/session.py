@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
 import shutil
 import signal
 import socket
+import socketserver
 import subprocess
 import tempfile
 import threading
@@ -33,6 +35,7 @@ from headrace.spark.environment import check_workers
 from headrace.spark.interpreter import chosen_python
 from headrace.spark.settings import is_relative, settings, with_absolute_files
 
+_LOG = logging.getLogger(__name__)
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _LOCAL = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
@@ -272,10 +275,22 @@ def _ended(java: subprocess.Popen[bytes]) -> HeadraceError | None:
 def _start(settings: SparkConf) -> SparkSession:
     handler = signal.getsignal(signal.SIGINT)
     with _understood():
-        SparkContext.getOrCreate(settings)
+        context = SparkContext.getOrCreate(settings)
+        silence(context)
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, handler)  # the context has put its own there
         return SparkSession.builder.config(conf=settings).getOrCreate()
+
+
+def silence(context: SparkContext) -> None:
+    """Keep a trace off the terminal where the JVM ends first: PySpark's accumulator server prints one."""
+    server = getattr(context, "_accumulatorServer", None)
+    if isinstance(server, socketserver.BaseServer):
+        server.handle_error = _note_end  # type: ignore[method-assign]
+
+
+def _note_end(request: object, client_address: object) -> None:  # noqa: ARG001 - socketserver's signature
+    _LOG.debug("the connection for accumulators ended", exc_info=True)
 
 
 @contextlib.contextmanager

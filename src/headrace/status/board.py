@@ -40,7 +40,7 @@ class IndexStatus:
         building: the concrete index that is being filled, beside the served one or as the first; else None.
         ranges_done: finished ranges of its seeding, of `ranges_total`; both 0 where nothing was to seed.
         rows: root rows that its seeding has read.
-        documents: documents written by its seeding.
+        documents: of what is filled, those that its backfill has written; then those that it held at its end.
         documents_per_second: of late; None where nothing is filled.
         seconds_left: as far as that tells.
         error: why the last generation could not be filled or is kept no longer, or why what is served is not

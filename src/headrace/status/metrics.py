@@ -109,7 +109,9 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     done = GaugeMetricFamily("headrace_index_ranges_done", "Ranges that are seeded.", labels=["index"])
     rows = GaugeMetricFamily("headrace_index_seeded_rows", "Root rows that seeding read.", labels=["index"])
     documents = GaugeMetricFamily(
-        "headrace_index_seeded_documents", "Documents that seeding wrote.", labels=["index"]
+        "headrace_index_seeded_documents",
+        "Documents that a backfill has written; at its end, those that the index holds.",
+        labels=["index"],
     )
     speed = GaugeMetricFamily(
         "headrace_index_seeded_documents_per_second",

@@ -142,6 +142,39 @@ def test_documents_are_shown_without_slot_publication_and_cluster(pairs: Deploym
     assert pairs.left_in_database() == []
 
 
+def test_a_junction_row_that_stands_twice_gives_one_row_and_an_id_has_no_padding(people: Deployment) -> None:
+    with connect(people.url) as connection:
+        for statement in (
+            "CREATE TABLE books (isbn char(8) PRIMARY KEY)",
+            "CREATE TABLE shelves (id int PRIMARY KEY)",
+            "CREATE TABLE places (isbn char(8), shelf int)",
+            "INSERT INTO books VALUES ('97')",
+            "INSERT INTO shelves VALUES (1), (2)",
+            "INSERT INTO places VALUES ('97', 1), ('97', 2), ('97', 1)",
+        ):
+            execute(connection, statement)
+    people.schema = _TWICE
+    people.write()
+    told = typed(people, "preview", people.name)
+    assert told.err.splitlines() == [f"{people.name} 97"]
+    assert json.loads(told.out) == {"isbn": "97      ", "shelves": [{"id": 1}, {"id": 2}]}
+
+
+_TWICE = """\
+version: 1
+table: books
+primary_key: isbn
+fields:
+  - keyword: isbn
+  - many_to_many: shelves
+    table: shelves
+    primary_key: id
+    through: {table: places, left_key: isbn, right_key: shelf}
+    fields:
+      - integer: id
+"""
+
+
 def test_an_id_that_no_live_row_has_is_told_and_the_others_are_shown(pairs: Deployment) -> None:
     """Unknown, softly deleted, of too few parts, of another type, and badly escaped."""
     words = [word for one in ("n:1", "x%25:2", "z", "z:abc", "x:y:1") for word in ("--id", one)]

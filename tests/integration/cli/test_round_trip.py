@@ -96,7 +96,10 @@ def test_a_teardown_forgets_the_state_and_keeps_the_documents(whole: Deployment)
     assert whole.type("setup", "--yes").code == 0
     follow(whole, whole.name)
     assert len(whole.left_in_cluster()) == len(["an index", "the state"])
-    assert whole.type("teardown", "--yes").code == 0
+    told = whole.type("teardown", "--yes")
+    assert told.code == 0
+    assert f'DROP PUBLICATION "{whole.name}"' in told.err, "what is done is said, not why it was made"
+    assert "was made by Headrace" not in told.err
     assert whole.left_in_database() == []
     [index] = whole.left_in_cluster()
     assert index.startswith(whole.name)

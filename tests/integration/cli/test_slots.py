@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
 from headrace.postgres.slot_lock import advisory_lock
-from integration.cli.command_line import PETS, SCHEMA, Deployment
+from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
+from integration.cli.stock import TABLES, Stock
 
 _numbers = itertools.count(1)
 
@@ -142,3 +148,60 @@ def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) ->
     assert error["cause"]
     assert error["waits"] is False
     assert people.type("lag").refused(1, "SLOT_UNKNOWN")
+
+
+def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_build_anew_by_itself(stock: Stock) -> None:
+    stock.drop()
+    told = capture_check(stock)
+    [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
+    assert (found["level"], told["ok"]) == ("error", False)
+    assert "headrace teardown" in found["remedy"]
+    told = capture_check(stock, HEADRACE_ON_GAP="reseed")
+    [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
+    assert (found["level"], told["ok"]) == ("warning", True)
+    assert "builds everything anew" in found["remedy"]
+    assert "teardown" not in found["remedy"]
+    with create_slot(stock.url, stock.name):
+        pass
+
+
+def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
+    opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> None:
+    small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
+    with EmbeddedPostgres(durable=False, settings=small) as server:
+        with connect(server.url) as connection:
+            for statement in TABLES:
+                execute(connection, statement)
+        stock = Stock(tmp_path, server.url, opensearch.url)
+        stock.seed()
+        with connect(server.url) as connection:
+            for statement in (f'CREATE PUBLICATION "{stock.name}"', *_MUCH_LOG):
+                execute(connection, statement)
+        told = capture_check(stock)
+        [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
+        assert "is lost" in found["text"]
+        assert "headrace teardown" in found["remedy"]
+        assert "on_gap" in found["remedy"]
+        assert "Without a deployment" not in found["remedy"]
+
+
+_MUCH_LOG = (
+    *("SELECT pg_logical_emit_message(false, 'x', repeat('y', 1000000)) FROM generate_series(1, 20)",) * 3,
+    "SELECT pg_switch_wal()",
+    "CHECKPOINT",
+)
+
+
+def capture_check(stock: Stock, **variables: str) -> dict[str, Any]:
+    """What `headrace check` finds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "check", "--config", str(stock.config), "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+        env=environment(variables),
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found

@@ -164,6 +164,18 @@ def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground:
     assert ground.exists(new)
 
 
+def test_what_is_told_of_a_filled_generation_are_its_documents(
+    ground: Ground, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The stream writes into it too, while it is filled: the filling finds those and writes only the rest."""
+    new = ground.reindexed()
+    for number in range(5):
+        ground.client.call("PUT", f"/{new.generation}/_doc/a:{number}", {"shop": "a"})
+    ground.lineage.complete(new, 2)
+    assert ground.board.view().indexes[0].documents == 5
+    assert f"{ground.project.prefix}stock: 5 documents" in capsys.readouterr().err
+
+
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
     number = ground.orders.give("stock", "reindex")
     target = f"/{ground.project.prefix}stock"

@@ -78,6 +78,21 @@ def test_only_what_waiting_cures_is_tried_again(text: str, kind: Kind) -> None:
     assert "\n" not in str(error)
 
 
+def test_a_refused_connection_is_told_in_one_sentence() -> None:
+    text = (
+        'connection failed: connection to server at "127.0.0.1", port 5433 failed: Connection refused\n'
+        "\tIs the server running on that host and accepting TCP/IP connections?"
+    )
+    assert connection_error(psycopg.OperationalError(text), URL).cause == (
+        "no connection to the database at db.example:5433/shop: Connection refused"
+    )
+    two = f"{text}\n{text.replace('127.0.0.1', '::1')}"
+    told = connection_error(psycopg.OperationalError(two), URL).cause
+    assert '"127.0.0.1"' in told
+    assert '"::1"' in told
+    assert "?" not in told
+
+
 def test_the_url_decides_over_our_defaults_but_not_over_the_encoding() -> None:
     text = with_defaults(URL + "?connect_timeout=3&sslmode=verify-full&client_encoding=latin1")
     assert "connect_timeout=3" in text

@@ -15,6 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.contents import count
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.settings import building, keep
 from headrace.sinks.opensearch.shard_history import Identity, identities
@@ -165,6 +166,10 @@ class Generations:
             for names in joined(indexes):
                 self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
                 self._client.call("POST", path(names, "_refresh"))
+
+    def count(self, index: str) -> int | None:
+        """How many documents are findable in one, whoever wrote them."""
+        return count(self._client, index)
 
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Set right what somebody has altered of these settings of generations; what that was, in words.
