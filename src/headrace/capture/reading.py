@@ -30,18 +30,17 @@ from headrace.capture.continuity import (
     read_positions,
     temporary_gone,
 )
-from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
 from headrace.capture.projection import Projection
 from headrace.capture.recognition import Recognition
 from headrace.capture.relation_routing import DocumentNames, Names, RootNames
 from headrace.capture.rows import Absence
 from headrace.capture.schema_guard import ExpectedNames, ExpectedTable
+from headrace.capture.signals import ConfirmLimit, ReaderStatus
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.streamed_transactions import UnfinishedTransactions
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
-from headrace.capture.trouble import TroubleNote
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model import Lsn, TableName, format_lsn
@@ -96,7 +95,7 @@ class StreamSettings:
             behind the start, whose changes are read once more.
         same_timeline: also a promoted standby that has everything is refused, because more than what was
             read here depends on the old log.
-        held: a file that says how far the slot may be confirmed, see `HeldPosition`.
+        held: a file that says how far the slot may be confirmed, see `ConfirmLimit`.
         trouble: a file that says what keeps the reader from reading, for other processes of this machine.
         holder: the connection that holds the slot, where that is a temporary one: only this can stream it,
             and the slot ends with it, so it is never given back and no other session reads the backlog.
@@ -130,7 +129,7 @@ class StreamSettings:
 
     def confirmable(self, position: Lsn) -> Lsn:
         """How much of what is known up to `position` the slot may be told of now."""
-        return position if self.held is None else HeldPosition(self.held).limit(position)
+        return position if self.held is None else ConfirmLimit(self.held).limit(position)
 
 
 def give_back_after(seconds: float, depth: int) -> float:
@@ -172,7 +171,7 @@ class LogReader:
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
-        self._trouble = TroubleNote(settings.trouble)
+        self._trouble = ReaderStatus(settings.trouble)
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
         self._held = False
         self._backlog_failed_at: Lsn | None = None

@@ -16,8 +16,8 @@ from headrace.capture.continuity import Origin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
 from headrace.capture.rows import Absence
+from headrace.capture.signals import read_requested_lsn
 from headrace.capture.visibility import await_visible
-from headrace.capture.wish import read_wish
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput.batch import Numbers
@@ -101,7 +101,7 @@ class ChangeStream:
         settings = self._settings
         quiet = time.monotonic() - self._idle_since
         due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
-        due = due or start.lsn < read_wish(settings.trouble) <= idle.lsn
+        due = due or start.lsn < read_requested_lsn(settings.trouble) <= idle.lsn
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()

@@ -30,8 +30,8 @@ from pyspark.sql.types import StructType
 from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import temporary_gone
-from headrace.capture.heartbeat import beat
 from headrace.capture.rows import Absence
+from headrace.capture.signals import beat
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.data_loss import LOSSES, gone_on, later
 from headrace.datasources.envelopes import Described, Describing, plan_changes

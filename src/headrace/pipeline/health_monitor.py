@@ -10,9 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headrace.capture.heartbeat import seconds_since_beat
-from headrace.capture.trouble import read_trouble
-from headrace.capture.wish import write_wish
+from headrace.capture.signals import read_reader_status, seconds_since_beat, write_requested_lsn
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
@@ -135,7 +133,7 @@ class Watch:
         with contextlib.suppress(HeadraceError):
             wished = self._wish.read()
             if wished != self._passed_on:
-                write_wish(self._file, wished)
+                write_requested_lsn(self._file, wished)
                 self._passed_on = wished
 
     def _failed(self, error: HeadraceError) -> None:
@@ -146,7 +144,7 @@ class Watch:
 
     def _recovered(self) -> None:
         """The server and the cluster answer; once the source has begun, it says what it waits for."""
-        waiting = read_trouble(self._file)
+        waiting = read_reader_status(self._file)
         if waiting is None and self._slot is not None and _is_strange(self._slot):
             waiting = slot_in_use(self._slot)
         if waiting is None:

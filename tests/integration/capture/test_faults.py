@@ -17,7 +17,7 @@ import pytest
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
 from headrace.capture.reading import give_back_after
-from headrace.capture.trouble import read_trouble
+from headrace.capture.signals import read_reader_status
 from headrace.embedded.postgres import EmbeddedPostgres, StopMode
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -161,7 +161,7 @@ def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offse
 
 def told_of(note: Path, word: str) -> HeadraceError | None:
     """What the reader waits for, once that has the word in it."""
-    found = read_trouble(note)
+    found = read_reader_status(note)
     return found if found is not None and word in str(found) else None
 
 
@@ -178,7 +178,7 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
             assert not note.exists()
             proxy.refuse()
             eventually(lambda: source.walsender() is None)
-            told = eventually(lambda: read_trouble(note))
+            told = eventually(lambda: read_reader_status(note))
             assert told.kind is Kind.CONNECTION
             with replication_connection(source.url, "nightly export") as stranger:
                 stranger.start(source.slot, 0, (source.publication,))
@@ -188,7 +188,7 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
                 assert f"(pid {stranger.pid}, nightly export of postgres, from 127.0.0.1)" in str(told)
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)
-            assert read_trouble(note) is None
+            assert read_reader_status(note) is None
     assert seen == list(range(1, writer.written + 1))
 
 

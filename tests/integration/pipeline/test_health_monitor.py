@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.capture.trouble import TroubleNote
+from headrace.capture.signals import ReaderStatus
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -216,7 +216,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
             assert board.view().lag_bytes
             server.start()
             assert until(lambda: board.phase is Phase.LIVE, 60)
-            note = TroubleNote(watched.trouble)
+            note = ReaderStatus(watched.trouble)
             note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
             assert until(lambda: board.phase is Phase.DEGRADED, 60)
             said = board.snapshot()

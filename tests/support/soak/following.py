@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import Origin
-from headrace.capture.held import HeldPosition
+from headrace.capture.signals import ConfirmLimit
 from headrace.datasources.partitioning import shared
 from headrace.model import CHANGES_SCHEMA
 from headrace.pipeline.worker.worker import Applied
@@ -67,7 +67,7 @@ class Follower:
         self._tuning = tuning
         self._state = prepared.state
         self._parked = MemoryParked()
-        self._held = HeldPosition(folder / "held")
+        self._held = ConfirmLimit(folder / "held")
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()
 

@@ -23,7 +23,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.capture import projection
-from headrace.capture.held import HeldPosition
+from headrace.capture.signals import ConfirmLimit
 from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
@@ -92,7 +92,7 @@ class DocumentsQuery:
         options = work.to_options()
         self._plan, self._given = options[PLAN_OPTION], 0
         self._projection = work.plan.projection
-        held = HeldPosition(folder / "held")
+        held = ConfirmLimit(folder / "held")
         held.set(following.applied)
         done = (
             spark.readStream.format(LiveDocuments.name())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.capture.files import write_whole
+from headrace.capture.signals import write_whole
 from headrace.model import Lsn, format_lsn, parse_lsn
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from tenacity import Retrying
 
 from headrace.capture.continuity import Origin
-from headrace.capture.held import HeldPosition
 from headrace.capture.offset import Offset
+from headrace.capture.signals import ConfirmLimit
 from headrace.errors import HeadraceError, patiently, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
@@ -43,7 +43,7 @@ class Noting:
     """
 
     def __init__(
-        self, work: Work, checkpoint: Path, held: HeldPosition, counted: Callable[[int], Counters]
+        self, work: Work, checkpoint: Path, held: ConfirmLimit, counted: Callable[[int], Counters]
     ) -> None:
         sink, plan = work.connections.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
