@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from headrace.capture.signals import ReaderStatus, beat, read_reader_status, seconds_since_beat
+from headrace.capture.signals import (
+    ReaderStatus,
+    beat,
+    read_reader_status,
+    read_requested_lsn,
+    seconds_since_beat,
+    write_requested_lsn,
+)
 from headrace.errors import HeadraceError, Kind
 
 ERROR = HeadraceError(Kind.SLOT_IN_USE, "somebody has it", "Wait.")
