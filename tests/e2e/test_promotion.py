@@ -99,6 +99,23 @@ def waits_for_promotion(pipeline: Headrace) -> None:
     assert not until(lambda: served(pipeline) != before or not pipeline.runs(), 10)
 
 
+def comes_back(pair: Pair, pipeline: Headrace) -> None:
+    """The dead primary is started again, and the address leads to it: nothing is seeded from there."""
+    current = served(pipeline)
+    pair.primary.start()
+    ask(pair.primary, "SELECT pg_switch_wal()")
+    pair.address.lead_to(pair.primary.url)
+    assert pipeline.wait_end(120) == 1
+    assert "the primary of before a promotion is back" in pipeline.said()
+    pipeline.close()
+    pair.primary.stop()
+    pair.address.lead_to(pair.standby.url)
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.converges()
+    assert served(pipeline) == current
+
+
 def is_told_what_holds_changes_back(pair: Pair, pipeline: Headrace) -> None:
     """The server sends nothing that a standby which it waits for does not have."""
     ask(pair.primary, "ALTER SYSTEM SET synchronized_standby_slots = 'copy'")
@@ -168,6 +185,7 @@ def test_a_standby_is_waited_for_until_it_is_promoted_and_what_it_never_got_leav
         [(kept,)] = ask(standby, f"SELECT to_jsonb(s) ->> 'failover' FROM pg_replication_slots s "
                         f"WHERE slot_name = '{pipeline.name}'")  # fmt: skip
         assert kept in {str(failover).lower(), None}
+        comes_back(pair, pipeline)
         pipeline.terminate()
     finally:
         pipeline.close()

@@ -58,6 +58,7 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         check_continuity(state, server, slot)
     elif state is not None and state.generations:
         check_database(state, server)
+        check_promoted(state, server)
 
 
 def is_made_by(slot: SlotFacts, state: PipelineState) -> bool:
@@ -90,6 +91,8 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
     """
     check_database(state, server)
     check_promoted(state, server)
+    if server.timeline < state.timeline:
+        raise _former(state, server)
     if server.timeline != state.timeline:
         raise _promoted(state, server, slot)
     if slot is None:
@@ -152,6 +155,17 @@ def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None)
         Kind.CONTINUITY,
         f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was promoted, "
         f"or the database was restored to an earlier time; {lost}",
+    )
+
+
+def _former(state: PipelineState, server: ServerFacts) -> HeadraceError:
+    """Never a gap: what a primary of before has instead of the documents' log is no news, but older."""
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"the server is on timeline {server.timeline}, and the documents come from the later timeline "
+        f"{state.timeline}: the primary of before a promotion is back, or storage was put back to that time",
+        "Lead the address to the primary of today and start again: nothing is lost there. Only where the "
+        f"storage was put back: {SEED_AGAIN[0].lower()}{SEED_AGAIN[1:]}",
     )
 
 

@@ -59,6 +59,15 @@ def test_a_standby_in_the_primarys_place_is_waited_for_and_one_that_was_followed
     assert PipelineState.from_json(replace(STATE, standby=False).to_json()).standby is False
 
 
+def test_the_primary_of_before_a_promotion_is_never_seeded_from() -> None:
+    """It is no gap: whoever reseeds would replace what is served by what is older."""
+    for slot in (None, SLOT):
+        with pytest.raises(HeadraceError, match="the primary of before a promotion is back") as refused:
+            check_origin(replace(STATE, timeline=2), SERVER, slot)
+        assert refused.value.kind is Kind.CONTINUITY
+        assert not isinstance(refused.value, GapError)
+
+
 @pytest.mark.parametrize(
     ("server", "slot", "kind", "words"),
     [
