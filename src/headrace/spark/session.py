@@ -53,6 +53,7 @@ POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
 _PLACES = "spark.headrace.places"
 
+_MOST_LOG, _LOG_SECONDS = 64 << 20, 60.0
 _LOG4J = """
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
@@ -112,7 +113,7 @@ def local_spark(
         held.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
         conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
         runs_in = folder if is_relative(python) else None
-        with log.open("ab") as output, _java(conf, None if terminal else output, runs_in):
+        with log.open("ab") as output, bounded(log), _java(conf, None if terminal else output, runs_in):
             session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
@@ -152,6 +153,29 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = before[name]
             else:
                 del os.environ[name]
+
+
+@contextlib.contextmanager
+def bounded(log: Path, most: int = _MOST_LOG, seconds: float = _LOG_SECONDS) -> Iterator[None]:
+    """Empty a file that is appended to, whenever it holds more than `most` bytes.
+
+    Nobody reads it while nothing is wrong, and an outage of weeks fills it with traces that are all the same.
+    """
+    ending = threading.Event()
+
+    def look() -> None:
+        while not ending.wait(seconds):
+            with contextlib.suppress(OSError):
+                if log.stat().st_size > most:
+                    os.truncate(log, 0)
+
+    thread = threading.Thread(target=look, name="headrace log", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ending.set()
+        thread.join()
 
 
 @contextlib.contextmanager
