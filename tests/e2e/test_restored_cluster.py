@@ -66,8 +66,11 @@ def test_a_cluster_that_is_restored_in_place_under_a_run_is_built_anew_by_it(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("restore", [restore_in_place, delete_and_restore])
-@pytest.mark.parametrize("part", ["*", "headrace_*"], ids=["all", "state"])
+@pytest.mark.parametrize(
+    ("part", "restore"),
+    [("*", restore_in_place), ("*", delete_and_restore), ("headrace_*", restore_in_place)],
+    ids=["all in place", "all deleted", "the state"],
+)
 def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_built_anew(
     deploy: Deploy, opensearch: EmbeddedOpenSearch, restore: Restore, part: str
 ) -> None:

@@ -138,6 +138,24 @@ def test_what_was_parked_since_a_snapshot_that_is_restored_is_still_in_the_log(
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
 
 
+def test_what_was_not_known_of_the_index_of_what_is_parked_is_noted_later(
+    client: Client, prefix: str
+) -> None:
+    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    running.save(STATE)
+    parked.park("users", "users.write", 100, [[("1",)]])
+    client.call("POST", f"/{prefix}headrace_parked/_close")
+    first = running.advance(100, Counters(), parked=True).parked_in
+    assert first is not None
+    assert not first.is_known
+    client.call("POST", f"/{prefix}headrace_parked/_open")
+    client.read(f"/_cluster/health/{prefix}headrace_parked?wait_for_status=yellow&timeout=60s")
+    later = running.advance(110, Counters(), parked=True).parked_in
+    assert later == parked.identity
+    assert later is not None
+    assert later.is_known
+
+
 def test_what_was_parked_in_an_index_that_another_pipeline_made_again_is_still_in_the_log(
     client: Client, prefix: str
 ) -> None:

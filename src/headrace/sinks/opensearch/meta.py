@@ -19,6 +19,7 @@ from headrace.sinks.opensearch.control_requests import Orders
 from headrace.sinks.opensearch.deferred_keys import Parked
 from headrace.sinks.opensearch.position_request import wish_document
 from headrace.sinks.opensearch.quarantine import Quarantine
+from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.state_document import KeptDocument, build_notes, meta_index
 
@@ -116,7 +117,7 @@ class MetaIndex:
                 "written are lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        place = self._parked.identity if parked and self._state.parked_place is None else None
+        place = self._place_of_parked(self._state.parked_place) if parked else None
         state = self._state.advanced(
             reached, counters, parked=parked, parked_in=place, last=last, began=began
         )
@@ -152,6 +153,13 @@ class MetaIndex:
             self._progress.delete()
         self._list.delete()
         self._state = self._kept = None
+
+    def _place_of_parked(self, noted: Identity | None) -> Identity | None:
+        """Which index documents are parked in, as it was when that was noted first."""
+        if noted is not None and noted.is_known:
+            return noted
+        found = self._parked.identity
+        return found if noted is None or not noted.is_another(found) else noted
 
     def _has_lost(self, state: PipelineState) -> bool:
         """Whether documents were parked, and are not known any more."""

@@ -137,7 +137,7 @@ class Backlog:
         target = path(*self._place, query={"op_type": "create"})
         if not self._client.call("PUT", target, identity.to_json(), allow=(409,)).ok:
             noted = self._noted_before()  # by an older version perhaps, which knew no history
-            if noted is not None and not noted.history and not noted.is_another(identity):
+            if noted is not None and not noted.is_known and not noted.is_another(identity):
                 self._client.call("PUT", path(*self._place), identity.to_json())
         self._noted = identity
 

@@ -27,6 +27,11 @@ class Identity:
     uuid: str
     history: History = ()
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the history of every shard is."""
+        return bool(self.history) and all(self.history)
+
     def is_another(self, found: Identity | None) -> bool:
         """Whether what is found now is not this index as it was; what is unknown is not compared."""
         return found is None or self.uuid != found.uuid or is_another(self.history, found.history)

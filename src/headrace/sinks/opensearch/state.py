@@ -176,7 +176,7 @@ class PipelineState:
 
         Args:
             parked: some documents are not durable yet; then `applied` stays.
-            parked_in: where they are, if that was not known before.
+            parked_in: where they are, if that was not known before, or not as well.
             last: the last transaction before `reached`; None where it is the one that is known.
             began: where the timeline begins, if it was not known before.
         """
@@ -185,7 +185,7 @@ class PipelineState:
         reached, counted = max(self.reached, reached), self.counters + counters
         state = replace(self, counters=counted, last=known, began=since)
         if parked:
-            return replace(state, ahead=reached, parked_in=self.parked_place or parked_in)
+            return replace(state, ahead=reached, parked_in=parked_in or self.parked_place)
         return replace(state, applied=reached, ahead=None, parked_in=None)
 
     def place(self) -> dict[str, Any]:
