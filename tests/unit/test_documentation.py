@@ -29,6 +29,19 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_table_has_a_head_and_as_many_cells_in_each_row(page: Path) -> None:
+    """A blank line in the middle of one made text of the rest."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    broken = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()]
+        is_headed = len(rows) > 1 and re.fullmatch(r"\|(?:\s*:?-+:?\s*\|)+", table.splitlines()[1])
+        if not is_headed or len(set(rows)) > 1:
+            broken.append(table.splitlines()[0])
+    assert broken == []
+
+
 def blocks(page: str, kind: str) -> list[str]:
     return re.findall(rf"^```{kind}\n(.*?)^```", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
 
