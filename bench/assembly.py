@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 
 from harness import report
-from headrace.assembly import Form, form_for_blocks, keys_statement, plan_document, range_statement
+from headrace.assembly import ReadStrategy, form_for_blocks, keys_statement, plan_document, range_statement
 from headrace.assembly.forms import form_for_keys
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import range_parameters
@@ -127,13 +127,13 @@ class Reading:
         parts = plan_ranges(session, plan.table, RANGE_BYTES)
         return cls(session, plan, parts[0], customers, times)
 
-    def chunk(self, form: Form, count: int) -> float:
+    def chunk(self, form: ReadStrategy, count: int) -> float:
         """Documents for each second of chunks of so many keys."""
         keys = [str(1 + number * 7 % self.customers) for number in range(count)]
         statement = keys_statement(self.plan, form)
-        return self._best(lambda: self.session.query(statement, [keys], kept=form is Form.CORRELATED))
+        return self._best(lambda: self.session.query(statement, [keys], kept=form is ReadStrategy.CORRELATED))
 
-    def range(self, form: Form) -> float:
+    def range(self, form: ReadStrategy) -> float:
         """Documents for each second of a range."""
         statement, bounds = range_statement(self.plan, self.part, form), range_parameters(self.part)
         return self._best(lambda: list(self.session.stream(statement, bounds)))
@@ -154,21 +154,21 @@ def _compare(case: str, reading: Reading) -> Iterator[bool]:
         chosen = (
             form_for_keys(reading.plan, count) if count else form_for_blocks(reading.plan, _blocks(reading))
         )
-        rates = {form: _rate(reading, form, count, indexed=indexed) for form in Form}
+        rates = {form: _rate(reading, form, count, indexed=indexed) for form in ReadStrategy}
         taken = rates[chosen]
-        rows.append((what, *(f"{rates[form]:,.0f}" for form in Form), chosen.value))
+        rows.append((what, *(f"{rates[form]:,.0f}" for form in ReadStrategy), chosen.value))
         if count == KEYS or not count:
             name = f"assembly.{'chunk' if count else 'range'}_{case}"
             if indexed:
                 yield report.result(name, taken / max(rates.values()), BAR_WITH_INDEX)
             else:
-                yield report.result(name, taken / rates[Form.CORRELATED], BAR_WITHOUT_INDEX)
-    heads = (f"documents/s, {case.replace('_', ' ')}", *(form.value for form in Form), "chosen")
+                yield report.result(name, taken / rates[ReadStrategy.CORRELATED], BAR_WITHOUT_INDEX)
+    heads = (f"documents/s, {case.replace('_', ' ')}", *(form.value for form in ReadStrategy), "chosen")
     report.table(heads, rows)
 
 
-def _rate(reading: Reading, form: Form, count: int, *, indexed: bool) -> float:
-    if form is Form.CORRELATED and not indexed:
+def _rate(reading: Reading, form: ReadStrategy, count: int, *, indexed: bool) -> float:
+    if form is ReadStrategy.CORRELATED and not indexed:
         return reading.chunk(form, SAMPLE)
     return reading.chunk(form, count) if count else reading.range(form)
 

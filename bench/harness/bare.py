@@ -84,12 +84,12 @@ class BarePath:
         self._database = deployment.database
         self._sink = deployment.sink
         project = open_project(deployment.config, os.environ)
-        here = project.resolve()
-        with connect(here.database) as connection:
-            inspection = inspect(project, here, connection, policy="ignore")
+        endpoints = project.resolve()
+        with connect(endpoints.database) as connection:
+            inspection = inspect(project, endpoints, connection, policy="ignore")
         self._project: Project = inspection.project
         self._catalog: Catalog = inspection.catalog
-        self._client = Client(here.sink)
+        self._client = Client(endpoints.sink)
         self._generations = Generations(self._client, _PREFIX)
 
     def fill(self, most_ranges: int | None = None) -> Pass:

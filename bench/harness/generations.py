@@ -9,7 +9,7 @@ from time import perf_counter
 
 from harness.deployment import NAME, PREFIX, Deployment
 from headrace.demo.shop import INDEXES
-from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, Orders
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, MetaIndex
 
 _LOOK_SECONDS = 0.05
 _WITHIN = 3600.0
@@ -21,7 +21,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
         before = _served(client)
         begin = perf_counter()
         for index in indexes:
-            Orders(client, NAME, PREFIX).give(index, "reindex")
+            ControlRequests(client, NAME, PREFIX).give(index, "reindex")
         while any(before[index] == generation for index, generation in _served(client, indexes).items()):
             deployment.run.assert_lives()
             assert perf_counter() - begin < _WITHIN, deployment.run.said()

@@ -45,8 +45,8 @@ def until_applied(deployment: Deployment, end: Lsn) -> float:
 
 
 def until_worked_off(deployment: Deployment) -> float:
-    """The time (s, `perf_counter`) when nothing was parked any more."""
-    index = f"{deployment.sink}/{PREFIX}headrace_parked"
+    """The time (s, `perf_counter`) when nothing was deferred any more."""
+    index = f"{deployment.sink}/{PREFIX}headrace_deferred"
     _until(deployment, lambda: _count(index) > 0)
     return _until(deployment, lambda: _count(index) == 0)
 

@@ -20,7 +20,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
-from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex
 from support.http_proxy import Cut, HttpProxy, Request
 from support.tcp_proxy import TcpProxy
 
@@ -128,7 +128,7 @@ class Ground:
             AssertionError: it is not.
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            Orders(client, NAME, self.run.prefix).give(index, "reindex")
+            ControlRequests(client, NAME, self.run.prefix).give(index, "reindex")
         assert until(lambda: bool(self.building()), _STRIKES_WITHIN), f"nothing is built\n{self.run.said()}"
         return self.building()[0]
 

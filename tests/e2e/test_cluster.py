@@ -190,7 +190,7 @@ def test_the_executors_are_asked_what_they_have_and_reach(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A further sink that they do not reach is told; one of a kind that they do not have is refused."""
+    """A secondary sink that they do not reach is told; one of a kind that they do not have is refused."""
     package(tmp_path, "ours = headrace.testing.memory_sink:made")
     monkeypatch.syspath_prepend(str(tmp_path))
     open_sink("ours", {}).close()
@@ -203,8 +203,8 @@ def test_the_executors_are_asked_what_they_have_and_reach(
             return caught.value
 
         assert check_executors(spark.session, database, [there], ["json"]) == Grant(2, 4)
-        further = {"one": ("opensearch", there), "two": ("opensearch", nowhere)}
-        grant = check_executors(spark.session, database, [there], further=further)
+        secondary = {"one": ("opensearch", there), "two": ("opensearch", nowhere)}
+        grant = check_executors(spark.session, database, [there], secondary=secondary)
         assert (grant.executors, grant.places) == (2, 4)
         [told] = grant.away
         assert told.startswith("the sink 'two' is not reached from the executor's machine ")
@@ -212,7 +212,7 @@ def test_the_executors_are_asked_what_they_have_and_reach(
         with pytest.raises(
             HeadraceError, match="no installed package offers sinks of the kind 'ours'"
         ) as caught:
-            check_executors(spark.session, database, [there], further={"own": ("ours", {})})
+            check_executors(spark.session, database, [there], secondary={"own": ("ours", {})})
         assert (caught.value.kind, _FIX in caught.value.remedy) == (Kind.DEPENDENCY, True)
         assert refused(database, nowhere).kind is Kind.SINK_UNREACHABLE
         gone = f"postgresql://127.0.0.1:{free_port()}/x"

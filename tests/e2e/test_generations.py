@@ -17,7 +17,7 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, Orders
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex
 from headrace.sinks.opensearch.control_requests import What
 
 
@@ -60,7 +60,7 @@ def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
 def ask(pipeline: Headrace, index: str, what: What) -> None:
     """As the commands do."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        Orders(client, pipeline.name, pipeline.prefix).give(index, what)
+        ControlRequests(client, pipeline.name, pipeline.prefix).give(index, what)
 
 
 class Searching(threading.Thread):

@@ -30,7 +30,7 @@ def test_a_renamed_tag_of_many_products_holds_nothing_up_and_is_gone_on_with(dep
         pipeline.config.write_text(f"large_change = 10\n{text}")
         tag = shop.id("SELECT tag_id FROM product_tags GROUP BY 1 ORDER BY count(*) DESC LIMIT 1")
         shop.run(_EVERYWHERE.format(tag))
-        pipeline.start(failpoint=f"parked:{_STANDS_AT}")
+        pipeline.start(failpoint=f"deferred:{_STANDS_AT}")
         pipeline.wait_ready()
         pipeline.converges()
 
@@ -49,7 +49,7 @@ def test_a_renamed_tag_of_many_products_holds_nothing_up_and_is_gone_on_with(dep
         assert len(stale) >= len(products) - done - in_hand
         assert pipeline.confirmed() <= before, "the slot has passed documents that are not written"
 
-        left = _parked(pipeline)
+        left = _deferred(pipeline)
         assert left >= len(stale)
         pipeline.kill()
         written = _writes(pipeline, "products")
@@ -70,9 +70,9 @@ def _stale(pipeline: Headrace, index: str, ids: set[str]) -> set[str]:
     return {one for one in ids if expected.get(one) != found.get(one)}
 
 
-def _parked(pipeline: Headrace) -> int:
+def _deferred(pipeline: Headrace) -> int:
     """How many chunks are left; a document that a change leads to in two ways may be in two."""
-    target = f"{pipeline.sink_url}/{pipeline.prefix}headrace_parked"
+    target = f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred"
     urllib3.request("POST", f"{target}/_refresh")
     return int(urllib3.request("GET", f"{target}/_count").json()["count"])
 

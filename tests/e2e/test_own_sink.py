@@ -106,7 +106,7 @@ def test_a_sink_of_ones_own_has_the_documents_through_kills_and_while_it_is_busy
         other.execute("BEGIN EXCLUSIVE")
         pipeline.run(*(one.format(40_000) for one in _CHANGES))
         pipeline.wait_until(
-            lambda: pipeline.status()["sinks"]["documents"]["parked"] > 0, "has parked nothing", 60
+            lambda: pipeline.status()["sinks"]["documents"]["deferred"] > 0, "has deferred nothing", 60
         )
         pipeline.converges(primary)
         pipeline.kill()

@@ -34,7 +34,7 @@ def server() -> Iterator[EmbeddedPostgres]:
 def pipeline(
     server: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Headrace]:
-    """Seeded and stopped; it has a further sink, under another prefix."""
+    """Seeded and stopped; it has a secondary sink, under another prefix."""
     shop = Shop(server.create_database(_NAME), users=30)
     pipeline = Headrace(tmp_path_factory.mktemp(_NAME), shop, opensearch.url, _NAME)
     text = pipeline.config.read_text().replace("[source]", '[source]\non_gap = "reseed"')

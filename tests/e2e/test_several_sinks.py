@@ -123,7 +123,7 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
         began = time.monotonic()
         pipeline.converges()
         assert time.monotonic() - began < 8, "nobody waits again for a sink that is away"
-        pipeline.wait_until(lambda: sink(pipeline, "other")["parked"] > 0, "has parked nothing", 20)
+        pipeline.wait_until(lambda: sink(pipeline, "other")["deferred"] > 0, "has deferred nothing", 20)
         assert sink(pipeline, "other")["phase"] == "away"
         assert pipeline.status()["phase"] == "live"
         assert pipeline.ask("/readyz").status == 200
@@ -235,7 +235,7 @@ def test_a_sink_that_is_away_at_the_start_waits_for_nobody_and_gets_all_of_it_af
 @pytest.mark.parametrize("most", [50, 1_000_000], ids=["it was too much", "somebody deleted it"])
 def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: HttpProxy, most: int) -> None:
     with deploy(users=60) as pipeline:
-        pipeline.config.write_text(f"most_parked = {most}\n" + pipeline.config.read_text())
+        pipeline.config.write_text(f"max_deferred = {most}\n" + pipeline.config.read_text())
         add(pipeline, other(pipeline, front))
         pipeline.start()
         pipeline.wait_ready()
@@ -245,8 +245,8 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
         pipeline.shop.run(_RENAMED)
         why = "documents waited for"
         if most > 50:
-            pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 50, "did not park", 30)
-            urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
+            pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 50, "did not defer", 30)
+            urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred_secondary")
             why = "somebody deleted or restored the index of what waited"
         pipeline.wait_until(lambda: why in pipeline.said(), "did not give it up", 60)
         pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
@@ -337,7 +337,7 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_kill_at_any_commit_point_costs_no_sink_a_document(deploy: Deploy, front: HttpProxy) -> None:
-    """The other cluster refuses every third request meanwhile, so that some of it is parked."""
+    """The other cluster refuses every third request meanwhile, so that some of it is deferred."""
     number = itertools.count()
 
     def now_and_then(_: Request) -> Answer | None:
@@ -387,7 +387,7 @@ def test_a_sink_that_is_named_otherwise_or_comes_back_is_filled_anew(
         front.spoil = lambda _: Answer(503)
         pipeline.shop.run(_RENAMED)
         pipeline.converges()
-        pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 0, "did not park", 30)
+        pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 0, "did not defer", 30)
         first = set(uuids(pipeline, "/other").values())
         pipeline.terminate()
         front.heal()
@@ -431,12 +431,12 @@ def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
         until_live(pipeline, "other")
         front.spoil = lambda _: Answer(503)
         pipeline.shop.run(_RENAMED)
-        pipeline.wait_until(lambda: sink(pipeline, "other").get("parked", 0) > 0, "did not park", 30)
+        pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 0, "did not defer", 30)
         pipeline.kill()
-        urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_backlog")
+        urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred_secondary")
         at = format_lsn(state_of(pipeline, "").reached)
         assert typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--timeout", "1") == 1
-        assert "somebody deleted or restored the index of what was parked" in capsys.readouterr().err
+        assert "somebody deleted or restored the index of what was deferred" in capsys.readouterr().err
         front.heal()
         pipeline.start()
         until_live(pipeline, "other")

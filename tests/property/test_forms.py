@@ -15,7 +15,7 @@ from random import Random
 
 import pytest
 
-from headrace.assembly import Form, keys_statement, plan_document, range_statement
+from headrace.assembly import ReadStrategy, keys_statement, plan_document, range_statement
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import Catalog, complete, read_catalog
@@ -54,11 +54,11 @@ def test_every_form_gives_the_same_documents(server: EmbeddedPostgres, seed: int
             whole = complete(spec, catalog)
             plan = plan_document(whole, catalog)
             keys = requested(url, session, plan)
-            found = {form: by_keys(session, plan, keys, form) for form in Form}
-            assert found[Form.MIXED] == found[Form.CORRELATED]
-            assert found[Form.AGGREGATED] == found[Form.CORRELATED]
-            live = {id_: text for id_, text in found[Form.CORRELATED].items() if text is not None}
-            for form in Form:
+            found = {form: by_keys(session, plan, keys, form) for form in ReadStrategy}
+            assert found[ReadStrategy.MIXED] == found[ReadStrategy.CORRELATED]
+            assert found[ReadStrategy.AGGREGATED] == found[ReadStrategy.CORRELATED]
+            live = {id_: text for id_, text in found[ReadStrategy.CORRELATED].items() if text is not None}
+            for form in ReadStrategy:
                 assert by_range(session, plan, catalog, form) == live
             [expected] = naive_documents(url, [whole]).values()
             actual = {id_: json.loads(text, parse_float=Decimal) for id_, text in live.items()}
@@ -100,14 +100,14 @@ def requested(url: str, session: ReadSession, plan: DocumentPlan) -> list[list[s
     ]
 
 
-def by_keys(session: ReadSession, plan: DocumentPlan, keys: list[list[str]], form: Form) -> Documents:
+def by_keys(session: ReadSession, plan: DocumentPlan, keys: list[list[str]], form: ReadStrategy) -> Documents:
     rows = session.query(keys_statement(plan, form), keys)
     found = dict(rows)
     assert len(found) == len(rows)
     return found
 
 
-def by_range(session: ReadSession, plan: DocumentPlan, catalog: Catalog, form: Form) -> Documents:
+def by_range(session: ReadSession, plan: DocumentPlan, catalog: Catalog, form: ReadStrategy) -> Documents:
     found: Documents = {}
     tables = catalog[plan.table.name].partitions or (plan.table.name,)
     for table in tables:

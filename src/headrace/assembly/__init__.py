@@ -5,7 +5,7 @@
 """
 
 from headrace.assembly.assembler import Assembler, Refuse
-from headrace.assembly.forms import Form, form_for_blocks
+from headrace.assembly.forms import ReadStrategy, form_for_blocks
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import (
     first_statement,
@@ -16,7 +16,7 @@ from headrace.assembly.statement import (
 
 __all__ = [
     "Assembler",
-    "Form",
+    "ReadStrategy",
     "Refuse",
     "first_statement",
     "form_for_blocks",

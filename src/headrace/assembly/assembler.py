@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.assembly.forms import Form, form_for_blocks, form_for_keys, uses_sets
+from headrace.assembly.forms import ReadStrategy, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import Member, linked_first
 from headrace.assembly.statement import (
@@ -43,7 +43,7 @@ class Assembler:
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
         self._plan = plan_document(spec, catalog)
-        self._by_keys: dict[Form, str] = {}
+        self._by_keys: dict[ReadStrategy, str] = {}
         self._careful = replace(self._plan, members=linked_first(self._plan.members))
         self._bare = keys_statement(replace(self._plan, members=(), conditions=(), deletion=None))
         self._presence = keys_statement(replace(self._plan, members=()))

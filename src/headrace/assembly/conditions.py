@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.assembly.plan import Condition
+from headrace.assembly.plan import RowCondition
 from headrace.catalog.comparison import is_foreign, operator, plain
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
@@ -32,17 +32,17 @@ def column_sql(alias: str, column: Column) -> str:
     return plain(f"{alias}.{identifier(column.name)}", column)
 
 
-def plain_conditions(conditions: Iterable[Condition], alias: str) -> list[str]:
+def plain_conditions(conditions: Iterable[RowCondition], alias: str) -> list[str]:
     """The conditions that are not raw, on the row called `alias`."""
     return [_plain(one.filter, one.column, alias) for one in conditions if one.column is not None]
 
 
-def raw_conditions(conditions: Iterable[Condition]) -> list[str]:
+def raw_conditions(conditions: Iterable[RowCondition]) -> list[str]:
     """The raw conditions, each in parentheses; they need a scope where only their own table is in sight."""
     return [f"({one.filter.raw})" for one in conditions if one.column is None]
 
 
-def row_conditions(table: Table, conditions: tuple[Condition, ...], alias: str) -> list[str]:
+def row_conditions(table: Table, conditions: tuple[RowCondition, ...], alias: str) -> list[str]:
     """All conditions on one row that is already at hand as `alias`, raw ones in a scope of their own."""
     raw = raw_conditions(conditions)
     if raw:

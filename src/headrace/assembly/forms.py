@@ -17,14 +17,14 @@ from headrace.assembly.plan import (
     Junction,
     Member,
     RelatedValue,
-    Relation,
+    RelationPlan,
     joined_values,
 )
 from headrace.catalog.comparison import as_stored, is_hashed
 from headrace.catalog.table import Table
 
 
-class Form(Enum):
+class ReadStrategy(Enum):
     """How the related rows of a statement are read."""
 
     CORRELATED = "correlated"
@@ -44,29 +44,29 @@ MOST_BYTES = 256 << 20
 _PAGE_BYTES = 8192
 
 
-def form_for_keys(plan: DocumentPlan, count: int) -> Form:
+def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
     """The fastest form for the documents of so many keys."""
     if count >= MANY_KEYS:
-        return Form.AGGREGATED
+        return ReadStrategy.AGGREGATED
     if count > FEW_KEYS or _is_multiplied(plan.members, many=False):
-        return Form.MIXED
-    return Form.CORRELATED
+        return ReadStrategy.MIXED
+    return ReadStrategy.CORRELATED
 
 
-def form_for_blocks(plan: DocumentPlan, count: int) -> Form:
+def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
     """The fastest form for the documents of so many blocks of the root table (8 kB each).
 
     As sets all their related rows are held at once, by PostgreSQL in its temporary files.
     """
     table = plan.table
     if not table.page_estimate or not table.row_estimate:
-        return Form.MIXED
+        return ReadStrategy.MIXED
     rows = table.row_estimate * count / table.page_estimate
     held = _bytes(joined_values(plan.members), table, rows)
-    return Form.AGGREGATED if held <= MOST_BYTES else Form.MIXED
+    return ReadStrategy.AGGREGATED if held <= MOST_BYTES else ReadStrategy.MIXED
 
 
-def form_for_rows(plan: DocumentPlan, count: int) -> Form:
+def form_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
     """As `form_for_blocks`, for so many root rows."""
     table = plan.table
     pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
@@ -100,23 +100,23 @@ def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
     )
 
 
-def by_sets(value: Joined, form: Form) -> bool:
+def by_sets(value: Joined, form: ReadStrategy) -> bool:
     """Whether the rows of `value` are read as sets, if those of its parent are at hand as one."""
-    if form is Form.CORRELATED or not _is_hashed(value.relation):
+    if form is ReadStrategy.CORRELATED or not _is_hashed(value.relation):
         return False
     if not is_served(value.relation):
         return True
-    if form is Form.AGGREGATED:
+    if form is ReadStrategy.AGGREGATED:
         return not _is_in_index(value)
     return isinstance(value, RelatedValue) and any(by_sets(one, form) for one in joined_values(value.members))
 
 
-def uses_sets(plan: DocumentPlan, form: Form) -> bool:
+def uses_sets(plan: DocumentPlan, form: ReadStrategy) -> bool:
     """Whether the statement differs from the correlated one."""
     return any(by_sets(one, form) for one in joined_values(plan.members))
 
 
-def is_served(relation: Relation) -> bool:
+def is_served(relation: RelationPlan) -> bool:
     """Whether indexes lead from one parent to its related rows."""
     between = relation.junction
     if between is None:
@@ -130,7 +130,7 @@ def leads_into(between: Junction) -> bool:
     return between.table.serves([between.left.name]) and as_stored(between.left, between.parent)
 
 
-def is_single(relation: Relation) -> bool:
+def is_single(relation: RelationPlan) -> bool:
     """Whether a parent has at most one related row, whatever the data."""
     linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
     keys = [set(key.columns) for key in relation.table.unique_keys]
@@ -146,7 +146,7 @@ def _is_in_index(value: Joined) -> bool:
     return value.relation.table.serves([*(ours.name for ours, _ in value.relation.links), value.column.name])
 
 
-def _is_hashed(relation: Relation) -> bool:
+def _is_hashed(relation: RelationPlan) -> bool:
     between = relation.junction
     if between is None:
         return all(is_hashed(*pair) for pair in relation.links)

@@ -12,7 +12,6 @@ from headrace.assembly.json_text import AVERAGED, TEXTUAL
 from headrace.assembly.plan import (
     AggregateValue,
     ColumnValue,
-    Condition,
     ConstantValue,
     Deletion,
     DocumentPlan,
@@ -22,7 +21,8 @@ from headrace.assembly.plan import (
     ObjectValue,
     PointValue,
     RelatedValue,
-    Relation,
+    RelationPlan,
+    RowCondition,
     Value,
 )
 from headrace.catalog.table import Catalog, Column, Table
@@ -135,7 +135,7 @@ class _Lowering:
             links = _paired(key, holders, one.place)
         else:
             links = _paired(self._columns(table, one.foreign_key, one.place), parent_key, one.place)
-        relation = Relation(table, key, links, junction, self._conditions(table, one.filters))
+        relation = RelationPlan(table, key, links, junction, self._conditions(table, one.filters))
         return RelatedValue(
             relation=relation,
             members=self._members(table, key, one.fields, one.place),
@@ -155,7 +155,7 @@ class _Lowering:
             junction = self._junction(parent_key, key, one)
         else:
             links = _paired(self._columns(table, one.foreign_key, one.place), parent_key, one.place)
-        relation = Relation(table, key, links, junction, self._conditions(table, one.filters))
+        relation = RelationPlan(table, key, links, junction, self._conditions(table, one.filters))
         return AggregateValue(one.op, relation, self._reduced(table, key, one))
 
     def _reduced(self, table: Table, key: tuple[Column, ...], one: AggregateField) -> Column | None:
@@ -193,7 +193,7 @@ class _Lowering:
         left, right = self._columns(between, (one.through.left_key, one.through.right_key), one.place)
         return Junction(between, left, parent_key[0], right, key[0])
 
-    def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[Condition, ...]:
+    def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[RowCondition, ...]:
         conditions = []
         for one in filters:
             if one.op == "raw" and (problem := raw_problem(one.raw or "", unsafe=one.unsafe)):
@@ -201,7 +201,7 @@ class _Lowering:
             column = None if one.column is None else self._column(table, one.column, one.place)
             if (one.op == "raw") != (column is None):
                 raise _wrong(one.place, f"a filter of the kind {one.op} cannot be read")
-            conditions.append(Condition(one, column))
+            conditions.append(RowCondition(one, column))
         return tuple(conditions)
 
     def _table(self, name: TableName, place: Place) -> Table:

@@ -14,7 +14,7 @@ from typing import Self
 
 from headrace.assembly.conditions import column_sql
 from headrace.assembly.forms import is_served, is_single, leads_into
-from headrace.assembly.plan import AggregateValue, Joined, Junction, RelatedValue, Relation, columns_read
+from headrace.assembly.plan import AggregateValue, Joined, Junction, RelatedValue, RelationPlan, columns_read
 from headrace.assembly.render import Alias, filtered, order_terms, where
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.table import Column, Table
@@ -65,7 +65,7 @@ class Links:
         )
 
 
-def links_of(relation: Relation) -> Links:
+def links_of(relation: RelationPlan) -> Links:
     """Under names that do not meet the related rows' own."""
     names = (name_apart(relation.table, str(number)) for number in range(len(relation.above)))
     return Links(relation.above, tuple(names))

@@ -15,7 +15,7 @@ from headrace.schema.tree import Filter
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class RowCondition:
     """A filter and the column that it tests; None for `raw`."""
 
     filter: Filter
@@ -72,7 +72,7 @@ class Junction:
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class RelationPlan:
     """The rows of `table` that belong to a parent row.
 
     Exactly one of `links` (pairs: the related row's column, the parent's) and `junction` is set. Each
@@ -84,7 +84,7 @@ class Relation:
     key: tuple[Column, ...]
     links: tuple[tuple[Column, Column], ...]
     junction: Junction | None
-    conditions: tuple[Condition, ...]
+    conditions: tuple[RowCondition, ...]
     linked_first: bool = False
 
     @property
@@ -97,7 +97,7 @@ class Relation:
 class RelatedValue:
     """Related rows as a list, or the first of them as an object or null."""
 
-    relation: Relation
+    relation: RelationPlan
     members: tuple[Member, ...]
     order: tuple[tuple[Column, bool], ...]
     """Columns and whether they descend; the relation's key always follows."""
@@ -110,7 +110,7 @@ class AggregateValue:
     """Related rows reduced to one value; `column` is None where rows are counted."""
 
     op: Literal["count", "sum", "avg", "min", "max", "ids"]
-    relation: Relation
+    relation: RelationPlan
     column: Column | None
 
 
@@ -132,7 +132,7 @@ class Deletion:
     """A root row is no document where `column` is true (a boolean) or not null, and `conditions` hold."""
 
     column: Column
-    conditions: tuple[Condition, ...]
+    conditions: tuple[RowCondition, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class DocumentPlan:
     table: Table
     key: tuple[Column, ...]
     members: tuple[Member, ...]
-    conditions: tuple[Condition, ...]
+    conditions: tuple[RowCondition, ...]
     deletion: Deletion | None
     routing: Column | None = None
 

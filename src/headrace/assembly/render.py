@@ -36,7 +36,7 @@ from headrace.assembly.plan import (
     ObjectValue,
     PointValue,
     RelatedValue,
-    Relation,
+    RelationPlan,
     Value,
 )
 from headrace.catalog.comparison import INTEGERS, equal, is_foreign
@@ -182,7 +182,7 @@ def _one(value: RelatedValue, parent: Alias) -> str:
     return f"coalesce(({row}), 'null')"
 
 
-def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
+def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     """The FROM item of the related rows, and the conditions that belong into WHERE."""
     alias = parent.below
     links = [
@@ -216,7 +216,7 @@ def _rows(relation: Relation, parent: Alias) -> tuple[str, list[str]]:
     return source, links + conditions
 
 
-def filtered(relation: Relation, alias: Alias) -> tuple[str, list[str]]:
+def filtered(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
     """The FROM item of a relation's table, and what of its own conditions belongs into WHERE."""
     source = f"{table_sql(relation.table.name)} AS {alias}"
     raw = raw_conditions(relation.conditions)
@@ -239,7 +239,7 @@ def order_terms(value: RelatedValue, alias: Alias) -> str:
     return ", ".join([*terms, *key_order(value.relation, alias)])
 
 
-def key_order(relation: Relation, alias: Alias) -> list[str]:
+def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
     """The terms of the key's own order."""
     return [
         column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.assembly.forms import Form, by_sets
+from headrace.assembly.forms import ReadStrategy, by_sets
 from headrace.assembly.matching import Links, links_of, name_apart, related_rows
 from headrace.assembly.plan import AggregateValue, Joined, Member, RelatedValue, joined_values
 from headrace.assembly.render import Alias, listed, order_terms, reduced, render_object
@@ -34,7 +34,7 @@ class Objects:
 
 
 def render_objects(
-    members: tuple[Member, ...], alias: Alias, rows: str, form: Form, condition: str = ""
+    members: tuple[Member, ...], alias: Alias, rows: str, form: ReadStrategy, condition: str = ""
 ) -> Objects:
     """The objects of the rows of `rows`, a member of the WITH that has the columns of `columns_read`.
 
@@ -48,7 +48,7 @@ def render_objects(
 
 @dataclass
 class _Sets:
-    form: Form
+    form: ReadStrategy
     tables: list[str] = field(default_factory=list)
     count: int = 0
 

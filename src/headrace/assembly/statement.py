@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, Form, form_for_keys, uses_sets
+from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
 from headrace.assembly.matching import column_list, name_apart
 from headrace.assembly.plan import DocumentPlan, columns_read
 from headrace.assembly.render import Alias, render_object, where
@@ -38,7 +38,7 @@ def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
 
 
-def keys_statement(plan: DocumentPlan, form: Form = Form.CORRELATED) -> str:
+def keys_statement(plan: DocumentPlan, form: ReadStrategy = ReadStrategy.CORRELATED) -> str:
     """The documents of requested keys; parameters: one text array for each part of the key.
 
     Each requested key that no row has, to the letter, also gives its id without a body: the row may be gone,
@@ -108,7 +108,7 @@ def presence_statement(plan: DocumentPlan) -> str:
 
 
 def digests_statement(
-    plan: DocumentPlan, order: tuple[Column, ...], form: Form, *, behind: bool, sampled: bool
+    plan: DocumentPlan, order: tuple[Column, ...], form: ReadStrategy, *, behind: bool, sampled: bool
 ) -> str:
     """Id, length (bytes), digest and key of the documents next in the order of `order`, which is a key.
 
@@ -178,7 +178,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     return f"SELECT {bucket}, count(*)::bigint, sum(h.hash)::text FROM ({ids}) AS h GROUP BY 1"
 
 
-def range_statement(plan: DocumentPlan, part: CtidRange, form: Form = Form.CORRELATED) -> str:
+def range_statement(plan: DocumentPlan, part: CtidRange, form: ReadStrategy = ReadStrategy.CORRELATED) -> str:
     """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
     root, bounds = _range(plan, part)
     conditions = " AND ".join([bounds, *_keyed(plan), *_live(plan)])
@@ -230,7 +230,7 @@ class _Roots:
     body: str
 
 
-def _roots(plan: DocumentPlan, form: Form, source: str, *, live: bool = False) -> _Roots:
+def _roots(plan: DocumentPlan, form: ReadStrategy, source: str, *, live: bool = False) -> _Roots:
     """The documents of `source`, which calls a row of the root table t0.
 
     Args:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.assembly.conditions import row_conditions
-from headrace.assembly.forms import Form
-from headrace.assembly.plan import Condition, DocumentPlan
+from headrace.assembly.forms import ReadStrategy
+from headrace.assembly.plan import DocumentPlan, RowCondition
 from headrace.assembly.statement import keys_statement
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
@@ -31,7 +31,7 @@ def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName
         table = catalog[name]
         column = None if one.column is None else table.column(one.column)
         if (column is None) == (one.raw is not None):
-            condition = " AND ".join(row_conditions(table, (Condition(one, column),), _ALIAS))
+            condition = " AND ".join(row_conditions(table, (RowCondition(one, column),), _ALIAS))
             yield name, one, f"SELECT 1 FROM {table_sql(name)} AS {_ALIAS} WHERE {condition}"
 
 
@@ -40,4 +40,4 @@ def document_trial(plan: DocumentPlan) -> tuple[str, list[list[str]]]:
 
     Of both forms the one that asks more of the server: it joins what the other one only compares.
     """
-    return keys_statement(plan, Form.AGGREGATED), [[] for _ in plan.key]
+    return keys_statement(plan, ReadStrategy.AGGREGATED), [[] for _ in plan.key]

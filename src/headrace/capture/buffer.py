@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.capture.changes import Ends
+from headrace.capture.changes import ChangeEnds
 from headrace.capture.offset import Offset
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn
@@ -40,7 +40,7 @@ class _Chunk:
     batch: pa.RecordBatch
     held: int
     before: _Mark
-    ends: Ends
+    ends: ChangeEnds
 
     def ends_upto(self, offset: Offset) -> int:
         """How many of its ends are not behind `offset`."""
@@ -103,7 +103,7 @@ class ChangeBuffer:
         self._wanted: Offset | None = None
         self._waiting = 0
 
-    def put(self, batch: pa.RecordBatch, size: int, ends: Ends) -> None:
+    def put(self, batch: pa.RecordBatch, size: int, ends: ChangeEnds) -> None:
         """Add a chunk of `size` bytes in the log; `ends` has one behind its last row, if it has rows.
 
         Without that one a full buffer could wait for its reader, and the reader for the end of a batch.

@@ -52,7 +52,7 @@ class ChangeRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class ChangeEnds:
     """Where a batch may end in a stretch of the log, ascending; all arrays are `(places,)`.
 
     Attributes:
@@ -79,7 +79,7 @@ class Ends:
         return Offset(int(self.lsn[index]))
 
     @classmethod
-    def of(cls, *places: tuple[Offset, int, int, int]) -> Ends:
+    def of(cls, *places: tuple[Offset, int, int, int]) -> ChangeEnds:
         """From (offset, xid, bytes, rows) each."""
         numbers = [(offset.lsn, xid, size, rows) for offset, xid, size, rows in places]
         lsn, xids, sizes, rows = np.array(numbers, np.int64).reshape(-1, 4).T

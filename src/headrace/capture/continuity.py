@@ -31,7 +31,7 @@ _ANEW = "Start with a new slot and a new checkpoint, and seed again what was rea
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class LogOrigin:
     """Whose log it is; a position means nothing without that.
 
     Attributes:
@@ -62,18 +62,18 @@ class Origin:
             known["standby"] = self.standby
         return known
 
-    def following(self, before: Origin | None) -> Origin:
+    def following(self, before: LogOrigin | None) -> LogOrigin:
         """The same log; its publication is the one that `before` knows, if it knows one."""
         if before is None or before.publication is None:
             return self
         return replace(self, publication=before.publication)
 
-    def has_publication_of(self, before: Origin | None) -> bool:
+    def has_publication_of(self, before: LogOrigin | None) -> bool:
         """Whether the publication is still the one that `before` knows; also where it knows none."""
         return before is None or before.publication in {None, self.publication}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Origin | None:
+    def from_json(cls, stored: Mapping[str, Any]) -> LogOrigin | None:
         """What `to_json` wrote; None for a position that was noted before anything had been read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
@@ -101,14 +101,14 @@ class LogPositions:
         copied: whether the slot is a standby's copy of the primary's: nobody can read it before a promotion.
     """
 
-    origin: Origin
+    origin: LogOrigin
     confirmed: Lsn | None
     restart: Lsn | None
     written: Lsn | None
     switches: Mapping[int, Lsn] = field(default_factory=dict)
     copied: bool = False
 
-    def left(self, before: Origin | None) -> Lsn | None:
+    def left(self, before: LogOrigin | None) -> Lsn | None:
         """Where the timeline of `before` was left; None where it was not, or that is not known."""
         return None if before is None else self.switches.get(before.timeline)
 
@@ -126,7 +126,7 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
         None if number is None else int(number) for number in numbers
     )
     switches = _read_switches(connection, int(timeline or 0))
-    origin = Origin(
+    origin = LogOrigin(
         str(system),
         int(timeline or 0),
         database or 0,
@@ -159,7 +159,7 @@ def _began(switches: Mapping[int, Lsn], timeline: int) -> Lsn | None:
 
 
 def check_continuity(
-    now: LogPositions, slot: str, reached: Lsn, before: Origin | None, *, known: Lsn = 0
+    now: LogPositions, slot: str, reached: Lsn, before: LogOrigin | None, *, known: Lsn = 0
 ) -> None:
     """The log at `now` must be the one in which everything up to `reached` was read.
 
@@ -191,7 +191,7 @@ def check_continuity(
         raise _beyond(now.confirmed, now.restart, slot, reached)
 
 
-def check_same_timeline(now: Origin, before: Origin) -> None:
+def check_same_timeline(now: LogOrigin, before: LogOrigin) -> None:
     """For documents: rows are read as of later than the log was followed, perhaps what the new log never got.
 
     Raises:
@@ -226,7 +226,7 @@ def not_promoted(slot: str) -> HeadraceError:
     )
 
 
-def _check_promoted(now: LogPositions, slot: str, before: Origin | None) -> None:
+def _check_promoted(now: LogPositions, slot: str, before: LogOrigin | None) -> None:
     """A standby that has a slot of its own by that name may be followed in its primary's place."""
     if not now.origin.standby or (before is not None and before.system != now.origin.system):
         return
@@ -235,7 +235,7 @@ def _check_promoted(now: LogPositions, slot: str, before: Origin | None) -> None
         raise not_promoted(slot)
 
 
-def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
+def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
     origin = now.origin
     if origin.system != before.system:
         raise HeadraceError(
@@ -271,7 +271,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: Origin) -> None:
         )
 
 
-def _missing(now: LogPositions, slot: str, reached: Lsn, before: Origin | None) -> HeadraceError:
+def _missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin | None) -> HeadraceError:
     if before is not None and before.timeline != now.origin.timeline:
         return HeadraceError(
             Kind.SLOT_UNKNOWN,

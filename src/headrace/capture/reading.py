@@ -20,11 +20,11 @@ import numpy as np
 
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
-from headrace.capture.changes import ChangeRows, Ends
+from headrace.capture.changes import ChangeEnds, ChangeRows
 from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import (
+    LogOrigin,
     LogPositions,
-    Origin,
     check_continuity,
     check_same_timeline,
     read_positions,
@@ -33,12 +33,12 @@ from headrace.capture.continuity import (
 from headrace.capture.offset import Offset
 from headrace.capture.projection import Projection
 from headrace.capture.recognition import Recognition
-from headrace.capture.relation_routing import DocumentNames, Names, RootNames
+from headrace.capture.relation_routing import DocumentRouting, RelationRouting, RootRouting
 from headrace.capture.rows import Absence
-from headrace.capture.schema_guard import ExpectedNames, ExpectedTable
+from headrace.capture.schema_guard import GuardedRouting, PlannedTable
 from headrace.capture.signals import ConfirmLimit, ReaderStatus
 from headrace.capture.spool import Room, SpoolFullError
-from headrace.capture.streamed_transactions import UnfinishedTransactions
+from headrace.capture.streamed_transactions import StreamedTransactions
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.catalog.needs import Needs
@@ -105,7 +105,7 @@ class StreamSettings:
     slot: str
     publication: str
     tables: frozenset[TableName] = frozenset()
-    expected: Mapping[TableName, ExpectedTable] = field(default_factory=dict)
+    expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None
@@ -120,7 +120,7 @@ class StreamSettings:
     unfinished: bool = True
     spool_bytes: int = 16 << 30
     spool_folder: Path | None = None
-    origin: Origin | None = None
+    origin: LogOrigin | None = None
     read: Offset | None = None
     same_timeline: bool = False
     held: Path | None = None
@@ -141,12 +141,12 @@ def give_back_after(seconds: float, depth: int) -> float:
     return max(seconds, depth / _DEPTH_PER_SECOND)
 
 
-def _names(settings: StreamSettings) -> Names:
+def _names(settings: StreamSettings) -> RelationRouting:
     if settings.documents is not None:
-        return DocumentNames(settings.url, settings.documents)
+        return DocumentRouting(settings.url, settings.documents)
     if settings.expected:
-        return ExpectedNames(settings.url, settings.expected)
-    return RootNames(settings.url, settings.tables)
+        return GuardedRouting(settings.url, settings.expected)
+    return RootRouting(settings.url, settings.tables)
 
 
 class LogReader:
@@ -161,7 +161,7 @@ class LogReader:
         self._names = _names(settings)
         self._recognition = Recognition(settings.read or start)
         self._translation = Translation(start, settings.tables, self._names, self._recognition)
-        self._unfinished = UnfinishedTransactions(Room(settings.spool_bytes, settings.spool_folder))
+        self._unfinished = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._takes_unfinished = settings.unfinished and settings.holder is None
         self._frames = _Waiting()
         self.confirmed: Lsn = settings.confirmable(start.lsn)
@@ -272,7 +272,7 @@ class LogReader:
         self._recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
-    def _check_publication(self, now: Origin) -> None:
+    def _check_publication(self, now: LogOrigin) -> None:
         """PostgreSQL 18 leaves out of a backlog, and does not say, what was changed without a publication.
 
         Documents are built anew then: their catalog is watched.
@@ -441,7 +441,7 @@ class LogReader:
                 self._put(rows, ends)
                 batch = rest
 
-    def _put(self, rows: ChangeRows, ends: Ends) -> None:
+    def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
         if len(rows) or len(ends):
             batch = changes_batch(rows, self._settings.projection)
             self._buffer.put(batch, int(rows.weight.sum()), ends)

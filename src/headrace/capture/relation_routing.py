@@ -23,7 +23,7 @@ from headrace.postgres.session import ReadSession
 _PATIENCE_SECONDS = 5.0
 
 
-class Names:
+class RelationRouting:
     """Every table under its own name."""
 
     @property
@@ -55,7 +55,7 @@ class Names:
         """Close what was opened; it is opened again when needed."""
 
 
-class RootNames(Names):
+class RootRouting(RelationRouting):
     """A partition's rows under the name of its root, for programs that see changes.
 
     A TRUNCATE of a leaf empties no other, so it keeps the leaf's name, unless it empties all of them.
@@ -133,7 +133,7 @@ class RootNames(Names):
         return read_place(self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost)
 
 
-class DocumentNames(RootNames):
+class DocumentRouting(RootRouting):
     """The same for documents, whose plan must fit.
 
     A table is known by its oid: rows that were written while it was called otherwise count. A TRUNCATE of a

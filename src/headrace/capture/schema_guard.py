@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.capture.relation_routing import RootNames
+from headrace.capture.relation_routing import RootRouting
 from headrace.capture.rows import Absence
 from headrace.catalog.known import uncarried_key
 from headrace.errors import HeadraceError, Kind
@@ -28,7 +28,7 @@ _OLDER_ROWS = (
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedTable:
+class PlannedTable:
     """A table as it was when a query began.
 
     Attributes:
@@ -50,10 +50,10 @@ class ExpectedTable:
     order: tuple[str, ...] = ()
 
 
-class ExpectedNames(RootNames):
+class GuardedRouting(RootRouting):
     """Names for a query that has typed columns; a table that was altered is refused when a row needs it."""
 
-    def __init__(self, url: str, expected: Mapping[TableName, ExpectedTable]) -> None:
+    def __init__(self, url: str, expected: Mapping[TableName, PlannedTable]) -> None:
         super().__init__(url, expected)
         self._expected = expected
         self._absences: tuple[Absence, ...] = ()
@@ -91,7 +91,7 @@ class ExpectedNames(RootNames):
             _check_key(relation, named.table, expected.key)
         return named
 
-    def _is_unaltered(self, oid: int, expected: ExpectedTable) -> bool:
+    def _is_unaltered(self, oid: int, expected: PlannedTable) -> bool:
         """Whether the table is now as it was when the query began: then it is the log that is older."""
         names = [name for (name,) in self.session().query(_COLUMNS, (str(oid),))]
         return set(names) == set(expected.order)
@@ -103,7 +103,7 @@ class ExpectedNames(RootNames):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
 
 
-def _moved(relation: Relation, expected: ExpectedTable) -> str | None:
+def _moved(relation: Relation, expected: PlannedTable) -> str | None:
     """Which column stands where another one stood: they have exchanged names, or one was made anew."""
     if expected.may_change:
         return None
@@ -123,7 +123,7 @@ def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> Non
         raise uncarried_key(table, missing[0], carried)
 
 
-def _difference(relation: Relation, expected: ExpectedTable) -> str | None:
+def _difference(relation: Relation, expected: PlannedTable) -> str | None:
     """What differs first; None where nothing that the query sees does."""
     found = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
     checked = expected.columns

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from headrace.capture.buffer import ChangeBuffer, Limit
-from headrace.capture.continuity import Origin
+from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader, StreamSettings
 from headrace.capture.rows import Absence
@@ -54,7 +54,7 @@ class ChangeStream:
             self._session.close()
 
     @property
-    def origin(self) -> Origin | None:
+    def origin(self) -> LogOrigin | None:
         """Whose log it is; None until the first connection has said so."""
         return self._reader.origin
 
@@ -77,7 +77,7 @@ class ChangeStream:
         Every transaction up to the result is visible to new snapshots of this server; one that a
         synchronous standby holds up is waited for. In a quiet time the result is now and then a position
         without changes, so that the slot follows the server, and at once where somebody waits for it (see
-        `wish`). `start` must have been given to `confirm`.
+        `position_request`). `start` must have been given to `confirm`.
 
         Raises:
             HeadraceError: what ended the reading thread.

@@ -47,7 +47,7 @@ class Part:
     told: frozenset[int] = frozenset()
 
 
-class UnfinishedTransactions:
+class StreamedTransactions:
     """The transactions that a connection has sent pieces of, until they end.
 
     Args:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from headrace.capture.changes import ChangeRows, Ends
+from headrace.capture.changes import ChangeEnds, ChangeRows
 from headrace.capture.offset import Offset
 from headrace.capture.recognition import Recognition
-from headrace.capture.relation_routing import Names
+from headrace.capture.relation_routing import RelationRouting
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
@@ -47,7 +47,7 @@ class _Relations:
     """The relations that a connection has described; each description has one number."""
 
     wanted: frozenset[TableName]
-    names: Names
+    names: RelationRouting
     known: list[Relation] = field(default_factory=list)
     numbered: dict[Relation, int] = field(default_factory=dict)
     number_of: dict[int, int] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class Translation:
 
     resume: Offset
     tables: frozenset[TableName] = frozenset()
-    names: Names = field(default_factory=Names)
+    names: RelationRouting = field(default_factory=RelationRouting)
     recognition: Recognition = field(default_factory=Recognition)
     position: Offset = field(init=False)
     _relations: _Relations = field(init=False)
@@ -191,7 +191,7 @@ class Translation:
         self._relations.forget()
         self._transaction = None
 
-    def take(self, batch: MessageBatch, *, apart: bool = False) -> tuple[ChangeRows, Ends]:
+    def take(self, batch: MessageBatch, *, apart: bool = False) -> tuple[ChangeRows, ChangeEnds]:
         """The changes that the next messages hold, and where a batch may end among them.
 
         Args:
@@ -261,7 +261,9 @@ class Translation:
                 self.position = Offset(self.position.lsn, unfinished.commit_lsn, unfinished.sequence)
         self._transaction = unfinished
 
-    def _ends(self, rows: ChangeRows, found: Transactions, chosen: _Chosen, kept: Mask, before: Lsn) -> Ends:
+    def _ends(
+        self, rows: ChangeRows, found: Transactions, chosen: _Chosen, kept: Mask, before: Lsn
+    ) -> ChangeEnds:
         """Behind each commit that is new and not empty for us, and behind the last change if that is none."""
         done = len(found.end_lsn)
         resumed = found.commit_lsn[:done] == (self.resume.transaction or 0)
@@ -278,7 +280,7 @@ class Translation:
             inside = self.position
             lsn, xid = np.append(lsn, inside.lsn), np.append(xid, self._transaction.xid)
             upto = np.append(upto, len(rows))
-        return Ends(lsn, xid, weight[upto], upto, inside)
+        return ChangeEnds(lsn, xid, weight[upto], upto, inside)
 
 
 def _choose(

@@ -1,14 +1,14 @@
 """What does the database really have: tables, columns, keys, types, indexes, replica identities?"""
 
-from headrace.catalog.binding import Finding, bind, complete, findings
+from headrace.catalog.binding import BindingFinding, bind, complete, findings
 from headrace.catalog.read import list_tables, read_catalog
 from headrace.catalog.suggestion import suggest_name, suggest_schema
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 
 __all__ = [
+    "BindingFinding",
     "Catalog",
     "Column",
-    "Finding",
     "ForeignKey",
     "Table",
     "UniqueKey",

@@ -47,7 +47,7 @@ _ASSEMBLING = "each chunk of up to 1000 documents"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BindingFinding:
     """What was found: an `error` that must be corrected, or a `warning` that documents survive.
 
     Attributes:
@@ -64,7 +64,7 @@ def bind(spec: IndexSpec, catalog: Catalog) -> list[HeadraceError]:
     return [finding.error for finding in findings(spec, catalog) if finding.level == "error"]
 
 
-def findings(spec: IndexSpec, catalog: Catalog) -> list[Finding]:
+def findings(spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     """Errors and warnings about `spec`, each once, in the order of the file."""
     binder = _Binder(catalog)
     binder.index(complete(spec, catalog))
@@ -106,7 +106,7 @@ class _Binder:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self.findings: list[Finding] = []
+        self.findings: list[BindingFinding] = []
 
     def index(self, spec: IndexSpec) -> None:
         table = self._table(spec.table, spec.place)
@@ -397,7 +397,7 @@ class _Binder:
     def _advise(self, level: Literal["error", "warning"], place: Place, advice: Advice | None) -> None:
         if advice is not None:
             error = LocatedError(Kind.BINDING, place, advice.problem, advice.remedy)
-            self.findings.append(Finding(level, error, advice.sql))
+            self.findings.append(BindingFinding(level, error, advice.sql))
 
     def _error(self, place: Place, problem: str, remedy: str) -> None:
         self._advise("error", place, Advice(problem, remedy))

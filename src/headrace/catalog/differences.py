@@ -18,7 +18,7 @@ from headrace.model import TableName
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CatalogDifference:
     """Something that documents depend on and that is not as it was.
 
     Attributes:
@@ -80,7 +80,7 @@ class Weakening:
 class Differences:
     """All of them; what does not matter is left out."""
 
-    plain: tuple[Difference, ...] = ()
+    plain: tuple[CatalogDifference, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
     departures: tuple[Departure, ...] = ()
     rewrites: tuple[Rewrite, ...] = ()
@@ -92,7 +92,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
     A table or column that only `now` looks at is no difference, nor is a column that it does not look at and
     that is still there.
     """
-    plain: list[Difference] = []
+    plain: list[CatalogDifference] = []
     arrivals: list[Arrival] = []
     departures: list[Departure] = []
     rewrites: list[Rewrite] = []
@@ -100,9 +100,9 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         plain += _publication(table, before, now)
         new = now.tables.get(table)
         if new is None:
-            plain.append(Difference(table, f"the table {table} is gone"))
+            plain.append(CatalogDifference(table, f"the table {table} is gone"))
         elif new.oid != old.oid:
-            plain.append(Difference(table, f"the table {table} was dropped and made anew"))
+            plain.append(CatalogDifference(table, f"the table {table} was dropped and made anew"))
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
@@ -145,17 +145,19 @@ def _is_rewritten(before: PartPrint, now: PartPrint) -> bool:
     return now.file != before.file and (now.toast != before.toast or not now.toast)
 
 
-def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Difference]:
+def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[CatalogDifference]:
     if new.named != old.named and new.owner == old.owner:
-        yield Difference(
+        yield CatalogDifference(
             table, f"the table {table} was called otherwise, or was in another schema, and is back"
         )
     if new.inherited and not old.inherited:
-        yield Difference(
+        yield CatalogDifference(
             table, f"other tables inherit from {table} now, or did: their changes are not its own"
         )
     if not old.members <= new.members:
-        yield Difference(table, f"the table {table} has left the publication, or is published in part now")
+        yield CatalogDifference(
+            table, f"the table {table} has left the publication, or is published in part now"
+        )
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
             yield from _column(table, name, column, new, _any_rewritten(old, new))
@@ -163,16 +165,16 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Diffe
         yield from _part(table, old.parts.get(oid), part)
 
 
-def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[Difference]:
+def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[CatalogDifference]:
     if new.persistence != "p" and (old is None or old.persistence == "p"):
         what = "a foreign table" if new.persistence == "f" else "unlogged"
-        yield Difference(table, f"{new.name} is {what} now: its changes are not in the log")
+        yield CatalogDifference(table, f"{new.name} is {what} now: its changes are not in the log")
     elif old is None:
         return
     elif new.toast != old.toast and _may_have_been_unlogged(old, new):
-        yield Difference(table, f"{new.name} was written anew, and may have been unlogged meanwhile")
+        yield CatalogDifference(table, f"{new.name} was written anew, and may have been unlogged meanwhile")
     elif new.name.schema == old.name.schema and new.moved != old.moved:
-        yield Difference(table, f"{new.name} was in another schema, and is back")
+        yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
 
 
 def _any_rewritten(old: TablePrint, new: TablePrint) -> bool:
@@ -181,7 +183,7 @@ def _any_rewritten(old: TablePrint, new: TablePrint) -> bool:
 
 def _column(
     table: TableName, name: str, old: ColumnPrint, table_now: TablePrint, rewritten: bool
-) -> Iterator[Difference]:
+) -> Iterator[CatalogDifference]:
     what = f"the column {name} of the table {table}"
     new, called = table_now.columns.get(name), table_now.names.get(old.number)
     if new is None and called == name:
@@ -200,24 +202,24 @@ def _column(
         said = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
-    yield Difference(table, said, name)
+    yield CatalogDifference(table, said, name)
 
 
-def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[Difference]:
+def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[CatalogDifference]:
     if before.publication is None:
         return
     if now.publication is None:
-        yield Difference(table, "the publication is gone")
+        yield CatalogDifference(table, "the publication is gone")
         return
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
-        yield Difference(table, "the publication was made anew or narrowed")
+        yield CatalogDifference(table, "the publication was made anew or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
-        yield Difference(table, f"the publication published {operations}, and {operations_now} now")
+        yield CatalogDifference(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
-        yield Difference(table, "the publication has publish_via_partition_root on now")
+        yield CatalogDifference(table, "the publication has publish_via_partition_root on now")
     elif version != version_now:
-        yield Difference(
+        yield CatalogDifference(
             table, "the publication was altered: what was written meanwhile may be missing from the log"
         )

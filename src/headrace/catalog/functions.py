@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.errors import Kind
 from headrace.postgres.session import ReadSession
 from headrace.schema.problems import LocatedError
@@ -33,7 +33,7 @@ Function = tuple[str, str]
 """Schema and name."""
 
 
-def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[Finding]:
+def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[BindingFinding]:
     """What the functions in raw filters do to documents; one query, none without such filters.
 
     Raises:
@@ -65,7 +65,7 @@ def _called(one: Filter) -> tuple[Function, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _finding(level: Literal["error", "warning"], one: Filter, name: Function) -> Finding:
+def _finding(level: Literal["error", "warning"], one: Filter, name: Function) -> BindingFinding:
     shown = name[1] if name[0] == _OWN else ".".join(name)
     if level == "error":
         problem = f"the function {shown} is VOLATILE: it may give another value at every reading"
@@ -75,4 +75,4 @@ def _finding(level: Literal["error", "warning"], one: Filter, name: Function) ->
         remedy = (
             "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
         )
-    return Finding(level, LocatedError(Kind.BINDING, one.place, problem, remedy))
+    return BindingFinding(level, LocatedError(Kind.BINDING, one.place, problem, remedy))

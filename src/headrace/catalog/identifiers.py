@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.quoting import identifier, literal
@@ -33,7 +33,7 @@ WHERE k.contype = 'c' AND k.convalidated AND k.conrelid = $1::text::oid AND a.at
 """
 
 
-def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[Finding]:
+def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     """Warns where a row can have a key that is no id; a CHECK on the column is tried out.
 
     Raises:
@@ -60,7 +60,7 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
         f"the id of a document is {names} of {table.name}, which may be {what}: OpenSearch takes no such id"
     )
     remedy, sql = _remedy(table, columns)
-    return [Finding("warning", LocatedError(Kind.BINDING, spec.place, problem, remedy), sql)]
+    return [BindingFinding("warning", LocatedError(Kind.BINDING, spec.place, problem, remedy), sql)]
 
 
 def longest(column: Column) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Table
 from headrace.errors import Kind
 from headrace.model.suggestion import meant
@@ -22,7 +22,9 @@ GROUP BY 1
 """
 
 
-def label_findings(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[Finding]:
+def label_findings(
+    session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
+) -> list[BindingFinding]:
     """Warns of variants that no row can have, and of labels without a place in the order; one query.
 
     Raises:
@@ -51,7 +53,7 @@ def _enums(table: Table, fields: Iterable[Field], catalog: Catalog) -> Iterator[
             yield from _enums(catalog[field.table], field.fields, catalog)
 
 
-def _compared(field: ColumnField, labels: list[str]) -> Iterator[Finding]:
+def _compared(field: ColumnField, labels: list[str]) -> Iterator[BindingFinding]:
     unknown = [one for one in field.variants if one not in labels]
     if unknown:
         problem = f"the enum has no label {unknown[0]!r}, which the variants name"
@@ -62,5 +64,5 @@ def _compared(field: ColumnField, labels: list[str]) -> Iterator[Finding]:
         yield _warning(field, problem, "Name every label, the lowest first.")
 
 
-def _warning(field: ColumnField, problem: str, remedy: str) -> Finding:
-    return Finding("warning", LocatedError(Kind.BINDING, field.place, problem, remedy))
+def _warning(field: ColumnField, problem: str, remedy: str) -> BindingFinding:
+    return BindingFinding("warning", LocatedError(Kind.BINDING, field.place, problem, remedy))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog
 from headrace.errors import Kind
 from headrace.model import TableName
@@ -43,7 +43,7 @@ class Fanout:
 
 def nested_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog, limits: Mapping[str, int]
-) -> list[Finding]:
+) -> list[BindingFinding]:
     """Warn of documents that may hold more nested objects than the cluster takes in one.
 
     Args:
@@ -63,7 +63,7 @@ def nested_findings(
     return found
 
 
-def _finding(spec: IndexSpec, total: float, limit: int, largest: tuple[JoinField, float]) -> Finding:
+def _finding(spec: IndexSpec, total: float, limit: int, largest: tuple[JoinField, float]) -> BindingFinding:
     join, count = largest
     problem = (
         f"a document of {spec.name} may hold about {total:,.0f} nested objects ({count:,.0f} of them "
@@ -73,7 +73,7 @@ def _finding(spec: IndexSpec, total: float, limit: int, largest: tuple[JoinField
         "Add a `limit` to the join, make its list plain objects with `options: {type: object}`, or raise "
         "mapping.nested_objects.limit in the index's settings_file."
     )
-    return Finding("warning", LocatedError(Kind.BINDING, join.place, problem, remedy))
+    return BindingFinding("warning", LocatedError(Kind.BINDING, join.place, problem, remedy))
 
 
 def _link(join: JoinField) -> Link:

@@ -102,8 +102,10 @@ def read_leaves(session: ReadSession, table: TableName) -> set[int]:
     return {oid for (oid,) in session.query(_LEAVES, (table.schema, table.name))}
 
 
-def read_heirs(session: ReadSession, tables: Iterable[TableName]) -> list[tuple[TableName, TableName]]:
-    """Those of `tables` that others inherit from (INHERITS, not partitions), each with each of its heirs.
+def read_inheritance_children(
+    session: ReadSession, tables: Iterable[TableName]
+) -> list[tuple[TableName, TableName]]:
+    """Those of `tables` that others inherit from (INHERITS, not partitions), each with each such child.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import find_index, open_project
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, holders
@@ -32,7 +32,7 @@ def adopt_name(
     project = open_project(config, environ, slot=slot)
     find_index(project, index)
     name = index if name is None else name
-    with Applied(project.resolve(), project.slot, project.prefix) as applied:
+    with AppliedPosition(project.resolve(), project.slot, project.prefix) as applied:
         applied.check()
         client = applied.client
         served = Generations(client, project.prefix).published(index)

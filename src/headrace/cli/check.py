@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.report import Level, Problem, Report, problem, warning
+from headrace.cli.report import CheckReport, Level, Problem, problem, warning
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Here, Project, each, open_what_loads
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, each, open_what_loads
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
@@ -43,7 +43,7 @@ def check_deployment(
 
     A schema file that cannot be read does not hide what is wrong with the others.
     """
-    report = Report()
+    report = CheckReport()
     try:
         project, mistakes = open_what_loads(config, environ, slot=slot, publication=publication)
         report.add(mistakes)
@@ -61,12 +61,12 @@ def check_deployment(
     return report.exit_code
 
 
-def _look(project: Project, here: Here, report: Report, *, whole: bool, on_gap: str) -> None:
+def _look(project: Project, endpoints: Endpoints, report: CheckReport, *, whole: bool, on_gap: str) -> None:
     """Look at database and sink; what `setup` would do is only told where the `whole` project is known."""
     inspection = None
     try:
-        with connect(here.database, application_name="headrace check") as connection:
-            inspection = inspect(project, here, connection)
+        with connect(endpoints.database, application_name="headrace check") as connection:
+            inspection = inspect(project, endpoints, connection)
     except HeadraceError as error:
         report.add(each(error))
     else:
@@ -90,7 +90,7 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool, on_gap: 
         None,
     )
     try:
-        _look_at_sink(project, here, inspection, report)
+        _look_at_sink(project, endpoints, inspection, report)
     except GapError as error:  # it knows more of the slot
         gap = error
     except HeadraceError as error:
@@ -98,7 +98,7 @@ def _look(project: Project, here: Here, report: Report, *, whole: bool, on_gap: 
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _tell_gap(gap, report, reseeds=on_gap == "reseed")
-    for name, there in here.further.items():
+    for name, there in endpoints.secondary.items():
         _look_at_further(project.of_sink(name), there, report)
 
 
@@ -107,7 +107,7 @@ def _gap(error: HeadraceError) -> GapError:
     return GapError(error.kind, error.cause)
 
 
-def _tell_gap(gap: GapError, report: Report, *, reseeds: bool) -> None:
+def _tell_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
     """An error, but where a run mends it by itself."""
     if not reseeds:
         report.add([gap])
@@ -121,8 +121,10 @@ def _place(one: Problem) -> tuple[str, int, int]:
     return one.file or "", one.line or 0, one.column or 0
 
 
-def _look_at_sink(project: Project, here: Here, inspection: Inspection | None, report: Report) -> None:
-    client = Client(here.sink)
+def _look_at_sink(
+    project: Project, endpoints: Endpoints, inspection: Inspection | None, report: CheckReport
+) -> None:
+    client = Client(endpoints.sink)
     try:
         client.wait_until_ready(_SINK_SECONDS)
         _look_at_indexes(project, client, report)
@@ -133,15 +135,15 @@ def _look_at_sink(project: Project, here: Here, inspection: Inspection | None, r
         client.close()
 
 
-def _look_at_further(project: Project, here: Here, report: Report) -> None:
+def _look_at_further(project: Project, endpoints: Endpoints, report: CheckReport) -> None:
     """What a run would tell of it; where it is away, the others go on without it."""
     try:
         if project.kind == OPENSEARCH:
-            with contextlib.closing(Client(here.sink)) as client:
+            with contextlib.closing(Client(endpoints.sink)) as client:
                 client.wait_until_ready(_SINK_SECONDS)
                 _look_at_indexes(project, client, report)
         elif project.kind != "stdout":
-            open_sink(project.kind, here.options).close()
+            open_sink(project.kind, endpoints.options).close()
     except HeadraceError as error:
         text = f"the sink {project.sink_name!r}: {error.cause}"
         if error.retry is Retry.BACK_OFF:
@@ -150,7 +152,7 @@ def _look_at_further(project: Project, here: Here, report: Report) -> None:
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _look_at_indexes(project: Project, client: Client, report: Report) -> None:
+def _look_at_indexes(project: Project, client: Client, report: CheckReport) -> None:
     """What the cluster refuses of the indexes; each is made empty under a name of its own, and deleted."""
     report.problems += [warning(Kind.CONFIG, text) for text in of_endpoints([client.endpoint])]
     if project.sink.pipeline is not None:
@@ -226,7 +228,7 @@ def _about_server(inspection: Inspection) -> list[Problem]:
     return found
 
 
-def _as_data(report: Report) -> dict[str, object]:
+def _as_data(report: CheckReport) -> dict[str, object]:
     return {
         "ok": not report.of("error"),
         "ready": not report.of("error") and not report.of("setup"),
@@ -241,7 +243,7 @@ def _coverage_data(one: TableCoverage) -> dict[str, object]:
     return {**asdict(one), **names}
 
 
-def _tell(report: Report, *, offline: bool) -> None:
+def _tell(report: CheckReport, *, offline: bool) -> None:
     _tell_coverage(report.coverage)
     if report.steps:
         terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
@@ -264,7 +266,7 @@ def _tell(report: Report, *, offline: bool) -> None:
         terminal.done(f"{names}: ready to run")
 
 
-def _counted(report: Report) -> str:
+def _counted(report: CheckReport) -> str:
     levels: tuple[Level, ...] = ("error", "warning")
     counts = [(len(report.of(level)), level) for level in levels]
     return ", ".join(f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count)

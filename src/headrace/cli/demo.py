@@ -30,8 +30,8 @@ from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_pres
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
-from headrace.pipeline.project import Here, Project, open_project
-from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
@@ -128,21 +128,21 @@ def _follow(
     project: Project, url: str, stopping: Stopping, telling: Telling, *, once: bool, log_level: str
 ) -> None:
     """Run the deployment; the story is told from another thread as soon as it is live."""
-    here = project.resolve()
+    endpoints = project.resolve()
     board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
     with StatusServer(board, "127.0.0.1:0") as status:
         places = {
-            "documents": f"{here.sink.urls[0]}/users/_search?pretty",
+            "documents": f"{endpoints.sink.urls[0]}/users/_search?pretty",
             "state": f"http://{status.address}/status",
             "metrics": f"http://{status.address}/metrics",
             "database": f"psql {url}",
         }
         teller = threading.Thread(
-            target=_tell, args=(project, here, places, stopping, telling), kwargs={"once": once}
+            target=_tell, args=(project, endpoints, places, stopping, telling), kwargs={"once": once}
         )
         options = RunOptions(log_level=log_level)
         try:
-            Run(project, here, board, stopping, options=options, on_live=teller.start).execute()
+            PipelineRun(project, endpoints, board, stopping, options=options, on_live=teller.start).execute()
         finally:
             stopping.set()
             if teller.ident is not None:
@@ -151,30 +151,30 @@ def _follow(
 
 def _tell(
     project: Project,
-    here: Here,
+    endpoints: Endpoints,
     places: Mapping[str, str],
     stopping: Stopping,
     telling: Telling,
     *,
     once: bool,
 ) -> None:
-    client = Client(here.sink)
+    client = Client(endpoints.sink)
     try:
         for what, where in places.items():
             terminal.out.print(f"  {what:11}{where}", markup=False)
         terminal.out.print()
-        with connect(here.database, application_name="headrace demo") as connection:
+        with connect(endpoints.database, application_name="headrace demo") as connection:
             for scene in SCENES:
                 took = _play(scene, connection, client, stopping)
                 if scene.sql:  # else it looks at what an earlier one did
                     telling.latencies.append(took)
                 if stopping.wait(_PAUSE_SECONDS):
                     return
-        telling.wrong = _verify(project, here)
+        telling.wrong = _verify(project, endpoints)
         _sum_up(telling)
         if not once:
             terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-            keep_busy(here.database, MetaIndex(client, project.slot, project.prefix), stopping, _show)
+            keep_busy(endpoints.database, MetaIndex(client, project.slot, project.prefix), stopping, _show)
     except HeadraceError as error:
         telling.error = error
     finally:
@@ -214,14 +214,14 @@ def _short(text: str, before: int = 0) -> str:
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
-def _verify(project: Project, here: Here) -> list[str]:
+def _verify(project: Project, endpoints: Endpoints) -> list[str]:
     """Compare every index with a naive evaluation over plain SELECT * and with documents made afresh."""
     wrong: list[str] = []
     for name in INDEXES:
-        expected = oracle.expected_documents(here.database, name)
-        actual = oracle.actual_documents(here.sink.urls[0], project.prefix + name)
+        expected = oracle.expected_documents(endpoints.database, name)
+        actual = oracle.actual_documents(endpoints.sink.urls[0], project.prefix + name)
         against_rows = oracle.differences(expected, actual)
-        against_rebuild = oracle.differences(_rebuilt(project, here, name), actual)
+        against_rebuild = oracle.differences(_rebuilt(project, endpoints, name), actual)
         wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]
         mark = "[red]✗[/red]" if against_rows or against_rebuild else "[green]✓[/green]"
         terminal.out.print(
@@ -232,10 +232,10 @@ def _verify(project: Project, here: Here) -> list[str]:
     return wrong
 
 
-def _rebuilt(project: Project, here: Here, name: str) -> oracle.Documents:
+def _rebuilt(project: Project, endpoints: Endpoints, name: str) -> oracle.Documents:
     """All documents of an index, assembled anew."""
     spec = project.specs[name]
-    with ReadSession(here.database) as session:
+    with ReadSession(endpoints.database) as session:
         catalog = read_catalog(session, spec.tables())
         assembler = Assembler(session, spec, catalog)
         return {

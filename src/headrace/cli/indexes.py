@@ -9,10 +9,10 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.model.units import size
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_requests import ask, wait_until_served
 from headrace.pipeline.project import find_index, open_place, open_project
-from headrace.sinks.opensearch import Client, GenerationState, Orders, build_notes
+from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
 from headrace.sinks.opensearch.orphans import Orphan, orphans
@@ -48,11 +48,11 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    here, name, prefix = open_place(config, environ, slot)
-    with Applied(here, name, prefix) as applied:
+    endpoints, name, prefix = open_place(config, environ, slot)
+    with AppliedPosition(endpoints, name, prefix) as applied:
         state = applied.state()
         indexes = dict.fromkeys(one.index for one in state.generations)
-        ordered = {one.index: one.what for one in Orders(applied.client, name, prefix).read(indexes)}
+        ordered = {one.index: one.what for one in ControlRequests(applied.client, name, prefix).read(indexes)}
         found = [
             _listed(applied.client, one, ordered.get(one.index), (name, prefix)) for one in state.generations
         ]
@@ -82,8 +82,8 @@ def order(
     """
     project = open_project(config, environ, slot=slot)
     find_index(project, index)
-    here = project.resolve()
-    with Applied(here, project.slot, project.prefix) as applied:
+    endpoints = project.resolve()
+    with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
         request = ask(applied, project, index, what)
         if request.is_heard:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")

@@ -81,7 +81,7 @@ def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
     for index in view.indexes:
         if index.building is not None:
             yield index.name, index
-    for sink, about in view.further.items():
+    for sink, about in view.secondary.items():
         for name, index in about.indexes.items():
             if index.building is not None:
                 yield f"{sink}: {name}", index

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.model import format_lsn
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Here, Project, open_place, open_project
+from headrace.pipeline.project import Endpoints, Project, open_place, open_project
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.verification.verify import seeded_generation
@@ -41,8 +41,8 @@ def show_quarantine(
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    here, own, prefix = open_place(config, environ, slot)
-    with contextlib.closing(Client(here.sink)) as client:
+    endpoints, own, prefix = open_place(config, environ, slot)
+    with contextlib.closing(Client(endpoints.sink)) as client:
         found = Quarantine(client, own, prefix).entries(index, id_)
     if as_json:
         terminal.data([asdict(one) | {"position": format_lsn(one.position)} for one in found])
@@ -67,8 +67,8 @@ def drop_quarantined(
     Raises:
         HeadraceError: as `show_quarantine`; USAGE where nobody can answer.
     """
-    here, own, prefix = open_place(config, environ, slot)
-    with contextlib.closing(Client(here.sink)) as client:
+    endpoints, own, prefix = open_place(config, environ, slot)
+    with contextlib.closing(Client(endpoints.sink)) as client:
         quarantine = Quarantine(client, own, prefix)
         found = quarantine.entries(index, id_)
         if not found:
@@ -92,9 +92,9 @@ def retry_quarantined(
             SCHEMA, BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     project = open_project(config, environ, slot=slot)
-    here = project.resolve()
+    endpoints = project.resolve()
     left: list[Quarantined] = []
-    with Applied(here, project.slot, project.prefix) as applied:
+    with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
         quarantine = Quarantine(applied.client, project.slot, project.prefix)
         found = quarantine.entries(index, id_)
         for name, entries in _by_index(found).items():
@@ -102,9 +102,9 @@ def retry_quarantined(
                 terminal.warn(f"{name}: the deployment does not have this index any more")
                 left += entries
                 continue
-            served = seeded_generation(_inspected(project, here), applied.check(), name)
+            served = seeded_generation(_inspected(project, endpoints), applied.check(), name)
             mine = [one for one in entries if one.generation == served.generation]
-            refused = _rebuilt(project, here, applied, served, [one.id for one in mine])
+            refused = _rebuilt(project, endpoints, applied, served, [one.id for one in mine])
             quarantine.drop(served.generation, [one.id for one in mine if one.id not in refused])
             again = [replace(one, reason=refused[one.id]) for one in mine if one.id in refused]
             quarantine.put(again)
@@ -119,22 +119,26 @@ def retry_quarantined(
 
 
 def _rebuilt(
-    project: Project, here: Here, applied: Applied, known: GenerationState, ids: Sequence[str]
+    project: Project,
+    endpoints: Endpoints,
+    applied: AppliedPosition,
+    known: GenerationState,
+    ids: Sequence[str],
 ) -> dict[str, str]:
     """Write what the database says of `ids`; those that are refused, and why."""
-    index, inspection = known.index, _inspected(project, here)
+    index, inspection = known.index, _inspected(project, endpoints)
     project = inspection.project
     target = Generation(index, known.generation, known.hash, 0, known.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
     writer = open_writer(applied.client, {index: target}, project.writer_options(), routed)
-    with contextlib.closing(writer), ReadSession(here.database) as session:
+    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
         return Repair(index, database, writer, applied).rebuild(ids)
 
 
-def _inspected(project: Project, here: Here) -> Inspection:
-    with connect(here.database, application_name="headrace quarantine") as connection:
-        return inspect(project, here, connection, reading=False)
+def _inspected(project: Project, endpoints: Endpoints) -> Inspection:
+    with connect(endpoints.database, application_name="headrace quarantine") as connection:
+        return inspect(project, endpoints, connection, reading=False)
 
 
 def _by_index(found: Sequence[Quarantined]) -> dict[str, list[Quarantined]]:

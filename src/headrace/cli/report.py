@@ -113,8 +113,12 @@ def _statements(remedy: str) -> tuple[str, ...]:
 
 
 def _shown(file: Path) -> str:
-    here = Path.cwd()
-    return str(file.relative_to(here)) if file.is_absolute() and file.is_relative_to(here) else str(file)
+    endpoints = Path.cwd()
+    return (
+        str(file.relative_to(endpoints))
+        if file.is_absolute() and file.is_relative_to(endpoints)
+        else str(file)
+    )
 
 
 def _line(file: Path, number: int) -> str:
@@ -126,7 +130,7 @@ def _line(file: Path, number: int) -> str:
 
 
 @dataclass
-class Report:
+class CheckReport:
     """What was found; `indexes` are those that the files ask for."""
 
     indexes: list[str] = field(default_factory=list)

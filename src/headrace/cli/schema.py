@@ -29,7 +29,7 @@ _RANGE_BLOCKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ShownRoute:
     """How a changed row of a table leads to documents.
 
     Attributes:
@@ -65,7 +65,7 @@ class Shown:
     keys: str | None = None
     more_keys: dict[int, str] = field(default_factory=dict)
     range: str | None = None
-    routes: tuple[Route, ...] = ()
+    routes: tuple[ShownRoute, ...] = ()
     old_rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -128,8 +128,8 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
     )
 
 
-def _route(way: Way) -> Route:
-    return Route(str(way.table), way.field, tuple(one.name for one in way.lead), path_statement(way))
+def _route(way: Way) -> ShownRoute:
+    return ShownRoute(str(way.table), way.field, tuple(one.name for one in way.lead), path_statement(way))
 
 
 def _old_rows(spec: IndexSpec, catalog: Catalog) -> dict[str, tuple[str, ...]]:
@@ -163,9 +163,9 @@ def _tell(shown: Shown) -> None:
         _line(f"{table}: {', '.join(columns)}")
 
 
-def _grouped(routes: Iterable[Route]) -> Iterator[tuple[Route, list[str]]]:
+def _grouped(routes: Iterable[ShownRoute]) -> Iterator[tuple[ShownRoute, list[str]]]:
     """The routes that differ, each with all fields that it serves."""
-    found: dict[Route, list[str]] = {}
+    found: dict[ShownRoute, list[str]] = {}
     for one in routes:
         found.setdefault(replace(one, field=""), []).append(one.field or "the document")
     yield from found.items()

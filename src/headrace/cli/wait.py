@@ -9,7 +9,7 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import (
-    Applied,
+    AppliedPosition,
     awaited_position,
     check_filled,
     wait_until_applied,
@@ -41,8 +41,8 @@ def wait_applied(
     """
     wanted = None if lsn is None else awaited_position(lsn)
     began = time.monotonic()
-    here, name, prefix = open_place(config, environ, slot, sink)
-    with Applied(here, name, prefix) as applied:
+    endpoints, name, prefix = open_place(config, environ, slot, sink)
+    with AppliedPosition(endpoints, name, prefix) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
         check_filled(applied.check(), name)
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):

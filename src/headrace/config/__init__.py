@@ -10,12 +10,12 @@ from headrace.config.deployment import (
     OtherSink,
     Server,
     Sink,
-    Source,
+    SourceConfig,
     StdoutSink,
 )
 from headrace.config.load import deployment_of, load_deployment
 from headrace.config.problems import ConfigErrors
-from headrace.config.resolve import Endpoint, Resolved, resolve, resolve_database
+from headrace.config.resolve import Resolved, ResolvedEndpoint, resolve, resolve_database
 from headrace.config.secret import Secret
 from headrace.config.suggestion import holds_password, suggest_deployment, suggest_index, suggest_slot
 
@@ -23,17 +23,17 @@ __all__ = [
     "ConfigErrors",
     "ConnectionParts",
     "Deployment",
-    "Endpoint",
     "EnvReference",
     "IndexEntry",
     "OnError",
     "OpenSearchSink",
     "OtherSink",
     "Resolved",
+    "ResolvedEndpoint",
     "Secret",
     "Server",
     "Sink",
-    "Source",
+    "SourceConfig",
     "StdoutSink",
     "deployment_of",
     "holds_password",

@@ -99,7 +99,7 @@ Connection = Annotated[
 ]
 
 
-class Source(_Model):
+class SourceConfig(_Model):
     """The database."""
 
     type: Literal["postgres"]
@@ -288,7 +288,7 @@ class Server(_Model):
         return value
 
 
-class Seeding(_Model):
+class BackfillConfig(_Model):
     """What filling an index may take from the database and the cluster."""
 
     rows_per_second: Annotated[int, Field(ge=1)] | None = None
@@ -309,13 +309,13 @@ class GenerationsPolicy(_Model):
 class Deployment(_Model):
     """A whole deployment file."""
 
-    source: Source
+    source: SourceConfig
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
     """By name; where the file names none, one called `stdout` that prints."""
     primary_sink: str | None = None
     """The cluster that keeps the pipeline's state; None: the first `opensearch` sink of the file."""
-    most_parked: Annotated[int, Field(ge=1)] = 1_000_000
-    """Documents that wait for a further sink that fails, at most; with more it is filled anew instead."""
+    max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
+    """Documents that wait for a secondary sink that fails, at most; with more it is filled anew instead."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
     on_quarantine: OnQuarantine = "keep"
@@ -324,7 +324,7 @@ class Deployment(_Model):
     prefix: str = ""
     """Stands before every name that Headrace creates in a cluster; with its separator."""
     server: Server = Server()
-    seeding: Seeding = Seeding()
+    seeding: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
 
     @field_validator("prefix")

@@ -16,7 +16,7 @@ from headrace.config.deployment import (
     EnvReference,
     IndexEntry,
     Server,
-    Source,
+    SourceConfig,
     sink_kinds,
 )
 from headrace.config.lines import Lines
@@ -96,7 +96,7 @@ class Locator:
 def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]:
     plain: dict[tuple[str | int, ...], type[BaseModel]] = {
         (): Deployment,
-        ("source",): Source,
+        ("source",): SourceConfig,
         ("server",): Server,
     }
     if path in plain:

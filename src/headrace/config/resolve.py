@@ -30,7 +30,7 @@ _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False}
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class ResolvedEndpoint:
     """A cluster's nodes; `urls` hold no credentials and no trailing slash."""
 
     urls: tuple[str, ...]
@@ -53,7 +53,7 @@ class Resolved:
     """
 
     database_url: Secret
-    endpoints: Mapping[str, Endpoint]
+    endpoints: Mapping[str, ResolvedEndpoint]
     overridden: tuple[str, ...]
     password_command: tuple[str, ...] = ()
 
@@ -129,7 +129,7 @@ class _Resolution:
         where = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
         return f"{where}?{more}" if more else where
 
-    def endpoint(self, name: str, sink: OpenSearchSink) -> Endpoint:
+    def endpoint(self, name: str, sink: OpenSearchSink) -> ResolvedEndpoint:
         place = f"sinks.{name}"
         username = self._value(f"{place}.username", sink.username, *reserved(name, "username"))
         password = self._value(f"{place}.password", sink.password, *reserved(name, "password"))
@@ -141,7 +141,7 @@ class _Resolution:
         if api_key and (username or password):
             self._note(f"{place} has both an api_key and a user", "Keep one of them.")
         ca_file = self._value(f"{place}.ca_file", None, *reserved(name, "ca_file"))
-        return Endpoint(
+        return ResolvedEndpoint(
             urls,
             username,
             password,

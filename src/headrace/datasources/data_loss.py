@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.capture import Offset, Origin
+from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import check_continuity, read_positions, temporary_gone
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.errors import Kind
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 def gone_on(
     options: CdcOptions,
     begin: Offset,
-    origin: Origin | None,
+    origin: LogOrigin | None,
     *,
     known: Lsn,
     make: Callable[[], Lsn],

@@ -19,7 +19,7 @@ from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.catalog.partitions import read_place
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.query_schema import check_conditions
-from headrace.datasources.table_selection import check_heirs, named_tables, no_table
+from headrace.datasources.table_selection import check_inheritance_children, named_tables, no_table
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import CHANGES_SCHEMA, Op, TableName
 from headrace.model.suggestion import meant
@@ -118,7 +118,7 @@ def plan_changes(options: CdcOptions) -> StructType:
         missing = [table for table in tables if table not in known]
         if missing:
             raise no_table(session, missing[0])
-        check_heirs(session, followed)
+        check_inheritance_children(session, followed)
     check_conditions(options)
     known = {table: _narrowed(one, table, options.listed_columns.get(table)) for table, one in known.items()}
     unknown = [one for one in options.table_keys if one is not None and tables and one not in tables]

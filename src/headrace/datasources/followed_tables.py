@@ -14,16 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.capture import Origin
+from headrace.capture import LogOrigin
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.initial_snapshot import Progress
+from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.query_schema import RowsPlan
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.provision import Prepared
-from headrace.postgres.publication_filters import Selection
-from headrace.postgres.publication_requirements import Asked
+from headrace.postgres.publication_filters import PublicationFilter
+from headrace.postgres.publication_requirements import PublicationRequirements
 
 _KEY, _SINCE = "tables", "since"
 
@@ -81,42 +81,42 @@ def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptio
 
 
 def reading(
-    progress: Progress | None,
+    progress: SnapshotProgress | None,
     stored: Mapping[str, Any],
     new: Sequence[TableName],
     options: CdcOptions,
-) -> Progress | None:
+) -> SnapshotProgress | None:
     """Which rows are to be read, where `new` tables come to what an offset says of its reading."""
     if not new:
         return progress
     if options.new_tables == "snapshot":
         if progress is None:
-            return Progress(tables=tuple(new))
+            return SnapshotProgress(tables=tuple(new))
         return replace(progress, tables=(*progress.tables, *new)) if progress.tables else progress
     if progress is None or progress.tables:
         return progress
     return replace(progress, tables=tables_of(stored) or ())
 
 
-def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, Asked]:
+def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, PublicationRequirements]:
     """What the publication has to send of tables of which not everything is wanted."""
     if plan is not None:
-        return {plan.shape.table: Asked(frozenset(plan.shape.columns), plan.selection)}
+        return {plan.shape.table: PublicationRequirements(frozenset(plan.shape.columns), plan.selection)}
     columns, conditions = options.listed_columns, options.conditions
     return {
-        table: Asked(
+        table: PublicationRequirements(
             columns.get(table, frozenset()),
-            Selection(columns.get(table), conditions.get(table)),
+            PublicationFilter(columns.get(table), conditions.get(table)),
             only_these=table in columns,
         )
         for table in columns.keys() | conditions.keys()
     }
 
 
-def origin_of(prepared: Prepared) -> Origin:
+def origin_of(prepared: Prepared) -> LogOrigin:
     """Whose log a slot reads; with which publication is not known before it is read."""
     server = prepared.server
-    return Origin(str(server.system_identifier), server.timeline, server.database_oid)
+    return LogOrigin(str(server.system_identifier), server.timeline, server.database_oid)
 
 
 def without(

@@ -33,7 +33,7 @@ from headrace.postgres.slot import ExportedSlot
 from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import exported_snapshot, positioned_snapshot
 from headrace.snapshot.ranges import check_filenode
-from headrace.snapshot.reading import Selection, read_part, select
+from headrace.snapshot.reading import RowSelection, read_part, select
 
 if TYPE_CHECKING:
     from headrace.postgres.rows import RowSession
@@ -47,7 +47,7 @@ _MOST_TABLES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SnapshotProgress:
     """How far the reading has come: `parts` of the parts of one attempt; attempt 0 has not begun.
 
     Attributes:
@@ -64,7 +64,7 @@ class Progress:
         return {_KEY: {"attempt": self.attempt, "parts": self.parts, **some}}
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Progress | None:
+    def from_json(cls, stored: Mapping[str, Any]) -> SnapshotProgress | None:
         """What an offset says; None where the reading is over."""
         found = stored.get(_KEY)
         if found is None:
@@ -78,7 +78,7 @@ class Progress:
 class TableRows:
     """Some ranges of one table."""
 
-    selection: Selection
+    selection: RowSelection
     ranges: tuple[CtidRange, ...]
 
 
@@ -112,7 +112,7 @@ class RowsPart(InputPartition):
                     yield from self._rows(session, selection, one, shape)
 
     def _rows(
-        self, session: RowSession, selection: Selection, one: CtidRange, shape: RowShape | None
+        self, session: RowSession, selection: RowSelection, one: CtidRange, shape: RowShape | None
     ) -> Iterator[pa.RecordBatch]:
         columns = selection.columns
         if shape is not None and not shape.rescues:
@@ -224,7 +224,7 @@ class InitialRows:
                     for one in source.parts([str(table) for table in tables])
                 ]
             if source is None:
-                planned = plan_tables(session, tables, target_bytes=size, heirs=False)
+                planned = plan_tables(session, tables, target_bytes=size, inheritance_children=False)
                 parts = [(table, part) for table in tables for part in planned[table]]
                 blocks = max(1, size // _BLOCK_BYTES)
                 self._parts = [self._part(some, types, shape, told) for some in together(parts, blocks)]
@@ -241,14 +241,14 @@ class InitialRows:
         for table, part in some:
             columns = tuple(told.known[table].columns if shape is None else shape.columns)
             condition = self._options.conditions.get(table)
-            selection = Selection(types[table], columns, () if condition is None else (condition,))
+            selection = RowSelection(types[table], columns, () if condition is None else (condition,))
             rows.append(TableRows(selection, part.ranges))
         known = {table: told.known[table] for table, _ in some}
         return RowsPart(tuple(rows), self._snapshot, self._place, replace(told, known=known))
 
-    def next(self, done: int) -> Progress:
+    def next(self, done: int) -> SnapshotProgress:
         """Where a batch ends that begins behind `done` parts."""
-        return Progress(self.attempt, min(self.count, done + self._per_batch))
+        return SnapshotProgress(self.attempt, min(self.count, done + self._per_batch))
 
     def parts(self, begin: int, end: int) -> list[RowsPart | ProvidedPart]:
         """Those from `begin` up to before `end`."""

@@ -24,7 +24,7 @@ _NUMBER, _COUNT = "share", "shares"
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """Number `number` of `count`, from 0."""
 
     number: int = 0
@@ -51,7 +51,7 @@ class Task:
     rows: pa.Table
     position: Lsn
     version: Lsn
-    share: Share
+    share: TaskShare
 
     @classmethod
     def of(cls, changes: pa.Table) -> Self:
@@ -63,7 +63,7 @@ class Task:
             changes.filter(pc.invert(is_progress)),
             told["_commit_lsn"],
             told["_commit_seq"],
-            Share(share.get(_NUMBER, 0), share.get(_COUNT, 1)),
+            TaskShare(share.get(_NUMBER, 0), share.get(_COUNT, 1)),
         )
 
 

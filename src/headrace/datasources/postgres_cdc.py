@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
+from headrace.capture import ChangeStream, LogOrigin, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.rows import Absence
@@ -46,7 +46,7 @@ from headrace.datasources.followed_tables import (
     with_tables,
     without,
 )
-from headrace.datasources.initial_snapshot import InitialRows, Progress
+from headrace.datasources.initial_snapshot import InitialRows, SnapshotProgress
 from headrace.datasources.options import read_options
 from headrace.datasources.partitioning import shared
 from headrace.datasources.partitions import ChangePartition, read_part, split
@@ -196,10 +196,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._losing(lambda: self._next(start, limit))
 
     def _next(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        stored, origin = Offset.from_json(start), Origin.from_json(start)
+        stored, origin = Offset.from_json(start), LogOrigin.from_json(start)
         new = added(start, self._tables(), self._options)
         begin = self._behind(start, stored.lsn)
-        progress = reading(Progress.from_json(start), start, new, self._options)
+        progress = reading(SnapshotProgress.from_json(start), start, new, self._options)
         if new:
             self._publish(new)
         named = (origin.to_json() if origin is not None else {}) | self._named()
@@ -244,8 +244,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             signal.signal(signal.SIGTERM, _end)
             self._check_published(start)
             losing = not self._options.fail_on_data_loss or self._options.temporary_slot
-            if losing or Progress.from_json(start) is not None:  # else the stream asks by itself
-                origin = Origin.from_json(start)
+            if losing or SnapshotProgress.from_json(start) is not None:  # else the stream asks by itself
+                origin = LogOrigin.from_json(start)
                 make = lambda: self._prepared().confirmed  # noqa: E731
                 self._moved = gone_on(self._options, begin, origin, known=known, make=make)
             self._resumed = self._used = True
@@ -325,7 +325,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             [(written,)] = session.query(_WRITTEN)
         return int(written)
 
-    def _read_on(self, begin: Offset, done: Progress, since: dict[TableName, Lsn]) -> dict[str, Any]:
+    def _read_on(self, begin: Offset, done: SnapshotProgress, since: dict[TableName, Lsn]) -> dict[str, Any]:
         """The offset behind the next rows that are read, or behind all.
 
         The stream goes on from where the rows fit; where it has told of other tables before, it goes on from
@@ -381,9 +381,9 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._losing(lambda: self._partitions(start, end))
 
     def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        first, last = Progress.from_json(start), Progress.from_json(end)
+        first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
         if first is not None or last is not None:
-            return self._parts(first or Progress(), last)
+            return self._parts(first or SnapshotProgress(), last)
         behind, start = Offset.from_json(end), beginning_of(start, end)
         begin = self._behind(start, behind.lsn)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
@@ -393,7 +393,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         batches: list[pa.RecordBatch] = []
         absences: tuple[Absence, ...] = ()
         if begin != behind:
-            origin = Origin.from_json(start) or Origin.from_json(end)
+            origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
             stream = self._opened(begin, origin, behind)
             batches, absences = stream.changes(begin, behind), stream.absences
         told = self._described(batches)
@@ -413,7 +413,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new = () if followed is None else set(self._tables()) - set(followed)
         return {**since_of(start), **dict.fromkeys(new)}
 
-    def _parts(self, first: Progress, last: Progress | None) -> Sequence[InputPartition]:
+    def _parts(self, first: SnapshotProgress, last: SnapshotProgress | None) -> Sequence[InputPartition]:
         """The rows that are read between two offsets.
 
         Of an attempt that another process had begun there are none: its snapshot is gone, and whoever goes on
@@ -466,12 +466,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._found = named_tables(self._options)
         return self._found
 
-    def _opened(self, start: Offset, origin: Origin | None, read: Offset) -> ChangeStream:
+    def _opened(self, start: Offset, origin: LogOrigin | None, read: Offset) -> ChangeStream:
         """The stream behind `start`, which lies in the log of `origin`; that was read up to `read`."""
         if self._stream is None:
             options, continues = self._options, self._options.continues
             if continues is not None:
-                origin, read = Origin.from_json(continues), later(applied(continues), read)
+                origin, read = LogOrigin.from_json(continues), later(applied(continues), read)
             holder = self._holder(start)
             self._stream = ChangeStream(
                 StreamSettings(

@@ -39,21 +39,21 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.postgres.flush import FlushedReads
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import Selection, check_readable, check_table, plan_parts, read_part
-from headrace.snapshot.predicates import Comparison, Condition, rendered
+from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
+from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
 from headrace.spark.failures import told_alone
 
 NAME = "postgres_snapshot"
 _Session = TypeVar("_Session")
 
-_COMPARISONS: Mapping[type[Filter], Comparison] = {
-    EqualTo: Comparison.EQUAL,
-    EqualNullSafe: Comparison.EQUAL,
-    LessThan: Comparison.LESS,
-    LessThanOrEqual: Comparison.AT_MOST,
-    GreaterThan: Comparison.GREATER,
-    GreaterThanOrEqual: Comparison.AT_LEAST,
-    StringStartsWith: Comparison.STARTS_WITH,
+_COMPARISONS: Mapping[type[Filter], ColumnComparison] = {
+    EqualTo: ColumnComparison.EQUAL,
+    EqualNullSafe: ColumnComparison.EQUAL,
+    LessThan: ColumnComparison.LESS,
+    LessThanOrEqual: ColumnComparison.AT_MOST,
+    GreaterThan: ColumnComparison.GREATER,
+    GreaterThanOrEqual: ColumnComparison.AT_LEAST,
+    StringStartsWith: ColumnComparison.STARTS_WITH,
 }
 
 
@@ -76,7 +76,7 @@ class PostgresSnapshot(DataSource):
             row_type = _row_type(session, options)
             check_table(session, options.table)
             chosen = _chosen(row_type, options)
-            check_readable(session, Selection(row_type, chosen, _given(options)))
+            check_readable(session, RowSelection(row_type, chosen, _given(options)))
         return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
 
     @told_alone(whole=True)
@@ -89,7 +89,7 @@ class PostgresSnapshot(DataSource):
 class TablePart(InputPartition):
     """What one task reads."""
 
-    selection: Selection
+    selection: RowSelection
     ranges: tuple[CtidRange, ...]
 
 
@@ -99,7 +99,7 @@ class SnapshotReader(DataSourceReader):
     def __init__(self, options: SnapshotOptions, schema: StructType) -> None:
         self._options = options
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-        self._conditions: list[Condition] = []
+        self._conditions: list[PushedCondition] = []
 
     @property
     def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802
@@ -116,7 +116,7 @@ class SnapshotReader(DataSourceReader):
         options = self._options
         with _opened(ReadSession, options) as session:
             row_type = _row_type(session, options)
-            selection = Selection(
+            selection = RowSelection(
                 row_type, self._columns(row_type), (*_given(options), *self._pushed(row_type))
             )
             parts = plan_parts(
@@ -165,7 +165,7 @@ class _Pushing:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, conditions: list[Condition]) -> None:
+    def __init__(self, conditions: list[PushedCondition]) -> None:
         self._conditions = conditions
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
@@ -173,7 +173,7 @@ class _Pushing:
         return filters
 
 
-def condition(given: Filter) -> Condition | None:
+def condition(given: Filter) -> PushedCondition | None:
     """What `given` says of a column of the table; None for what is never pushed."""
     path: tuple[str, ...] = getattr(given, "attribute", ())
     if len(path) != 1:
@@ -181,13 +181,13 @@ def condition(given: Filter) -> Condition | None:
     column = path[0]
     value: Any = getattr(given, "value", None)
     if isinstance(given, IsNull) or (isinstance(given, EqualNullSafe) and value is None):
-        return Condition(column, Comparison.IS_NULL)
+        return PushedCondition(column, ColumnComparison.IS_NULL)
     if isinstance(given, IsNotNull):
-        return Condition(column, Comparison.IS_NOT_NULL)
+        return PushedCondition(column, ColumnComparison.IS_NOT_NULL)
     if isinstance(given, In):
-        return Condition(column, Comparison.EQUAL, tuple(one for one in value if one is not None))
+        return PushedCondition(column, ColumnComparison.EQUAL, tuple(one for one in value if one is not None))
     comparison = _COMPARISONS.get(type(given))
-    return None if comparison is None else Condition(column, comparison, (value,))
+    return None if comparison is None else PushedCondition(column, comparison, (value,))
 
 
 def _opened(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session:

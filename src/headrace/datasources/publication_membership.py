@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.capture import Origin
+from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
 from headrace.model.table_pattern import written
@@ -82,7 +82,7 @@ def check_published(stored: Mapping[str, Any], now: Published, publication: str,
     Raises:
         HeadraceError: PUBLICATION.
     """
-    origin = Origin.from_json(stored)
+    origin = LogOrigin.from_json(stored)
     if origin is not None and (origin.system, origin.database) != now.place:
         return  # who reads the log says so
     before = Published.from_json(stored)

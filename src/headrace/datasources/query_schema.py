@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 
 from headrace.capture.reread import Reread
 from headrace.capture.rows import RowShape
-from headrace.capture.schema_guard import ExpectedTable
+from headrace.capture.schema_guard import PlannedTable
 from headrace.catalog.known import key_columns, key_operators
 from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.table_selection import check_heirs, chosen_columns, no_table
+from headrace.datasources.table_selection import check_inheritance_children, chosen_columns, no_table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, Selection
+from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, PublicationFilter
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
-from headrace.snapshot.reading import Selection as Readable
+from headrace.snapshot.reading import RowSelection as Readable
 from headrace.snapshot.reading import check_readable
 
 
@@ -34,9 +34,9 @@ class RowsPlan:
     """
 
     shape: RowShape
-    expected: ExpectedTable
+    expected: PlannedTable
     reread: Reread | None
-    selection: Selection = WHOLE
+    selection: PublicationFilter = WHOLE
 
 
 def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
@@ -51,7 +51,7 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         found = read_catalog(session, [table])
         if table not in found:
             raise no_table(session, table)
-        check_heirs(session, [table])
+        check_inheritance_children(session, [table])
         types = read_row_types(session, [table])[table]
         plan = _plan(options, found[table], types)
         condition = options.conditions.get(table)
@@ -77,7 +77,7 @@ def check_conditions(options: CdcOptions) -> None:
             check_readable(session, Readable(types[table], (), (condition,)))
 
 
-def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> Selection:
+def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> PublicationFilter:
     """A list of columns only where it keeps no writer from writing; the rest is left out when it is read.
 
     Not where columns are only excluded: a list would hide a new one for ever.
@@ -88,7 +88,7 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
     if options.columns and listable and table.kind == "r" and table.replica_identity != "full":
         [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
         columns = frozenset(shape.columns) | frozenset(identity) if version >= PARTS_SINCE else None
-    return Selection(columns, options.conditions.get(table.name))
+    return PublicationFilter(columns, options.conditions.get(table.name))
 
 
 def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
@@ -116,7 +116,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
         left_out=left_out,
     )
     check_names(shape)
-    expected = ExpectedTable(
+    expected = PlannedTable(
         {name: declared[name] for name in names},
         left_out,
         old_rows=_wants_old_rows(options),

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.capture import Offset
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.initial_snapshot import Progress
+from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 
@@ -31,7 +31,7 @@ def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -
         _check_applied(options.slot_name, confirmed, applied(options.continues).lsn)
     starts = options.starting_offsets
     if options.reads_first:
-        return Offset(confirmed).to_json() | Progress().to_json()
+        return Offset(confirmed).to_json() | SnapshotProgress().to_json()
     if starts in {"earliest", "snapshot"}:
         return Offset(confirmed).to_json()
     current = written()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from headrace.catalog.partitions import read_heirs
+from headrace.catalog.partitions import read_inheritance_children
 from headrace.catalog.read import list_tables
 from headrace.datasources.options import DatabaseOptions
 from headrace.errors import HeadraceError, Kind
@@ -58,15 +58,15 @@ def no_table(session: ReadSession, table: TableName) -> HeadraceError:
     )
 
 
-def check_heirs(session: ReadSession, tables: Collection[TableName]) -> None:
-    """Refuse a table whose rows are partly those of heirs that are not followed.
+def check_inheritance_children(session: ReadSession, tables: Collection[TableName]) -> None:
+    """Refuse a table whose rows are partly those of inheritance children that are not followed.
 
     The log has the changes of an heir under its own name only.
 
     Raises:
         HeadraceError: BINDING; CONNECTION, DATABASE.
     """
-    for table, heir in read_heirs(session, tables):
+    for table, heir in read_inheritance_children(session, tables):
         if heir not in tables:
             raise HeadraceError(
                 Kind.BINDING,

@@ -5,7 +5,7 @@ The names are the rows of the table of commit points: `planned` (a batch is plan
 `confirmed` (the confirmation was sent), `made` (a generation that is ordered is in the state, the stream does
 not write to it yet), `joined` (the stream does, the order is not forgotten yet), `range` (a seeding range is
 written, not yet noted), `filled` (a generation is complete, the alias not yet swapped), `swapped` (the alias
-is, the state does not say so yet), `parked` (the documents of a parked chunk are durable, and noted),
+is, the state does not say so yet), `deferred` (the documents of a deferred chunk are durable, and noted),
 `created` (a first start has made its slot, the state does not say where), `known` (it does, there is no
 index yet), `forgotten` (behind a gap the state says that there is no slot) and `slot` (there is one again,
 and the state does not say so yet). A batch without changes reaches none.
@@ -38,7 +38,7 @@ Name = Literal[
     "range",
     "filled",
     "swapped",
-    "parked",
+    "deferred",
     "created",
     "known",
     "forgotten",

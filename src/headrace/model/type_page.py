@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.model.types import TYPES, Form, TypeRow
+from headrace.model.types import TYPES, ArrowForm, TypeRow
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import json_form
 
@@ -125,7 +125,7 @@ def _table(lines: Sequence[str]) -> str:
 def _named(row: TypeRow) -> Iterator[str]:
     found = DatabaseType(1, "pg_catalog", row.names[0], "base", extension=row.extension)
     names = ", ".join(f"`{name}`" for name in row.names)
-    if row.form is Form.DECIMAL:
+    if row.form is ArrowForm.DECIMAL:
         declared = resolve(Attribute("", 1, _DECIMAL), {1: found})
         yield _line("`numeric(10,2)`", declared, row.example, row.note)
         yield _line(names, resolve(Attribute("", 1), {1: found}), "NaN", "")

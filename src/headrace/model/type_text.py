@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.model.types import TYPES, Form, Json, spark_type
+from headrace.model.types import TYPES, ArrowForm, Json, spark_type
 from headrace.model.value_type import ValueType, arrow_of_nested
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
@@ -17,13 +17,13 @@ _SIMPLE = {spark_type(row.arrow): row.arrow for row in TYPES if row.arrow is not
 def to_json(kind: ValueType) -> dict[str, Any]:
     """`kind` in what JSON has; `from_json` gives it back."""
     written: dict[str, Any] = {"name": kind.name, "form": kind.form.value, "json": kind.json.name}
-    if not kind.parts or kind.form is Form.VECTOR:
+    if not kind.parts or kind.form is ArrowForm.VECTOR:
         written["spark"] = kind.spark
     if kind.parts:
         written["parts"] = [to_json(part) for part in kind.parts]
     if kind.names:
         written["names"] = list(kind.names)
-    if kind.form is Form.ARRAY:
+    if kind.form is ArrowForm.ARRAY:
         written |= {"delimiter": kind.delimiter, "dimensions": kind.dimensions}
     return written
 
@@ -34,7 +34,7 @@ def from_json(written: dict[str, Any]) -> ValueType:
     Raises:
         ValueError: it did not; also KeyError and TypeError.
     """
-    form = Form(written["form"])
+    form = ArrowForm(written["form"])
     parts = tuple(from_json(part) for part in written.get("parts", ()))
     names = tuple(written.get("names", ()))
     dimensions = int(written.get("dimensions", 1))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 
-class Form(enum.Enum):
+class ArrowForm(enum.Enum):
     """How a type's text, as PostgreSQL prints it, is read."""
 
     BOOLEAN = "boolean"
@@ -58,7 +58,7 @@ class TypeRow:
     """
 
     names: tuple[str, ...]
-    form: Form
+    form: ArrowForm
     json: Json
     arrow: pa.DataType | None
     example: str
@@ -76,29 +76,33 @@ _NAMED = (
 
 
 def _texts(names: str, example: str, note: str = "") -> TypeRow:
-    return TypeRow(tuple(names.split()), Form.TEXT, Json.STRING, pa.string(), example, note)
+    return TypeRow(tuple(names.split()), ArrowForm.TEXT, Json.STRING, pa.string(), example, note)
 
 
 TYPES: tuple[TypeRow, ...] = (
-    TypeRow(("bool",), Form.BOOLEAN, Json.BOOLEAN, pa.bool_(), "t"),
-    TypeRow(("int2",), Form.INTEGER, Json.NUMBER, pa.int16(), "-7"),
-    TypeRow(("int4",), Form.INTEGER, Json.NUMBER, pa.int32(), "7"),
-    TypeRow(("int8",), Form.INTEGER, Json.NUMBER, pa.int64(), "9223372036854775807"),
-    TypeRow(("oid",), Form.INTEGER, Json.NUMBER, pa.int64(), "4294967295"),
-    TypeRow(("float4",), Form.FLOAT, Json.NUMBER, pa.float32(), "0.1"),
-    TypeRow(("float8",), Form.FLOAT, Json.NUMBER, pa.float64(), "NaN", "NaN and the infinities are kept"),
-    TypeRow(("numeric",), Form.DECIMAL, Json.NUMBER, None, "1.50", _NUMERIC),
-    TypeRow(("money",), Form.MONEY, Json.NUMBER, None, "-$1,234.50", "decimals as `lc_monetary` has them"),
+    TypeRow(("bool",), ArrowForm.BOOLEAN, Json.BOOLEAN, pa.bool_(), "t"),
+    TypeRow(("int2",), ArrowForm.INTEGER, Json.NUMBER, pa.int16(), "-7"),
+    TypeRow(("int4",), ArrowForm.INTEGER, Json.NUMBER, pa.int32(), "7"),
+    TypeRow(("int8",), ArrowForm.INTEGER, Json.NUMBER, pa.int64(), "9223372036854775807"),
+    TypeRow(("oid",), ArrowForm.INTEGER, Json.NUMBER, pa.int64(), "4294967295"),
+    TypeRow(("float4",), ArrowForm.FLOAT, Json.NUMBER, pa.float32(), "0.1"),
+    TypeRow(
+        ("float8",), ArrowForm.FLOAT, Json.NUMBER, pa.float64(), "NaN", "NaN and the infinities are kept"
+    ),
+    TypeRow(("numeric",), ArrowForm.DECIMAL, Json.NUMBER, None, "1.50", _NUMERIC),
+    TypeRow(
+        ("money",), ArrowForm.MONEY, Json.NUMBER, None, "-$1,234.50", "decimals as `lc_monetary` has them"
+    ),
     _texts("text varchar", 'a "b"'),
     _texts("bpchar", "DE  ", "`char(n)`, with its padding"),
     _texts("name char", "n", '`"char"` has quotes in SQL'),
-    TypeRow(("citext",), Form.TEXT, Json.STRING, pa.string(), "Ann", "as it was written", "citext"),
+    TypeRow(("citext",), ArrowForm.TEXT, Json.STRING, pa.string(), "Ann", "as it was written", "citext"),
     _texts("uuid", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"),
-    TypeRow(("bytea",), Form.BYTES, Json.BASE64, pa.binary(), r"\x00ff"),
-    TypeRow(("date",), Form.DATE, Json.MOMENT, pa.date32(), "2024-02-29", "see below for infinity"),
+    TypeRow(("bytea",), ArrowForm.BYTES, Json.BASE64, pa.binary(), r"\x00ff"),
+    TypeRow(("date",), ArrowForm.DATE, Json.MOMENT, pa.date32(), "2024-02-29", "see below for infinity"),
     TypeRow(
         ("timestamp",),
-        Form.TIMESTAMP,
+        ArrowForm.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us"),
         "2024-02-29 12:30:00.5",
@@ -106,7 +110,7 @@ TYPES: tuple[TypeRow, ...] = (
     ),
     TypeRow(
         ("timestamptz",),
-        Form.TIMESTAMP,
+        ArrowForm.TIMESTAMP,
         Json.MOMENT,
         pa.timestamp("us", "UTC"),
         "2024-02-29 12:30:00+00",
@@ -115,7 +119,9 @@ TYPES: tuple[TypeRow, ...] = (
     _texts("time", "24:00:00", "Spark has no such hour"),
     _texts("timetz", "12:30:00+05:30"),
     _texts("interval", "P1Y2M3DT4H5M6.5S", "ISO 8601; months, days and seconds stay apart"),
-    TypeRow(("json", "jsonb"), Form.TEXT, Json.ITSELF, pa.string(), '{"a": 1.50}', "every digit is kept"),
+    TypeRow(
+        ("json", "jsonb"), ArrowForm.TEXT, Json.ITSELF, pa.string(), '{"a": 1.50}', "every digit is kept"
+    ),
     _texts("xml", "<a>1</a>"),
     _texts("jsonpath", '$."a"[*]'),
     _texts("inet cidr", "10.0.0.0/8"),
@@ -125,10 +131,15 @@ TYPES: tuple[TypeRow, ...] = (
     _texts("tsvector tsquery", "'cat':2 'fat':1"),
     _texts("xid xid8 cid tid pg_lsn pg_snapshot txid_snapshot", "16/B374D848"),
     _texts(_NAMED, "public.orders", "the name; with its schema, if that is not `pg_catalog`"),
-    TypeRow(("int2vector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16())), "1 2"),
-    TypeRow(("oidvector",), Form.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64())), "1 2"),
+    TypeRow(("int2vector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16())), "1 2"),
+    TypeRow(("oidvector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64())), "1 2"),
     TypeRow(
-        ("hstore",), Form.MAP, Json.OBJECT, pa.map_(pa.string(), pa.string()), '"a"=>"1"', extension="hstore"
+        ("hstore",),
+        ArrowForm.MAP,
+        Json.OBJECT,
+        pa.map_(pa.string(), pa.string()),
+        '"a"=>"1"',
+        extension="hstore",
     ),
 )
 """The types that have a name of their own; what is made from them: `headrace.model.value_type`."""

@@ -11,7 +11,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headrace.model.types import TYPES, Form, Json, spark_type
+from headrace.model.types import TYPES, ArrowForm, Json, spark_type
 
 MOST_DIGITS = 38
 """The most digits that a decimal of Arrow and of Spark holds."""
@@ -70,7 +70,7 @@ class ValueType:
     """
 
     name: str
-    form: Form
+    form: ArrowForm
     json: Json
     arrow: pa.DataType
     parts: tuple[ValueType, ...] = ()
@@ -86,13 +86,13 @@ class ValueType:
     @property
     def as_text(self) -> ValueType:
         """The same column for whoever wants PostgreSQL's text instead: every value fits."""
-        return ValueType(self.name, Form.TEXT, Json.STRING, pa.string())
+        return ValueType(self.name, ArrowForm.TEXT, Json.STRING, pa.string())
 
     @property
     def json_in_composite(self) -> Json:
         """What it is in JSON as a field of a composite type: there, PostgreSQL has fewer forms."""
-        is_oid = self.form is Form.INTEGER and self.name == "oid"
-        return Json.STRING if self.form in (Form.MONEY, Form.BYTES) or is_oid else self.json
+        is_oid = self.form is ArrowForm.INTEGER and self.name == "oid"
+        return Json.STRING if self.form in (ArrowForm.MONEY, ArrowForm.BYTES) or is_oid else self.json
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:
@@ -104,7 +104,7 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
         money_scale: decimals of an amount of money in this database.
     """
     found = types[attribute.type]
-    kind = ValueType(found.name, Form.TEXT, Json.STRING, pa.string())
+    kind = ValueType(found.name, ArrowForm.TEXT, Json.STRING, pa.string())
     match found.kind:
         case "domain":
             dimensions = attribute.dimensions or found.dimensions
@@ -115,11 +115,11 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
             kind = _array(element, types[found.of].delimiter, max(1, attribute.dimensions))
         case "range":
             kind = _nested(
-                found.name, Form.RANGE, (resolve(Attribute("bound", found.of), types, money_scale),)
+                found.name, ArrowForm.RANGE, (resolve(Attribute("bound", found.of), types, money_scale),)
             )
         case "multirange":
             kind = _nested(
-                found.name, Form.MULTIRANGE, (resolve(Attribute("range", found.of), types, money_scale),)
+                found.name, ArrowForm.MULTIRANGE, (resolve(Attribute("range", found.of), types, money_scale),)
             )
         case "composite" if found.fields:
             kind = _composite(found, tuple(resolve(field, types, money_scale) for field in found.fields))
@@ -133,12 +133,12 @@ def _base(found: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row is None and found.schema == "pg_catalog":
         row = _BUILT_IN.get(found.name)
     if row is None:
-        return ValueType(found.name, Form.TEXT, Json.STRING, pa.string())
-    if row.form is Form.DECIMAL:
+        return ValueType(found.name, ArrowForm.TEXT, Json.STRING, pa.string())
+    if row.form is ArrowForm.DECIMAL:
         return _numeric(modifier)
-    if row.form is Form.MONEY:
+    if row.form is ArrowForm.MONEY:
         return ValueType(found.name, row.form, row.json, pa.decimal128(MONEY_DIGITS, money_scale))
-    if row.form is Form.VECTOR:
+    if row.form is ArrowForm.VECTOR:
         element = _BUILT_IN[found.name.removesuffix("vector")]
         part = ValueType(element.names[0], element.form, element.json, element.arrow)
         return ValueType(found.name, row.form, row.json, row.arrow, (part,))
@@ -148,36 +148,36 @@ def _base(found: DatabaseType, modifier: int, money_scale: int) -> ValueType:
 def _numeric(modifier: int) -> ValueType:
     """`numeric(p,s)`; since PostgreSQL 15 s may be negative or greater than p."""
     if modifier < 0:
-        return ValueType("numeric", Form.TEXT, Json.NUMBER, pa.string())
+        return ValueType("numeric", ArrowForm.TEXT, Json.NUMBER, pa.string())
     precision = (modifier - 4) >> 16 & 0xFFFF
     scale = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
     name = f"numeric({precision},{scale})"
     digits = max(precision, scale) if scale >= 0 else precision - scale
     if digits > MOST_DIGITS:
-        return ValueType(name, Form.TEXT, Json.NUMBER, pa.string())
-    return ValueType(name, Form.DECIMAL, Json.NUMBER, pa.decimal128(digits, max(scale, 0)))
+        return ValueType(name, ArrowForm.TEXT, Json.NUMBER, pa.string())
+    return ValueType(name, ArrowForm.DECIMAL, Json.NUMBER, pa.decimal128(digits, max(scale, 0)))
 
 
 def _array(element: ValueType, delimiter: str, dimensions: int) -> ValueType:
     name = element.name + "[]" * dimensions
-    arrow = arrow_of_nested(Form.ARRAY, (element,), dimensions=dimensions)
+    arrow = arrow_of_nested(ArrowForm.ARRAY, (element,), dimensions=dimensions)
     return ValueType(
-        name, Form.ARRAY, Json.ARRAY, arrow, (element,), delimiter=delimiter, dimensions=dimensions
+        name, ArrowForm.ARRAY, Json.ARRAY, arrow, (element,), delimiter=delimiter, dimensions=dimensions
     )
 
 
 def _composite(found: DatabaseType, parts: tuple[ValueType, ...]) -> ValueType:
     names = tuple(field.name for field in found.fields)
-    arrow = arrow_of_nested(Form.COMPOSITE, parts, names)
-    return ValueType(found.name, Form.COMPOSITE, Json.OBJECT, arrow, parts, names)
+    arrow = arrow_of_nested(ArrowForm.COMPOSITE, parts, names)
+    return ValueType(found.name, ArrowForm.COMPOSITE, Json.OBJECT, arrow, parts, names)
 
 
-def _nested(name: str, form: Form, parts: tuple[ValueType, ...]) -> ValueType:
+def _nested(name: str, form: ArrowForm, parts: tuple[ValueType, ...]) -> ValueType:
     return ValueType(name, form, Json.STRING, arrow_of_nested(form, parts), parts)
 
 
 def arrow_of_nested(
-    form: Form, parts: tuple[ValueType, ...], names: tuple[str, ...] = (), dimensions: int = 1
+    form: ArrowForm, parts: tuple[ValueType, ...], names: tuple[str, ...] = (), dimensions: int = 1
 ) -> pa.DataType:
     """What an array, a range, a multirange or a composite type is in Arrow.
 
@@ -185,16 +185,16 @@ def arrow_of_nested(
         ValueError: `form` is none of these, or has other parts.
     """
     match form, parts:
-        case Form.ARRAY, [element]:
+        case ArrowForm.ARRAY, [element]:
             arrow = element.arrow
             for _ in range(dimensions):
                 arrow = pa.list_(pa.field("element", arrow))
             return arrow
-        case Form.RANGE, [bound]:
+        case ArrowForm.RANGE, [bound]:
             flags = [(name, pa.bool_()) for name in ("lower_inc", "upper_inc", "isempty")]
             return pa.struct([("lower", bound.arrow), ("upper", bound.arrow), *flags])
-        case Form.MULTIRANGE, [part]:
+        case ArrowForm.MULTIRANGE, [part]:
             return pa.list_(pa.field("element", part.arrow))
-        case Form.COMPOSITE, _:
+        case ArrowForm.COMPOSITE, _:
             return pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)])
     raise ValueError(f"{form.value} is not made of {len(parts)} parts")

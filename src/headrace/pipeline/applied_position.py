@@ -15,15 +15,15 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.project import Here
+from headrace.pipeline.project import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.position import end_of_commits, query_of
 from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
-from headrace.sinks.opensearch import Client, MetaIndex, Parked, PipelineState, Wish
+from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas
-from headrace.sinks.opensearch.secondary_backlog import Backlog
+from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
 
 _PATIENCE_SECONDS = 0.1
 """A change is applied sooner than that: nobody needs to be asked."""
@@ -33,28 +33,29 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 _Result = TypeVar("_Result")
 
 
-class Applied:
+class AppliedPosition:
     """One deployment, looked at from outside; used from one thread. Connections open when they are needed.
 
     Args:
         here: of the sink whose documents it is about.
-        slot: whose position it is; with `prefix` it says where that is kept. A further sink's is `SLOT/SINK`.
+        slot: whose position it is; with `prefix` it says where that is kept. A secondary sink's is
+            `SLOT/SINK`.
 
     Attributes:
         client: of the cluster that keeps the state.
         documents: of the one that has the documents.
-        sink: the further sink that it is about; empty where that is the primary.
+        sink: the secondary sink that it is about; empty where that is the primary.
     """
 
-    def __init__(self, here: Here, slot: str, prefix: str) -> None:
-        self._url = here.database
+    def __init__(self, endpoints: Endpoints, slot: str, prefix: str) -> None:
+        self._url = endpoints.database
         self._slot, _, self.sink = slot.partition("/")
-        self.client = Client(here.state or here.sink)
-        self.documents = Client(here.sink) if self.sink else self.client
+        self.client = Client(endpoints.state or endpoints.sink)
+        self.documents = Client(endpoints.sink) if self.sink else self.client
         self._meta = MetaIndex(self.client, slot, prefix)
-        self._wish = Wish(self.client, self._slot, prefix)
-        self._parked = Parked(self.client, self._slot, prefix)
-        self._backlog = Backlog(self.client, slot, prefix)
+        self._position_request = PositionRequest(self.client, self._slot, prefix)
+        self._deferred = DeferredKeys(self.client, self._slot, prefix)
+        self._backlog = SecondaryDeferredKeys(self.client, slot, prefix)
         self._next_wish = 0.0
         self._connection: Connection | None = None
 
@@ -141,8 +142,8 @@ class Applied:
     def covers(self, state: PipelineState, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is in the documents of every index.
 
-        What the state says is ahead is so once no document is parked: all of them were before it said so.
-        What a further sink was to have by then it has, or its backlog; where somebody has deleted that,
+        What the state says is ahead is so once no document is deferred: all of them were before it said so.
+        What a secondary sink was to have by then it has, or its backlog; where somebody has deleted that,
         nobody knows. A run that gives its generations up for it notes that first, so they are looked at last.
 
         Raises:
@@ -154,7 +155,7 @@ class Applied:
             if state.reached < lsn or self._backlog.count() or self._backlog.is_lost():
                 return False
             return self.state().seeded
-        return state.applied >= lsn or (state.reached >= lsn and self._parked.count() == 0)
+        return state.applied >= lsn or (state.reached >= lsn and self._deferred.count() == 0)
 
     def lacking(self) -> str:
         """Why what is reached is not in the documents yet.
@@ -166,15 +167,16 @@ class Applied:
             if self._backlog.is_lost():
                 return (
                     f"what the sink {self.sink!r} lacks is not known: somebody deleted or restored the index "
-                    "of what was parked for it; a run fills its indexes anew"
+                    "of what was deferred for it; a run fills its indexes anew"
                 )
             return (
-                self.away() or f"documents that are parked for the sink {self.sink!r} are still to be written"
+                self.away()
+                or f"documents that are deferred for the sink {self.sink!r} are still to be written"
             )
         return "documents of a change that touches very many are still to be written"
 
     def away(self) -> str | None:
-        """Why a further sink does not take what it is given; None where it does.
+        """Why a secondary sink does not take what it is given; None where it does.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
@@ -191,7 +193,7 @@ class Applied:
         state = self.state()
         if self.sink:
             return state.reached, self._backlog.count()
-        return state.reached, 0 if state.ahead is None else self._parked.count()
+        return state.reached, 0 if state.ahead is None else self._deferred.count()
 
     def urge(self, lsn: Lsn) -> None:
         """Ask the pipeline to note `lsn`, or what the server has reached of it; not too often.
@@ -200,7 +202,7 @@ class Applied:
             HeadraceError: as `end_of_log` and `state`.
         """
         if time.monotonic() >= self._next_wish:
-            self._wish.make(min(lsn, self._asking(end_of_log)))
+            self._position_request.make(min(lsn, self._asking(end_of_log)))
             self._next_wish = time.monotonic() + _WISH_SECONDS
 
     def refresh(self, state: PipelineState) -> None:
@@ -231,7 +233,7 @@ class Applied:
 
 
 def check_filled(state: PipelineState, slot: str) -> None:
-    """Make sure that a run has taken a further sink up.
+    """Make sure that a run has taken a secondary sink up.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN.
@@ -245,7 +247,7 @@ def check_filled(state: PipelineState, slot: str) -> None:
         )
 
 
-def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
+def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
     """Why something is not applied yet, as far as can be seen from outside, and what helps."""
     slot = applied.slot()
     if not state.seeded:
@@ -267,12 +269,12 @@ def why_behind(applied: Applied, state: PipelineState, awaited: Lsn) -> tuple[st
 
 
 def wait_until_applied(
-    applied: Applied, awaited: Lsn, slot: str, *, timeout: float, searchable: bool = False
+    applied: AppliedPosition, awaited: Lsn, slot: str, *, timeout: float, searchable: bool = False
 ) -> None:
     """Return once everything before `awaited` is in the documents of every index.
 
     Args:
-        slot: of the pipeline; of a further sink `SLOT/SINK`.
+        slot: of the pipeline; of a secondary sink `SLOT/SINK`.
         timeout: seconds.
         searchable: refresh the indexes then, so that a search finds it.
 
@@ -300,7 +302,7 @@ def awaited_position(text: str) -> Lsn:
         ) from error
 
 
-def _behind(applied: Applied, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
+def _behind(applied: AppliedPosition, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
     state = applied.state()
     why, remedy = why_behind(applied, state, awaited)
     return HeadraceError(

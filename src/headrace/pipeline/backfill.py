@@ -20,16 +20,16 @@ from typing import Self
 from headrace.assembly.identities import Identities
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
-from headrace.pipeline.exported_snapshot import Exported
+from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import sweep
-from headrace.pipeline.stream.documents_job import SeedRange, SeedRanges, run_pieces
+from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_pieces
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import made
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, GenerationState, KeptDocument, MetaIndex, build_notes
+from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, build_notes
 from headrace.sinks.opensearch.contents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
-from headrace.spark.job_gate import Turn
+from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.status.board import IndexBoard
 from headrace.status.rate import Rate
@@ -46,7 +46,7 @@ _PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BackfillRate:
     """What a seeding may take: rows in a second of all tasks together, and tasks at once."""
 
     rows_per_second: float | None = None
@@ -64,7 +64,7 @@ class _Filling:
     """
 
     state: GenerationState
-    notes: KeptDocument
+    notes: StateDocument
     done: RangesDone = field(default_factory=RangesDone)
     documents: int = 0
     left: deque[CtidRange] = field(default_factory=deque)
@@ -79,14 +79,14 @@ class _Filling:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildFailure:
+class BackfillFailure:
     """Why a generation cannot be filled."""
 
     generation: GenerationState
     error: HeadraceError
 
 
-class Building:
+class Backfill:
     """Fills generations for as long as this is entered.
 
     Args:
@@ -94,7 +94,7 @@ class Building:
         generations: those to fill.
         board: is told of the progress.
         snapshot: whose documents are read at `joined`, while it is held; without it: what is there.
-        turn: see `WorkingOff`.
+        turn: see `DeferredWork`.
     """
 
     def __init__(
@@ -104,22 +104,22 @@ class Building:
         generations: Sequence[GenerationState],
         board: IndexBoard,
         *,
-        snapshot: Exported | None,
-        pace: Pace,
-        turn: Turn,
+        snapshot: HeldSnapshot | None,
+        pace: BackfillRate,
+        job_gate: JobGate,
     ) -> None:
         self._spark = spark.session
         self._work = work
         self._board = board
         self._snapshot = snapshot
         self._pace = pace
-        self._turn = turn
+        self._job_gate = job_gate
         self._group = f"headrace-seed-{uuid.uuid4().hex}"
         self._generations = generations
         self._apart = False
         self._lock = threading.Lock()
         self._complete: list[tuple[GenerationState, int]] = []
-        self._failure: BuildFailure | None = None
+        self._failure: BackfillFailure | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work_off, name="headrace building", daemon=True)
 
@@ -144,7 +144,7 @@ class Building:
             found, self._complete = self._complete, []
         return found
 
-    def failure(self) -> BuildFailure | None:
+    def failure(self) -> BackfillFailure | None:
         """What has ended it; None while it works, or has nothing left to do."""
         return self._failure
 
@@ -160,13 +160,13 @@ class Building:
                 self._fill_all(client, meta, [self._begun(state, one) for one in self._generations])
             except HeadraceError as error:
                 if not self._ending.is_set():
-                    self._failure = BuildFailure(self._generations[0], error)
+                    self._failure = BackfillFailure(self._generations[0], error)
             except _Failed as failed:
                 self._failure = failed.failure
             except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
                 if not self._ending.is_set():
                     found = unexpected("filling a generation failed", error)
-                    self._failure = BuildFailure(self._generations[0], found)
+                    self._failure = BackfillFailure(self._generations[0], found)
 
     def _begun(self, client: Client, one: GenerationState) -> _Filling:
         plan = self._work.plan
@@ -214,14 +214,14 @@ class Building:
         if len(concerned) > 1 and not self._apart:
             self._apart = True
             return
-        raise _Failed(BuildFailure(concerned[0].state, error))
+        raise _Failed(BackfillFailure(concerned[0].state, error))
 
     def _plan(self, fillings: list[_Filling]) -> None:
         """What is left of each, as the tables are now."""
         plan = self._work.plan
         tables = [plan.catalog[plan.specs[one.name].table] for one in fillings]
         with ReadSession(self._work.connections.database) as session:
-            size = _LEAST_BYTES if self._turn.is_read() else _MOST_BYTES
+            size = _LEAST_BYTES if self._job_gate.is_read() else _MOST_BYTES
             found = [plan_ranges(session, table, size) for table in tables]
             few = sum(map(len, found)) < self._places()
             if few and size > _LEAST_BYTES:  # small tables, too, are read by all
@@ -237,7 +237,7 @@ class Building:
         open_ = [one for one in fillings if one.left]
         if self._apart:
             open_ = open_[:1]
-        is_read = self._turn.is_read()
+        is_read = self._job_gate.is_read()
         each = _RANGES_OF_A_PLACE // 2 if is_read else _RANGES_OF_A_PLACE
         chosen = _in_turn(open_, places * each)
         state = meta.load()
@@ -252,10 +252,12 @@ class Building:
             one.changes = state.counters.changes if one.changes < 0 else one.changes
             exported = self._exported(one)
             version = state.reached if exported is None else one.state.joined
-            pieces.append(SeedRange(one.name, part, version, exported, pace, gently=is_read))
+            pieces.append(BackfillRange(one.name, part, version, exported, pace, throttled=is_read))
         began = time.monotonic()
-        tasks = [SeedRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))]
-        with self._turn.taken(self._ending):
+        tasks = [
+            BackfillRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))
+        ]
+        with self._job_gate.taken(self._ending):
             written = run_pieces(self._spark, self._work, tasks, self._group)
         for one in open_:
             mine = [part for owner, part in chosen if owner is one]
@@ -272,7 +274,7 @@ class Building:
     def _places(self) -> int:
         """How many ranges are read at once."""
         places = places_beside(self._spark)
-        if self._turn.crowded():
+        if self._job_gate.crowded():
             places = max(1, places // 2)
         return min(places, self._pace.connections or places)
 
@@ -336,17 +338,17 @@ class Building:
         )
 
 
-class Buildings:
+class Backfills:
     """All that is filled beside one query; a context manager, used from one thread.
 
     Args:
         make: what fills some generations, with a plan that holds them.
     """
 
-    def __init__(self, make: Callable[[Work, Sequence[GenerationState]], Building]) -> None:
+    def __init__(self, make: Callable[[Work, Sequence[GenerationState]], Backfill]) -> None:
         self._make = make
         self._held = contextlib.ExitStack()
-        self._all: list[Building] = []
+        self._all: list[Backfill] = []
 
     def __enter__(self) -> Self:
         return self
@@ -367,13 +369,13 @@ class Buildings:
         """See `Building.completed`."""
         return [found for one in self._all for found in one.completed()]
 
-    def failure(self) -> BuildFailure | None:
+    def failure(self) -> BackfillFailure | None:
         """See `Building.failure`: the first."""
         return next((found for one in self._all if (found := one.failure()) is not None), None)
 
 
 class _Failed(Exception):  # noqa: N818 - no error for a person
-    def __init__(self, failure: BuildFailure) -> None:
+    def __init__(self, failure: BackfillFailure) -> None:
         super().__init__(failure)
         self.failure = failure
 

@@ -8,7 +8,7 @@ from headrace.assembly import plan_document
 from headrace.assembly.trial import document_trial, filter_trials
 from headrace.catalog import Catalog
 from headrace.catalog.access import unreadable
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.catalog.functions import function_findings
 from headrace.catalog.identifiers import id_findings
 from headrace.catalog.labels import label_findings
@@ -21,7 +21,7 @@ from headrace.schema import IndexSpec, LocatedError
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
 
-def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[Finding]:
+def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[BindingFinding]:
     """What only a query tells: the functions in raw filters, the labels of enums, the ids of documents."""
     listed = list(specs)
     ids = [one for spec in listed for one in id_findings(session, spec, catalog)]
@@ -35,7 +35,7 @@ def try_reading(
     usage: Usage,
     *,
     unfit: Collection[str] = (),
-) -> list[Finding]:
+) -> list[BindingFinding]:
     """What this role, or the server, refuses of what the documents of `specs` are made of.
 
     Args:
@@ -45,7 +45,7 @@ def try_reading(
         HeadraceError: CONNECTION.
     """
     refused = unreadable(session, usage, catalog, [spec.table for spec in specs])
-    found = [Finding("error", error, (sql,)) for error, sql in refused.values()]
+    found = [BindingFinding("error", error, (sql,)) for error, sql in refused.values()]
     for spec in specs:
         wrong = _try_filters(session, spec, catalog, refused)
         if not (wrong or refused or spec.name in unfit):
@@ -54,21 +54,21 @@ def try_reading(
     return found
 
 
-def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[Finding]:
+def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     try:
         sql, parameters = document_trial(plan_document(spec, catalog))
     except HeadraceError as error:
-        return [Finding("error", error)]
+        return [BindingFinding("error", error)]
     refusal = _refusal(session, sql, parameters)
     if refusal is None:
         return []
     cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.told}"
-    return [Finding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
+    return [BindingFinding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
 
 
 def _try_filters(
     session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
-) -> list[Finding]:
+) -> list[BindingFinding]:
     """All filters in one statement, and where that is refused, each by itself."""
     trials = [(one, sql) for table, one, sql in filter_trials(spec, catalog) if table not in without]
     if not trials or _refusal(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
@@ -79,7 +79,7 @@ def _try_filters(
         if refusal is not None:
             kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
             remedy = refusal.remedy or "Correct the filter."
-            found.append(Finding("error", LocatedError(kind, condition.place, refusal.told, remedy)))
+            found.append(BindingFinding("error", LocatedError(kind, condition.place, refusal.told, remedy)))
     return found
 
 

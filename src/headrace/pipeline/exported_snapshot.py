@@ -12,7 +12,7 @@ import time
 from headrace.postgres.slot import ExportedSlot
 
 
-class Exported:
+class HeldSnapshot:
     """The snapshot of the slot that was made last; read by several threads, changed by one.
 
     Args:

@@ -14,11 +14,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import is_made_by, new_state
-from headrace.pipeline.exported_snapshot import Exported
-from headrace.pipeline.generation_log import Lineage
+from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Here, Project
-from headrace.pipeline.schema_drift import KnownCatalog
+from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.pipeline.slot_wait import wait_for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
@@ -44,15 +44,15 @@ class FirstStart:
     def __init__(
         self,
         project: Project,
-        here: Here,
+        endpoints: Endpoints,
         client: Client,
         meta: MetaIndex,
         *,
         board: StatusBoard,
-        exported: Exported,
+        exported: HeldSnapshot,
     ) -> None:
         self._project = project
-        self._here = here
+        self._endpoints = endpoints
         self._client = client
         self._meta = meta
         self._board = board
@@ -62,10 +62,10 @@ class FirstStart:
         self,
         inspection: Inspection,
         published: Mapping[str, int],
-        catalog: KnownCatalog,
+        catalog: CatalogBaseline,
         running: contextlib.ExitStack,
-        make_lineage: Callable[[PipelineState], Lineage],
-    ) -> Lineage:
+        make_lineage: Callable[[PipelineState], GenerationLog],
+    ) -> GenerationLog:
         """Make the slot and the first generations; where they do not all come to be, the slot does not stay.
 
         Args:
@@ -82,14 +82,14 @@ class FirstStart:
         reach("created")
         point = slot.consistent_point
         state = dataclasses.replace(state, consistent_point=point)  # by which the slot is known to be ours
-        lineage = make_lineage(state)
-        with self._undone_on_failure(lineage):
+        generation_log = make_lineage(state)
+        with self._undone_on_failure(generation_log):
             self._meta.save(state)
             reach("known")
             self._board.report.done(f"slot {slot.name} at {format_lsn(point)}")
-            lineage.born(dataclasses.replace(state, phase="following", applied=point), point)
+            generation_log.born(dataclasses.replace(state, phase="following", applied=point), point)
         self._exported.hold(slot)
-        return lineage
+        return generation_log
 
     def discard(self, made: Iterable[GenerationState]) -> None:
         """Delete the generations that no reader has seen."""
@@ -107,7 +107,7 @@ class FirstStart:
         """
         failover = self._project.deployment.source.failover
         try:
-            return wait_for_slot(self._here.database, self._project.slot, self._board, failover=failover)
+            return wait_for_slot(self._endpoints.database, self._project.slot, self._board, failover=failover)
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
                 with contextlib.suppress(HeadraceError):
@@ -115,22 +115,22 @@ class FirstStart:
             raise
 
     @contextlib.contextmanager
-    def _undone_on_failure(self, lineage: Lineage) -> Iterator[None]:
+    def _undone_on_failure(self, generation_log: GenerationLog) -> Iterator[None]:
         """Take back what was made; what cannot be, the next start takes back, as the state tells it to."""
         try:
             yield
         except BaseException:
             with contextlib.suppress(HeadraceError):
-                self._undo(lineage)
+                self._undo(generation_log)
             raise
 
-    def _undo(self, lineage: Lineage) -> None:
+    def _undo(self, generation_log: GenerationLog) -> None:
         state = self._meta.load()
         if state is not None and state.phase == "following":
             return  # everything is there: the next start goes on from here
-        with connect(self._here.database) as connection:
+        with connect(self._endpoints.database) as connection:
             slot = read_slot(connection, self._project.slot)
-            if slot is not None and is_made_by(slot, lineage.state):
+            if slot is not None and is_made_by(slot, generation_log.state):
                 drop_slot(connection, self._project.slot)
-        self.discard(lineage.state.generations)
+        self.discard(generation_log.state.generations)
         self._meta.delete()

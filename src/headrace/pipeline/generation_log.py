@@ -15,19 +15,25 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace.errors import HeadraceError, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
-from headrace.pipeline.generation_monitor import GenerationWatch
+from headrace.pipeline.generation_monitor import GenerationMonitor
 from headrace.pipeline.generation_states import Next, obey, succeed, superseded, why_made
-from headrace.pipeline.generations import Seeding
+from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.schema_drift import Alterations
-from headrace.sinks.opensearch import GenerationState, MetaIndex, Order, Orders, PipelineState
+from headrace.pipeline.schema_drift import SchemaDrift
+from headrace.sinks.opensearch import (
+    ControlRequest,
+    ControlRequests,
+    GenerationState,
+    MetaIndex,
+    PipelineState,
+)
 from headrace.status.board import IndexBoard, IndexPhase
 
 _DROP_SECONDS = 60.0
 _LOOK_SECONDS = 30.0
 
 
-class Lineage:
+class GenerationLog:
     """The generations of a run.
 
     Args:
@@ -39,9 +45,9 @@ class Lineage:
     def __init__(
         self,
         state: PipelineState,
-        seeding: Seeding,
+        seeding: GenerationManager,
         meta: MetaIndex,
-        orders: Orders,
+        orders: ControlRequests,
         board: IndexBoard,
         *,
         inspection: Inspection,
@@ -61,7 +67,7 @@ class Lineage:
         self._doomed_since = 0.0
         self._finished: set[str] = set()
         self._faults: Mapping[str, str] = {}
-        self._watch = GenerationWatch(seeding, _LOOK_SECONDS)
+        self._watch = GenerationMonitor(seeding, _LOOK_SECONDS)
 
     @property
     def written(self) -> list[GenerationState]:
@@ -124,7 +130,7 @@ class Lineage:
             self.tell(index)
 
     def take_up(
-        self, published: Mapping[str, int], found: Alterations, catalog: str, orders: Sequence[Order]
+        self, published: Mapping[str, int], found: SchemaDrift, catalog: str, orders: Sequence[ControlRequest]
     ) -> None:
         """Go on from what earlier runs left; nothing runs yet.
 
@@ -158,7 +164,7 @@ class Lineage:
             self.tell(index)
         self._forget(done)
 
-    def take_up_away(self, published: Mapping[str, int], found: Alterations) -> None:
+    def take_up_away(self, published: Mapping[str, int], found: SchemaDrift) -> None:
         """The same where the sink is not to be asked now: nothing is made or served.
 
         What is to be assembled anew as a whole waits for it in vain, and is made again later.
@@ -184,7 +190,7 @@ class Lineage:
         )
         self.state = dataclasses.replace(self.state, generations=tuple(generations))
 
-    def carry_out(self, orders: Sequence[Order]) -> None:
+    def carry_out(self, orders: Sequence[ControlRequest]) -> None:
         """Do what is asked for, between two batches: no query runs.
 
         Raises:
@@ -196,7 +202,7 @@ class Lineage:
         self.drop_doomed()
         self._forget(done)
 
-    def obey(self, orders: Sequence[Order]) -> list[Order]:
+    def obey(self, orders: Sequence[ControlRequest]) -> list[ControlRequest]:
         """The first part of `carry_out`, beside the running query, which does not know of it yet.
 
         What is made is not to be filled, and what is doomed not to be dropped, before it does. Returns the
@@ -214,7 +220,7 @@ class Lineage:
             reach("made")
         return done
 
-    def obeyed(self, done: Sequence[Order]) -> None:
+    def obeyed(self, done: Sequence[ControlRequest]) -> None:
         """The query knows of it: forget the orders."""
         if done:
             reach("joined")
@@ -367,7 +373,7 @@ class Lineage:
         return frozenset(table for table, member in known if published.get(table, member) != member)
 
     def _marked(
-        self, one: GenerationState, left: frozenset[str], found: Alterations, lost: str = ""
+        self, one: GenerationState, left: frozenset[str], found: SchemaDrift, lost: str = ""
     ) -> GenerationState:
         """Frozen, where changes are lost to it, or go elsewhere, or its plan is not right any more."""
         if not one.followed or not self.seeding.is_known(one):
@@ -391,14 +397,14 @@ class Lineage:
                     f"{self._inspection.project.label}{one.index}: {one.frozen}; seeding anew"
                 )
 
-    def _forget(self, done: Sequence[Order]) -> None:
+    def _forget(self, done: Sequence[ControlRequest]) -> None:
         for order in done:
             for attempt in patiently():
                 with attempt:
                     self._orders.done(order)
             self.tell(order.index)
 
-    def _obeyed(self, order: Order) -> bool:
+    def _obeyed(self, order: ControlRequest) -> bool:
         """Whether the order is to be taken away: it is done, or can never be; else it is tried again."""
         try:
             found = obey(self.state.of(order.index), self.seeding.hashes[order.index], order)

@@ -12,20 +12,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.generations import Seeding, Seen
+from headrace.pipeline.generations import GenerationManager, Seen
 from headrace.sinks.opensearch import GenerationState
 
 LOOK_SECONDS = 5.0
 
 
-class GenerationWatch:
+class GenerationMonitor:
     """Looks at the generations of one sink; used from one thread, which never waits for the sink.
 
     Args:
         seconds: between two looks.
     """
 
-    def __init__(self, seeding: Seeding, seconds: float = LOOK_SECONDS) -> None:
+    def __init__(self, seeding: GenerationManager, seconds: float = LOOK_SECONDS) -> None:
         self._seeding = seeding
         self._seconds = seconds
         self._seen = Seen()

@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_states import why_no_way_back
 from headrace.pipeline.project import Project, find_index
-from headrace.sinks.opensearch import Orders, PipelineState
+from headrace.sinks.opensearch import ControlRequests, PipelineState
 from headrace.sinks.opensearch.control_requests import What
 
 _LOOK_SECONDS = 0.25
@@ -30,7 +30,7 @@ class GenerationRequest:
     is_heard: bool
 
 
-def ask(applied: Applied, project: Project, index: str, what: What) -> GenerationRequest:
+def ask(applied: AppliedPosition, project: Project, index: str, what: What) -> GenerationRequest:
     """Ask for it; who runs the pipeline looks once a second.
 
     Raises:
@@ -41,12 +41,12 @@ def ask(applied: Applied, project: Project, index: str, what: What) -> Generatio
     state = applied.check()
     if what == "rollback":
         _check_way_back(state, index)
-    number = Orders(applied.client, project.slot, project.prefix).give(index, what)
+    number = ControlRequests(applied.client, project.slot, project.prefix).give(index, what)
     slot = applied.slot()
     return GenerationRequest(index, what, number, slot is not None and slot.reader is not None)
 
 
-def wait_until_served(applied: Applied, request: GenerationRequest, seconds: float) -> str:
+def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seconds: float) -> str:
     """The generation that readers see once the request is carried out.
 
     Raises:

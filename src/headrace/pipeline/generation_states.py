@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import GenerationState, Order
+from headrace.sinks.opensearch import ControlRequest, GenerationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def succeed(found: Sequence[GenerationState], wanted: str) -> Next:
     return Next(make=not building, drop=drop)
 
 
-def obey(found: Sequence[GenerationState], wanted: str, order: Order) -> Next:
+def obey(found: Sequence[GenerationState], wanted: str, order: ControlRequest) -> Next:
     """What somebody asks for; nothing where it is done already.
 
     Raises:

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Here
+from headrace.pipeline.project import Endpoints
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.workers import made
 from headrace.resolution import plan_resolution
@@ -49,7 +49,7 @@ class Seen:
     altered: tuple[str, ...] = ()
 
 
-class Seeding:
+class GenerationManager:
     """The generations of a run's indexes.
 
     Args:
@@ -66,7 +66,7 @@ class Seeding:
     def __init__(
         self,
         inspection: Inspection,
-        here: Here,
+        endpoints: Endpoints,
         client: Client,
         board: IndexBoard,
         *,
@@ -74,7 +74,7 @@ class Seeding:
         generations: PlainGenerations | None = None,
     ) -> None:
         self._inspection = inspection
-        self._here = here
+        self._endpoints = endpoints
         self._client = client
         self._state = state or client
         self._board = board
@@ -164,8 +164,8 @@ class Seeding:
             kind=project.kind,
             mirrors={one.generation: mirrors[one.index] for one in written if one.index in mirrors},
         )
-        here = self._here
-        return Work(plan, Connections(here.database, here.sink, here.state, here.options))
+        endpoints = self._endpoints
+        return Work(plan, Connections(endpoints.database, endpoints.sink, endpoints.state, endpoints.options))
 
     def make(self, index: str, as_of: Lsn, joined: Lsn = 0, order: str = "") -> GenerationState:
         """A new, empty generation, planned for the tables as they were at `as_of`.

@@ -14,15 +14,15 @@ from headrace.capture.signals import read_reader_status, seconds_since_beat, wri
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.project import Here, Project
-from headrace.pipeline.schema_drift import ALTERED, CatalogWatch
+from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
 from headrace.postgres.activity import is_at_work
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.postgres.slot_lock import SlotLock
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, Quarantine, Wish
+from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
@@ -35,13 +35,15 @@ _HELD_BACK_SECONDS = 10.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
-def impatient_client(here: Here) -> Client:
+def impatient_client(endpoints: Endpoints) -> Client:
     """For a look at a cluster that may hang, while someone waits."""
-    endpoint = dataclasses.replace(here.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS)
+    endpoint = dataclasses.replace(
+        endpoints.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS
+    )
     return Client(endpoint, read_attempts=1)
 
 
-class Watch:
+class HealthMonitor:
     """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
 
     So does what the source is waiting for, as it says in the file `trouble`; beside it the source finds what
@@ -50,23 +52,23 @@ class Watch:
 
     def __init__(
         self,
-        here: Here,
+        endpoints: Endpoints,
         project: Project,
         board: StatusBoard,
         lock: SlotLock,
         *,
-        catalog: CatalogWatch,
+        catalog: SchemaDriftMonitor,
         trouble: Path,
     ) -> None:
-        self._here = here
+        self._endpoints = endpoints
         self._project = project
         self._board = board
         self._lock = lock
         self._catalog = catalog
         self._file = trouble
-        self._client = impatient_client(here)
+        self._client = impatient_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._wish = Wish(self._client, project.slot, project.prefix)
+        self._position_request = PositionRequest(self._client, project.slot, project.prefix)
         self._quarantine = (
             Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
         )
@@ -131,7 +133,7 @@ class Watch:
             return
         self._next_wish = time.monotonic() + _WISH_SECONDS
         with contextlib.suppress(HeadraceError):
-            wished = self._wish.read()
+            wished = self._position_request.read()
             if wished != self._passed_on:
                 write_requested_lsn(self._file, wished)
                 self._passed_on = wished
@@ -175,7 +177,7 @@ class Watch:
         try:
             self._lock.hold()
             if self._connection is None:
-                self._connection = connect(self._here.database, application_name="headrace watch")
+                self._connection = connect(self._endpoints.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self._project.slot)
             if self._slot is None or self._slot.synced:
                 self._confirmed = self._current = None
@@ -190,7 +192,7 @@ class Watch:
     def _without_slot(self, connection: Connection) -> HeadraceError:
         """Why the slot is not there: perhaps the server is another one now."""
         if self._state is not None and self._state.phase == "following":
-            server = inspect_server(connection, self._here.database)
+            server = inspect_server(connection, self._endpoints.database)
             try:
                 check_continuity(self._state, server, None)
             except HeadraceError as error:

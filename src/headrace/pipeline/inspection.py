@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
-from headrace.catalog.binding import Finding, complete, findings
+from headrace.catalog.binding import BindingFinding, complete, findings
 from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
 from headrace.catalog.nested_objects import nested_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.dry_run import look_closer, try_reading
-from headrace.pipeline.project import Here, Problems, Project, completed
+from headrace.pipeline.project import Endpoints, Problems, Project, completed
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan
@@ -44,7 +44,7 @@ class Inspection:
     project: Project
     server: ServerFacts
     catalog: Catalog
-    findings: tuple[Finding, ...]
+    findings: tuple[BindingFinding, ...]
     problems: tuple[HeadraceError, ...]
     required: Mapping[TableName, tuple[str, ...]]
     identities: tuple[IdentityFacts, ...]
@@ -100,7 +100,7 @@ class Inspection:
 
 def inspect(
     project: Project,
-    here: Here,
+    endpoints: Endpoints,
     connection: Connection,
     *,
     policy: Policy | None = None,
@@ -116,8 +116,8 @@ def inspect(
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
     """
-    server = inspect_server(connection, here.database)
-    with ReadSession(here.database) as session:
+    server = inspect_server(connection, endpoints.database)
+    with ReadSession(endpoints.database) as session:
         catalog, fingerprint = _look(session, project)
         by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
         misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
@@ -136,7 +136,7 @@ def inspect(
     if slot is not None and (problem := slot_problem(slot, server.database)):
         problems.append(problem)
     if reading and not problems and (slot is None or slot.active_pid is None):
-        problems += reader_problems(here.database, server, new_slot=slot is None)
+        problems += reader_problems(endpoints.database, server, new_slot=slot is None)
     required: dict[TableName, tuple[str, ...]] = {}
     identities: tuple[IdentityFacts, ...] = ()
     setup = SetupPlan(())
@@ -183,13 +183,13 @@ def inspect(
     )
 
 
-def _first_error(found: Iterable[Finding]) -> str:
+def _first_error(found: Iterable[BindingFinding]) -> str:
     return next(one.error.cause for one in found if one.level == "error")
 
 
-def _once(findings: Iterable[Finding]) -> list[Finding]:
+def _once(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
     """Each finding, but of those that the same SQL mends only the first."""
-    found: dict[object, Finding] = {}
+    found: dict[object, BindingFinding] = {}
     for one in findings:
         found.setdefault(one.sql or str(one.error), one)
     return list(found.values())

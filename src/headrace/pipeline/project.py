@@ -93,7 +93,7 @@ class Project:
             concrete names, which their specs bear too.
         sink_name, sink: the one that it writes to; of the pipeline itself, the cluster that keeps its state.
         further: the other sinks, by name.
-        slot: whose state it is: of a further sink, see `of_sink`.
+        slot: whose state it is: of a secondary sink, see `of_sink`.
         kind: of the sink; one that is no cluster has the usual values of one in `sink`.
         home: what stands before the names of the indexes that keep the state; None: what `prefix` says.
     """
@@ -109,7 +109,7 @@ class Project:
     """Who is told what the writers do."""
     files: Mapping[str, IndexFiles] = field(default_factory=dict)
     """What the settings and mappings files of indexes hold."""
-    further: Mapping[str, Sink] = field(default_factory=dict)
+    secondary: Mapping[str, Sink] = field(default_factory=dict)
     kind: str = OPENSEARCH
     home: str | None = None
 
@@ -130,18 +130,18 @@ class Project:
 
     @property
     def label(self) -> str:
-        """What stands before the name of an index where people are told of it: a further sink's name."""
+        """What stands before the name of an index where people are told of it: a secondary sink's name."""
         return "" if self.home is None else f"{self.sink_name}: "
 
     def of_sink(self, name: str) -> Project:
-        """The same indexes in a further sink: its state is kept beside the pipeline's, as `SLOT/NAME`."""
-        sink = self.further[name]
+        """The same indexes in a secondary sink: its state is kept beside the pipeline's, as `SLOT/NAME`."""
+        sink = self.secondary[name]
         cluster = sink if isinstance(sink, OpenSearchSink) else OpenSearchSink(type="opensearch")
         return dataclasses.replace(
             self,
             sink_name=name,
             sink=cluster,
-            further={},
+            secondary={},
             slot=f"{self.slot}/{name}",
             kind=sink.type,
             home=self.prefix,
@@ -161,25 +161,29 @@ class Project:
         """Every table that a document reads."""
         return frozenset(table for spec in self.followed.values() for table in spec.tables())
 
-    def resolve(self) -> Here:
+    def resolve(self) -> Endpoints:
         """The addresses and secrets of this environment.
 
         Raises:
             ConfigErrors: CONFIG, a variable that is not set.
         """
         resolved = resolve(self.deployment)
-        here = Here.of(resolved, self.sink_name, self.sink, self.slot)
-        further = {name: here.beside(resolved, name, sink) for name, sink in self.further.items()}
-        for name, one in further.items():
+        endpoints = Endpoints.of(resolved, self.sink_name, self.sink, self.slot)
+        secondary = {name: endpoints.beside(resolved, name, sink) for name, sink in self.secondary.items()}
+        for name, one in secondary.items():
             mine = self.of_sink(name)
-            if mine.kind == OPENSEARCH and mine.prefix == self.prefix and one.sink.urls == here.sink.urls:
+            if (
+                mine.kind == OPENSEARCH
+                and mine.prefix == self.prefix
+                and one.sink.urls == endpoints.sink.urls
+            ):
                 raise HeadraceError(
                     Kind.CONFIG,
                     f"{self.deployment.file}: the sinks {self.sink_name!r} and {name!r} are the same "
                     "cluster, and would write the same indexes",
                     f"Set another `prefix` in [sinks.{name}].",
                 )
-        return dataclasses.replace(here, further=further)
+        return dataclasses.replace(endpoints, secondary=secondary)
 
     def database(self) -> str:
         """The database's address in this environment, for work that needs no cluster.
@@ -245,7 +249,7 @@ class Project:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Here:
+class Endpoints:
     """Where things are in this environment; never printed.
 
     Attributes:
@@ -259,10 +263,10 @@ class Here:
     sink: Endpoint
     state: Endpoint | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    further: Mapping[str, Here] = field(default_factory=dict)
+    secondary: Mapping[str, Endpoints] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Here:
+    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Endpoints:
         """From the deployment's values."""
         found = resolved.endpoints[name]
         endpoint = Endpoint(
@@ -278,13 +282,13 @@ class Here:
         url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
         return cls(url, endpoint.normalised())
 
-    def beside(self, resolved: Resolved, name: str, sink: Sink) -> Here:
-        """The same with a further sink."""
+    def beside(self, resolved: Resolved, name: str, sink: Sink) -> Endpoints:
+        """The same with a secondary sink."""
         if isinstance(sink, OpenSearchSink):
-            found = Here.of(resolved, name, sink, name)
-            return Here(self.database, found.sink, self.sink)
+            found = Endpoints.of(resolved, name, sink, name)
+            return Endpoints(self.database, found.sink, self.sink)
         options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
-        return Here(self.database, self.sink, options=options)
+        return Endpoints(self.database, self.sink, options=options)
 
 
 def open_project(
@@ -345,7 +349,7 @@ def project_of(
         name, sink = _primary_sink(deployment)
     except HeadraceError as error:
         return None, (*errors, error)
-    further = {other: one for other, one in deployment.sinks.items() if other != name}
+    secondary = {other: one for other, one in deployment.sinks.items() if other != name}
     source = deployment.source
     return (
         Project(
@@ -356,7 +360,7 @@ def project_of(
             name,
             sink,
             files=files,
-            further=further,
+            secondary=secondary,
         ),
         tuple(errors),
     )
@@ -396,7 +400,7 @@ def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
 
 def open_place(
     config: Path, environ: Mapping[str, str], slot: str | None, sink: str | None = None
-) -> tuple[Here, str, str]:
+) -> tuple[Endpoints, str, str]:
     """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
 
     Args:
@@ -411,10 +415,10 @@ def open_place(
     name, primary = _primary_sink(deployment)
     wanted = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
-    here, prefix = Here.of(resolved, name, primary, own), _prefix_of(deployment, primary)
+    endpoints, prefix = Endpoints.of(resolved, name, primary, own), _prefix_of(deployment, primary)
     if wanted is primary:
-        return here, own, prefix
-    return here.beside(resolved, sink or name, wanted), f"{own}/{sink}", prefix
+        return endpoints, own, prefix
+    return endpoints.beside(resolved, sink or name, wanted), f"{own}/{sink}", prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

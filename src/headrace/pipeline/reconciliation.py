@@ -27,9 +27,9 @@ def sweep(
     Raises:
         HeadraceError: what either side does not bear.
     """
-    there, here = identities.buckets(), buckets_of(held())
+    there, endpoints = identities.buckets(), buckets_of(held())
     found = 0
-    for group in _groups(there, here):
+    for group in _groups(there, endpoints):
         wanted, chosen = set(identities.of(group)), frozenset(group)
         differing = wanted ^ {one for one in held() if bucket_of(one) in chosen}
         if differing:
@@ -38,14 +38,14 @@ def sweep(
     return found
 
 
-def _groups(there: Buckets, here: Buckets) -> Iterator[Sequence[int]]:
+def _groups(there: Buckets, endpoints: Buckets) -> Iterator[Sequence[int]]:
     """The buckets that differ, some hundred thousand ids at a time."""
     group: list[int] = []
     size = 0
-    for bucket in sorted(there.keys() | here.keys()):
-        if there.get(bucket) == here.get(bucket):
+    for bucket in sorted(there.keys() | endpoints.keys()):
+        if there.get(bucket) == endpoints.get(bucket):
             continue
-        more = there.get(bucket, (0, 0))[0] + here.get(bucket, (0, 0))[0]
+        more = there.get(bucket, (0, 0))[0] + endpoints.get(bucket, (0, 0))[0]
         if group and size + more > _IDS_AT_ONCE:
             yield group
             group, size = [], 0

@@ -14,9 +14,9 @@ from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError, new_state
-from headrace.pipeline.exported_snapshot import Exported
-from headrace.pipeline.project import Here
-from headrace.pipeline.secondary_sinks import Branches
+from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.project import Endpoints
+from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.slot_wait import wait_for_slot
 from headrace.postgres.connection import Connection
 from headrace.postgres.server import ServerFacts
@@ -45,22 +45,22 @@ class Reseeding:
 
     def __init__(
         self,
-        here: Here,
+        endpoints: Endpoints,
         meta: MetaIndex,
         board: StatusBoard,
-        branches: Branches,
-        exported: Exported,
+        secondary_sinks: SecondarySinks,
+        exported: HeldSnapshot,
     ) -> None:
-        self._here = here
+        self._endpoints = endpoints
         self._meta = meta
         self._board = board
-        self._branches = branches
+        self._secondary_sinks = secondary_sinks
         self._exported = exported
 
     def forget(self, gap: GapError, state: PipelineState) -> PipelineState:
         """Follow nothing of what there is any more, and note that there is no slot.
 
-        The further sinks come first: their lists name no log, so nobody could tell later that they are old.
+        The secondary sinks come first: their lists name no log, so nobody could tell later that they are old.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
@@ -70,7 +70,7 @@ class Reseeding:
         )
         self._board.failed(gap)
         self._exported.close()
-        self._branches.freeze(gap.cause)
+        self._secondary_sinks.freeze(gap.cause)
         state = without_log(state, gap.cause)
         self._meta.save(state)
         self._board.gap_found(f"what is served is not followed, and is seeded anew: {gap.cause}")
@@ -79,7 +79,7 @@ class Reseeding:
 
     def slot(self, connection: Connection, state: PipelineState, *, failover: bool) -> ExportedSlot:
         """The slot at a new place, see `make_slot_anew`."""
-        slot = make_slot_anew(connection, self._here.database, state, self._board, failover=failover)
+        slot = make_slot_anew(connection, self._endpoints.database, state, self._board, failover=failover)
         reach("slot")
         return slot
 

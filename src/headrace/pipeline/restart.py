@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.errors import HeadraceError, Retry
-from headrace.pipeline.project import Here, Problems
+from headrace.pipeline.project import Endpoints, Problems
 from headrace.pipeline.stopping import Stopping
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot_lock import SlotLock
@@ -20,7 +20,7 @@ _Taken = TypeVar("_Taken")
 
 
 @dataclass(frozen=True, slots=True)
-class BeginningAgain(Generic[_Taken]):
+class Restart(Generic[_Taken]):
     """What a new start does, in this process and with its Spark.
 
     Attributes:
@@ -33,7 +33,7 @@ class BeginningAgain(Generic[_Taken]):
     board: StatusBoard
     stopping: Stopping
 
-    def behind(self, failure: HeadraceError, here: Here) -> _Taken:
+    def behind(self, failure: HeadraceError, endpoints: Endpoints) -> _Taken:
         """Do it, for as long as it takes where waiting helps; no query runs.
 
         Args:
@@ -46,7 +46,7 @@ class BeginningAgain(Generic[_Taken]):
         self.board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
         for pause in itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE)):
             with self.stopping.interrupting():
-                found = self._attempt(here)
+                found = self._attempt(endpoints)
                 if not isinstance(found, HeadraceError):
                     return found
                 if isinstance(found, Problems) and found.retry is Retry.NEVER:
@@ -59,12 +59,12 @@ class BeginningAgain(Generic[_Taken]):
                 self.stopping.wait(pause)
         raise AssertionError("it is tried for as long as it takes")
 
-    def _attempt(self, here: Here) -> _Taken | HeadraceError:
+    def _attempt(self, endpoints: Endpoints) -> _Taken | HeadraceError:
         taken = None
         try:
             taken = self.lock.lost_to()
             if taken is None:
-                with connect(here.database, application_name="headrace run") as connection:
+                with connect(endpoints.database, application_name="headrace run") as connection:
                     return self.take_up(connection)
         except HeadraceError as error:
             return error

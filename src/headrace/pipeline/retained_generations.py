@@ -15,7 +15,7 @@ from typing import Any
 from headrace.assembly.transform import load_transform
 from headrace.errors import HeadraceError
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Here
+from headrace.pipeline.project import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.schema import IndexSpec, denormalised
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
@@ -34,9 +34,9 @@ class _Kept:
     determinants: Mapping[str, Any]
 
 
-def inspect_kept(
+def inspect_retained(
     inspection: Inspection,
-    here: Here,
+    endpoints: Endpoints,
     connection: Connection,
     generations: Generations,
     state: PipelineState,
@@ -51,7 +51,7 @@ def inspect_kept(
     while kept:
         specs = {name: one.spec for name, one in kept.items()}
         project = dataclasses.replace(plain.project, kept={**plain.project.kept, **specs})
-        inspection = inspect(project, here, connection)
+        inspection = inspect(project, endpoints, connection)
         wrong = _unfit(inspection, kept)
         if not wrong and not inspection.errors():
             break

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
-from headrace.pipeline.backfill import Building, Buildings, Pace
+from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.cluster_check import check_cluster
 from headrace.pipeline.continuity import (
     GapError,
@@ -22,22 +22,28 @@ from headrace.pipeline.continuity import (
     check_origin,
     check_promoted,
 )
-from headrace.pipeline.exported_snapshot import Exported
+from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.first_start import FirstStart
-from headrace.pipeline.generation_log import Lineage
-from headrace.pipeline.generations import Seeding
+from headrace.pipeline.generation_log import GenerationLog
+from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Here, Problems, Project
+from headrace.pipeline.project import Endpoints, Problems, Project
 from headrace.pipeline.reseeding import Reseeding, is_begun_anew
-from headrace.pipeline.restart import BeginningAgain
-from headrace.pipeline.retained_generations import inspect_kept
-from headrace.pipeline.schema_drift import ALTERED, Alterations, CatalogWatch, KnownCatalog, schema_changed
-from headrace.pipeline.secondary_sinks import Branches
+from headrace.pipeline.restart import Restart
+from headrace.pipeline.retained_generations import inspect_retained
+from headrace.pipeline.schema_drift import (
+    ALTERED,
+    CatalogBaseline,
+    SchemaDrift,
+    SchemaDriftMonitor,
+    schema_changed,
+)
+from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.shutdown import settle
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.stream.deferred_work import WorkingOff
+from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
-from headrace.pipeline.supervisor import Ending, Running, Surroundings, Tending, needs_of
+from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
@@ -47,16 +53,16 @@ from headrace.postgres.slot import drop_slot, read_slot
 from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import (
     Client,
+    ControlRequest,
+    ControlRequests,
     Generations,
     GenerationState,
     MetaIndex,
-    Order,
-    Orders,
     PipelineState,
 )
 from headrace.sinks.opensearch.cautions import of_endpoints
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.job_gate import Turn
+from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import IndexPhase, StatusBoard
@@ -107,10 +113,10 @@ class _Beginning:
 
     inspection: Inspection
     state: PipelineState | None
-    orders: Sequence[Order]
+    orders: Sequence[ControlRequest]
 
 
-class Run:
+class PipelineRun:
     """One run of one deployment.
 
     Args:
@@ -121,7 +127,7 @@ class Run:
     def __init__(
         self,
         project: Project,
-        here: Here,
+        endpoints: Endpoints,
         board: StatusBoard,
         stopping: Stopping,
         *,
@@ -129,20 +135,20 @@ class Run:
         on_live: Callable[[], None] = lambda: None,
     ) -> None:
         self._project = project
-        self._here = here
+        self._endpoints = endpoints
         self._board = board
         self._stopping = stopping
         self._options = options
         self._on_live = on_live
-        self._client = Client(here.sink)
+        self._client = Client(endpoints.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._orders = Orders(self._client, project.slot, project.prefix)
-        self._branches = Branches(project, here, self._client, board)
-        self._exported = Exported(60.0 * project.deployment.seeding.snapshot_minutes)
+        self._orders = ControlRequests(self._client, project.slot, project.prefix)
+        self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
+        self._exported = HeldSnapshot(60.0 * project.deployment.seeding.snapshot_minutes)
         self._first = FirstStart(
-            project, here, self._client, self._meta, board=board, exported=self._exported
+            project, endpoints, self._client, self._meta, board=board, exported=self._exported
         )
-        self._reseeding = Reseeding(here, self._meta, board, self._branches, self._exported)
+        self._reseeding = Reseeding(endpoints, self._meta, board, self._secondary_sinks, self._exported)
         self._lease: Lease | None = None
         self._announced = False
         self._gap: GapError | None = None
@@ -155,11 +161,13 @@ class Run:
         """
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.closing(self._client))
-            held.enter_context(self._branches)
+            held.enter_context(self._secondary_sinks)
             with self._stopping.interrupting():
                 # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
                 lock = held.enter_context(self._slot_lock())
-                connection = held.enter_context(connect(self._here.database, application_name="headrace run"))
+                connection = held.enter_context(
+                    connect(self._endpoints.database, application_name="headrace run")
+                )
                 inspection = self._inspected(connection)
                 self._client.wait_until_ready(_SINK_SECONDS)
                 lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
@@ -171,7 +179,7 @@ class Run:
         """The lock in the database; where another run has it, the cluster may know more of that one."""
         with contextlib.ExitStack() as held:
             try:
-                lock = held.enter_context(SlotLock(self._here.database, self._project.slot))
+                lock = held.enter_context(SlotLock(self._endpoints.database, self._project.slot))
             except HeadraceError as error:
                 holder = None
                 if error.kind is Kind.SLOT_IN_USE:
@@ -189,9 +197,9 @@ class Run:
                 with self._stopping.patient(), self._board.report.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if not is_local(self._master(spark)):
-                    check_cluster(spark, self._project, self._here, self._board.report)
-                catalog, lineage = self._take_up(connection, beginning, running)
-            self._follow_on(spark, catalog, lineage, lock, running)
+                    check_cluster(spark, self._project, self._endpoints, self._board.report)
+                catalog, generation_log = self._take_up(connection, beginning, running)
+            self._follow_on(spark, catalog, generation_log, lock, running)
 
     def _inspected(self, connection: Connection) -> Inspection:
         """What there is.
@@ -199,7 +207,7 @@ class Run:
         Raises:
             Problems: what keeps the run from starting. That the slot is lost does not, where it is made anew.
         """
-        inspection = inspect(self._project, self._here, connection)
+        inspection = inspect(self._project, self._endpoints, connection)
         wrong = [
             error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
         ]
@@ -222,21 +230,25 @@ class Run:
 
     def _take_up(
         self, connection: Connection, beginning: _Beginning, running: contextlib.ExitStack
-    ) -> tuple[KnownCatalog, Lineage]:
+    ) -> tuple[CatalogBaseline, GenerationLog]:
         """Make what is missing, and go on from what is there; no query runs."""
         inspection, state = beginning.inspection, beginning.state
         published = self._set_up(connection, inspection)
-        catalog = KnownCatalog(inspection, self._here)
+        catalog = CatalogBaseline(inspection, self._endpoints)
         for name in self._project.specs:
             self._board.index(name, phase=IndexPhase.PENDING)
         if state is None:
-            lineage = self._first.begin(
-                inspection, published, catalog, running, lambda new: self._lineage(inspection, new, catalog)
+            generation_log = self._first.begin(
+                inspection,
+                published,
+                catalog,
+                running,
+                lambda new: self._generation_log(inspection, new, catalog),
             )
-            self._branches.remember()
-            self._branches.take_up(inspection, catalog, lineage.state, published, Alterations())
-            return catalog, lineage
-        found = Alterations() if is_begun_anew(state) else catalog.since(state.catalog)
+            self._secondary_sinks.remember()
+            self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
+            return catalog, generation_log
+        found = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
         if is_begun_anew(state):
             failover = self._project.deployment.source.failover
             text = catalog.baseline.to_text()
@@ -244,17 +256,17 @@ class Run:
                 slot = made.enter_context(self._reseeding.slot(connection, state, failover=failover))
                 state = self._reseeding.begin(slot, state, inspection.server, published, text)
                 running.push(made.pop_all())
-        lineage = self._lineage(inspection, state, catalog)
+        generation_log = self._generation_log(inspection, state, catalog)
         # First: what is noted of tables when the other is taken up, is known no more then.
-        self._branches.take_up(inspection, catalog, state, published, found)
-        lineage.take_up(published, found, catalog.baseline.to_text(), beginning.orders)
-        return catalog, lineage
+        self._secondary_sinks.take_up(inspection, catalog, state, published, found)
+        generation_log.take_up(published, found, catalog.baseline.to_text(), beginning.orders)
+        return catalog, generation_log
 
     def _follow_on(
         self,
         spark: LocalSpark,
-        catalog: KnownCatalog,
-        lineage: Lineage,
+        catalog: CatalogBaseline,
+        generation_log: GenerationLog,
         lock: SlotLock,
         running: contextlib.ExitStack,
     ) -> None:
@@ -267,7 +279,7 @@ class Run:
         while True:
             began = time.monotonic()
             try:
-                self._follow(spark, catalog, lineage, lock)
+                self._follow(spark, catalog, generation_log, lock)
             except HeadraceError as error:
                 if not (error.kind in ALTERED or (isinstance(error, GapError) and self._reseeds)):
                     raise
@@ -278,12 +290,12 @@ class Run:
             if restarts > _MOST_RESTARTS:
                 raise failure
             self._gap = failure if isinstance(failure, GapError) else None
-            again = BeginningAgain(
-                lambda found: self._anew(found, running), lock, self._board, self._stopping
-            )
-            catalog, lineage = again.behind(failure, self._here)
+            again = Restart(lambda found: self._anew(found, running), lock, self._board, self._stopping)
+            catalog, generation_log = again.behind(failure, self._endpoints)
 
-    def _anew(self, connection: Connection, running: contextlib.ExitStack) -> tuple[KnownCatalog, Lineage]:
+    def _anew(
+        self, connection: Connection, running: contextlib.ExitStack
+    ) -> tuple[CatalogBaseline, GenerationLog]:
         """As a new start; the slot's snapshot is older than what the tables have become."""
         self._exported.close()
         return self._take_up(connection, self._beginning(connection, self._inspected(connection)), running)
@@ -326,13 +338,13 @@ class Run:
         self, connection: Connection, inspection: Inspection, state: PipelineState
     ) -> tuple[Inspection, PipelineState]:
         generations = Generations(self._client, self._project.prefix)
-        self._branches.remember()
-        inspection, state = inspect_kept(inspection, self._here, connection, generations, state)
-        return self._branches.inspected(connection, inspection), state
+        self._secondary_sinks.remember()
+        inspection, state = inspect_retained(inspection, self._endpoints, connection, generations, state)
+        return self._secondary_sinks.inspected(connection, inspection), state
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
-        sinks = [self._here.sink, *(one.sink for one in self._here.further.values())]
+        sinks = [self._endpoints.sink, *(one.sink for one in self._endpoints.secondary.values())]
         warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
         for warning in warnings:
             self._board.report.warning(warning)
@@ -344,10 +356,12 @@ class Run:
         found = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in found.items() if table in tables}
 
-    def _lineage(self, inspection: Inspection, state: PipelineState, catalog: KnownCatalog) -> Lineage:
-        return Lineage(
+    def _generation_log(
+        self, inspection: Inspection, state: PipelineState, catalog: CatalogBaseline
+    ) -> GenerationLog:
+        return GenerationLog(
             state,
-            Seeding(inspection, self._here, self._client, self._board),
+            GenerationManager(inspection, self._endpoints, self._client, self._board),
             self._meta,
             self._orders,
             self._board,
@@ -356,7 +370,9 @@ class Run:
             keep=self._project.deployment.generations.keep,
         )
 
-    def _follow(self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, lock: SlotLock) -> None:
+    def _follow(
+        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, lock: SlotLock
+    ) -> None:
         """Run the query until told to stop.
 
         Again after failures that may pass, and where it is to write other generations.
@@ -368,20 +384,23 @@ class Run:
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            ending, watch = self._one_query(spark, catalog, lineage, around)
+            ending, watch = self._one_query(spark, catalog, generation_log, around)
             if ending.failure is None and not ending.again:
                 break
             if ending.failure is None:
-                self._between(catalog, watch, lineage, ending)
+                self._between(catalog, watch, generation_log, ending)
                 continue
             failure = watch.explained(ending.failure)
-            if failure.kind in _BY_A_GENERATION and self._has_bystanders(lineage):
-                catalog, lineage = self._without(failure, lineage, lock)
+            if failure.kind in _BY_A_GENERATION and self._has_bystanders(generation_log):
+                catalog, generation_log = self._without(failure, generation_log, lock)
                 continue
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
             if failure is ending.failure and failure.kind in ALTERED:
-                for other in (lineage, *self._branches.lineages()):  # the log will hold it again
+                for other in (
+                    generation_log,
+                    *self._secondary_sinks.generation_logs(),
+                ):  # the log will hold it again
                     other.give_up(other.written, failure.cause)
             if failure.kind in _OF_THE_LOG:
                 self._still_continuous(lock)  # it may know better what has happened
@@ -391,18 +410,18 @@ class Run:
                 raise failure
             self._board.report.warning(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            lineage.adopt(self._still_continuous(lock))
+            generation_log.adopt(self._still_continuous(lock))
         self._board.happened(Event.STOPPED)
-        settle(self._project, self._here, self._board.report, is_same_server=not lock.was_lost())
+        settle(self._project, self._endpoints, self._board.report, is_same_server=not lock.was_lost())
 
-    def _surroundings(self, lock: SlotLock) -> Surroundings:
-        return Surroundings(
+    def _surroundings(self, lock: SlotLock) -> RunContext:
+        return RunContext(
             self._project,
-            self._here,
+            self._endpoints,
             self._board,
             self._stopping,
             self._orders,
-            self._branches,
+            self._secondary_sinks,
             self._exported,
             lock,
             self._lease,
@@ -410,115 +429,133 @@ class Run:
         )
 
     def _one_query(
-        self, spark: LocalSpark, catalog: KnownCatalog, lineage: Lineage, around: Surroundings
-    ) -> tuple[Ending, CatalogWatch]:
+        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, around: RunContext
+    ) -> tuple[QueryEnd, SchemaDriftMonitor]:
         """The stream with what is beside it, until something is to be done without it."""
-        written, state = lineage.written, lineage.state
-        works = self._branches.works(state)
-        work = lineage.seeding.work(written)
+        written, state = generation_log.written, generation_log.state
+        works = self._secondary_sinks.works(state)
+        work = generation_log.seeding.work(written)
         if works:
             work = work.beside(works)
         following = Following(
             self._project.slot,
             self._project.publication,
-            needs_of(catalog, lineage, self._branches),
+            needs_of(catalog, generation_log, self._secondary_sinks),
             state.place(),
             state.applied,
-            parked=state.ahead is not None,
+            deferred=state.ahead is not None,
         )
-        to_fill = lineage.building
+        to_fill = generation_log.building
         if to_fill:
             self._board.happened(Event.SEEDING)
 
-        def building(work: Work, generations: Sequence[GenerationState]) -> Building:
-            return Building(
+        def building(work: Work, generations: Sequence[GenerationState]) -> Backfill:
+            return Backfill(
                 spark,
                 work,
                 generations,
                 self._board,
                 snapshot=self._exported,
                 pace=self._pace(),
-                turn=turn,
+                job_gate=job_gate,
             )
 
         query = DocumentsQuery(spark.session, work, following, spark.scratch)
-        turn = Turn(lambda: lineage.is_read, query.batch_seconds)
+        job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
         watch = catalog.watch()
         try:
             with (
-                WorkingOff(spark.session, work, turn) as beside,
-                Buildings(building) as filling,
-                self._branches.beside(spark, works, turn, self._pace()),
+                DeferredWork(spark.session, work, job_gate) as beside,
+                Backfills(building) as filling,
+                self._secondary_sinks.beside(spark, works, job_gate, self._pace()),
             ):
                 filling.begin(work, to_fill)
-                running = Running(
-                    query, lineage, catalog, watch, following.needs, beside=beside, filling=filling, turn=turn
+                running = RunningQuery(
+                    query,
+                    generation_log,
+                    catalog,
+                    watch,
+                    following.needs,
+                    beside=beside,
+                    filling=filling,
+                    job_gate=job_gate,
                 )
-                return Tending(around, running).until_ended(), watch
+                return Supervisor(around, running).until_ended(), watch
         except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_bystanders(lineage):
+            if error.kind not in ALTERED or not self._has_bystanders(generation_log):
                 raise
-            return Ending(error), watch  # it may concern only what nobody reads
+            return QueryEnd(error), watch  # it may concern only what nobody reads
         finally:
             query.stop()
 
-    def _pace(self) -> Pace:
+    def _pace(self) -> BackfillRate:
         given = self._project.deployment.seeding
-        return Pace(given.rows_per_second, given.connections)
+        return BackfillRate(given.rows_per_second, given.connections)
 
-    def _between(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage, ending: Ending) -> None:
+    def _between(
+        self,
+        catalog: CatalogBaseline,
+        watch: SchemaDriftMonitor,
+        generation_log: GenerationLog,
+        ending: QueryEnd,
+    ) -> None:
         """No query runs, every batch is applied: do what could not be done beside one."""
         with self._stopping.interrupting():
             if watch.moved:
-                self._renew(catalog, watch, lineage)
+                self._renew(catalog, watch, generation_log)
             if ending.failed is not None:
-                lineage.give_up([ending.failed.generation], ending.failed.error.cause)
+                generation_log.give_up([ending.failed.generation], ending.failed.error.cause)
             for attempt in patiently():
                 with attempt:
                     if ending.replaced:
-                        lineage.build_anew(ending.replaced)
-                    lineage.carry_out(ending.orders)
-            self._branches.between(lineage.state, ending.further)
+                        generation_log.build_anew(ending.replaced)
+                    generation_log.carry_out(ending.orders)
+            self._secondary_sinks.between(generation_log.state, ending.secondary)
 
-    def _renew(self, catalog: KnownCatalog, watch: CatalogWatch, lineage: Lineage) -> None:
+    def _renew(
+        self, catalog: CatalogBaseline, watch: SchemaDriftMonitor, generation_log: GenerationLog
+    ) -> None:
         """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
 
         Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
         """
         catalog.baseline = watch.baseline
-        self._branches.renew(watch.emptied, watch.baseline.to_text())
+        self._secondary_sinks.renew(watch.emptied, watch.baseline.to_text())
         for attempt in patiently():
             with attempt:
-                lineage.altered(watch.emptied, watch.baseline.to_text())
+                generation_log.altered(watch.emptied, watch.baseline.to_text())
 
-    def _has_bystanders(self, lineage: Lineage) -> bool:
-        return bool(lineage.bystanders or self._branches.bystanders())
+    def _has_bystanders(self, generation_log: GenerationLog) -> bool:
+        return bool(generation_log.bystanders or self._secondary_sinks.bystanders())
 
     def _without(
-        self, failure: HeadraceError, lineage: Lineage, lock: SlotLock
-    ) -> tuple[KnownCatalog, Lineage]:
+        self, failure: HeadraceError, generation_log: GenerationLog, lock: SlotLock
+    ) -> tuple[CatalogBaseline, GenerationLog]:
         """Go on without generations that nobody reads: one of them may be what cannot be written.
 
         Raises:
             HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
         """
         with contextlib.suppress(HeadraceError):  # else the next start does
-            lineage.drop_doomed()
-        for other, given in [(lineage, lineage.bystanders), *self._branches.bystanders()]:
+            generation_log.drop_doomed()
+        for other, given in [
+            (generation_log, generation_log.bystanders),
+            *self._secondary_sinks.bystanders(),
+        ]:
             if given:
                 other.give_up(given, failure.cause)
         state = self._still_continuous(lock)
-        with connect(self._here.database, application_name="headrace run") as connection:
-            inspection = inspect(self._project, self._here, connection)
+        with connect(self._endpoints.database, application_name="headrace run") as connection:
+            inspection = inspect(self._project, self._endpoints, connection)
             inspection, state = self._with_kept(connection, inspection, state)
-        catalog = KnownCatalog(inspection, self._here)
+        catalog = CatalogBaseline(inspection, self._endpoints)
         usage = inspection.usage()
         if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
             raise schema_changed(wrong)
-        if self._branches:
+        if self._secondary_sinks:
             found = catalog.since(state.catalog)
-            self._branches.take_up(inspection, catalog, state, state.published, found)
-        return catalog, self._lineage(inspection, state, catalog)
+            self._secondary_sinks.take_up(inspection, catalog, state, state.published, found)
+        return catalog, self._generation_log(inspection, state, catalog)
 
     def _live(self, building: bool) -> None:
         self._board.followed()
@@ -533,9 +570,9 @@ class Run:
     def _still_continuous(self, lock: SlotLock) -> PipelineState:
         """Before the slot is connected to again: does everything still belong together, and to us?"""
         for attempt in patiently():
-            with attempt, self._stopping.interrupting(), connect(self._here.database) as connection:
+            with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
                 taken = lock.lost_to()
-                server = inspect_server(connection, self._here.database)
+                server = inspect_server(connection, self._endpoints.database)
                 slot = read_slot(connection, self._project.slot)
                 state = self._meta.load()
                 if state is not None:

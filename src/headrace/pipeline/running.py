@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
-from headrace.pipeline.applied_position import Applied, awaited_position, wait_until_applied
+from headrace.pipeline.applied_position import AppliedPosition, awaited_position, wait_until_applied
 from headrace.pipeline.generation_requests import ask, wait_until_served
-from headrace.pipeline.project import Here, Project
-from headrace.pipeline.run import Run, RunOptions
+from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
-from headrace.pipeline.wait_service import RunWaits
+from headrace.pipeline.wait_service import WaitService
 from headrace.reporter import Reporter
 from headrace.spark.session import master_of
 from headrace.spark.settings import is_local
@@ -52,10 +52,10 @@ class RunningPipeline:
         address: str | None = None,
         stopping: Stopping | None = None,
     ) -> None:
-        self.board = StatusBoard(project.specs, further=project.further, reporter=reporter)
+        self.board = StatusBoard(project.specs, secondary=project.secondary, reporter=reporter)
         self.address: str | None = None
         self._project = project
-        self._here = project.resolve()
+        self._endpoints = project.resolve()
         self._reporter = reporter
         self._options = options
         self._wanted_address = address
@@ -68,12 +68,14 @@ class RunningPipeline:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
-            here, project = self._here, self._project
+            endpoints, project = self._endpoints, self._project
             if self._wanted_address is not None:
-                waits = held.enter_context(RunWaits(self._applied))
+                waits = held.enter_context(WaitService(self._applied))
                 status = held.enter_context(StatusServer(self.board, self._wanted_address, waits))
                 self.address = status.address
-            port = held.enter_context(ReportsPort(self.board.sinks, beside=_reached(self._options, here)))
+            port = held.enter_context(
+                ReportsPort(self.board.sinks, beside=_reached(self._options, endpoints))
+            )
             self._project = dataclasses.replace(project, reports=port.to(project.sink_name))
             self._held = held.pop_all()
         if self._is_threaded:
@@ -99,9 +101,9 @@ class RunningPipeline:
         Raises:
             HeadraceError: what ended the run.
         """
-        run = Run(
+        run = PipelineRun(
             self._project,
-            self._here,
+            self._endpoints,
             self.board,
             self._stopping,
             options=self._options,
@@ -201,14 +203,14 @@ class RunningPipeline:
         """
         return verify(self._project, index, VerifyOptions(repair, percent), self._reporter)
 
-    def _applied(self) -> Applied:
-        return Applied(self._here, self._project.slot, self._project.prefix)
+    def _applied(self) -> AppliedPosition:
+        return AppliedPosition(self._endpoints, self._project.slot, self._project.prefix)
 
 
-def _reached(options: RunOptions, here: Here) -> tuple[str, int] | None:
+def _reached(options: RunOptions, endpoints: Endpoints) -> tuple[str, int] | None:
     """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
     master = options.master if options.session is None else master_of(options.session)
     if is_local(master):
         return None
-    url = urlsplit(here.sink.urls[0])
+    url = urlsplit(endpoints.sink.urls[0])
     return url.hostname or "localhost", url.port or 9200

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.arrivals import came_with_rows, may_have_been_unlogged
-from headrace.catalog.differences import Difference, Weakening, compare, weakened
+from headrace.catalog.differences import CatalogDifference, Weakening, compare, weakened
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Here
+from headrace.pipeline.project import Endpoints
 from headrace.postgres.session import ReadSession
 
 SECONDS = 10.0
@@ -28,7 +28,7 @@ _AGAIN = "Correct the schema file if it names what has changed, then start again
 
 
 @dataclass(frozen=True, slots=True)
-class Alterations:
+class SchemaDrift:
     """What was altered between two moments, as far as documents are concerned.
 
     Attributes:
@@ -37,12 +37,12 @@ class Alterations:
         emptied: tables that lost rows, with a partition for example: whatever exists may have changed.
     """
 
-    wrong: tuple[Difference, ...] = ()
+    wrong: tuple[CatalogDifference, ...] = ()
     moved: bool = False
     emptied: frozenset[TableName] = frozenset()
 
 
-def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> Alterations:
+def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> SchemaDrift:
     """Compare.
 
     Raises:
@@ -50,18 +50,22 @@ def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> Alte
     """
     found = compare(before, now)
     brought = [
-        Difference(one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it")
+        CatalogDifference(
+            one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it"
+        )
         for one in found.arrivals
         if one.part.persistence == "p" and came_with_rows(session, one.table, one.part.name, one.oid)
     ]
     unlogged = {one: may_have_been_unlogged(session, one) for one in found.rewrites}
     doubtful = [
-        Difference(one.table, f"{one.part.name} was written anew, and may have been unlogged meanwhile")
+        CatalogDifference(
+            one.table, f"{one.part.name} was written anew, and may have been unlogged meanwhile"
+        )
         for one, doubt in unlogged.items()
         if doubt
     ]
     emptied = [one.table for one, doubt in unlogged.items() if doubt is None]
-    return Alterations(
+    return SchemaDrift(
         (*found.plain, *brought, *doubtful),
         bool(found.arrivals or found.departures or emptied),
         frozenset((*(one.table for one in found.departures), *emptied)),
@@ -91,7 +95,7 @@ class Dependence:
         return read_fingerprint(session, self.usage, self.publication)
 
 
-class CatalogWatch:
+class SchemaDriftMonitor:
     """Compares now and then; for one thread.
 
     Args:
@@ -166,7 +170,7 @@ class CatalogWatch:
         self.baseline = now
 
 
-class KnownCatalog:
+class CatalogBaseline:
     """The catalog that a run is planned for.
 
     Args:
@@ -176,9 +180,9 @@ class KnownCatalog:
         HeadraceError: SCHEMA_CHANGED, where someone has altered a table since it was inspected.
     """
 
-    def __init__(self, inspection: Inspection, here: Here) -> None:
+    def __init__(self, inspection: Inspection, endpoints: Endpoints) -> None:
         self._inspection = inspection
-        self._url = here.database
+        self._url = endpoints.database
         self._dependence = Dependence(
             inspection.usage(), inspection.project.publication, inspection.carried()
         )
@@ -189,14 +193,14 @@ class KnownCatalog:
             if wrong := altered(session, inspection.fingerprint, self._found).wrong:
                 raise schema_changed(wrong)
 
-    def since(self, text: str) -> Alterations:
+    def since(self, text: str) -> SchemaDrift:
         """What was altered since a state was written that holds this text."""
         with ReadSession(self._url) as session:
             return altered(session, Fingerprint.from_text(text), self._found)
 
-    def watch(self) -> CatalogWatch:
+    def watch(self) -> SchemaDriftMonitor:
         """From what is known now."""
-        return CatalogWatch(self._url, self._dependence, self.baseline)
+        return SchemaDriftMonitor(self._url, self._dependence, self.baseline)
 
     def needs(self, generations: Iterable[tuple[str, Lsn]]) -> Needs:
         """What the log must hold for generations: each one's name in the inspection, and its `as_of`."""
@@ -205,7 +209,7 @@ class KnownCatalog:
         return stream_needs(asked, self._dependence.carried, self.baseline, found.catalog)
 
 
-def schema_changed(found: Sequence[Difference]) -> HeadraceError:
+def schema_changed(found: Sequence[CatalogDifference]) -> HeadraceError:
     """The error that ends a run."""
     said = "; ".join(dict.fromkeys(one.what for one in found))
     return HeadraceError(Kind.SCHEMA_CHANGED, said, f"{_AGAIN}.")

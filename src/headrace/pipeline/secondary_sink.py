@@ -1,4 +1,4 @@
-"""How does one further sink of a run live beside the one that keeps the state? (decision 0061)
+"""How does one secondary sink of a run live beside the one that keeps the state? (decision 0061)
 
 A branch has its own generations, leases, filling and backlog. What happens to it is told, and ends neither
 the stream nor another.
@@ -15,31 +15,31 @@ from typing import Any
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
 from headrace.model import Lsn, TableName
-from headrace.pipeline.backfill import BuildFailure, Building, Pace
-from headrace.pipeline.generation_log import Lineage
-from headrace.pipeline.generation_monitor import GenerationWatch
-from headrace.pipeline.generations import Seeding
+from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
+from headrace.pipeline.generation_log import GenerationLog
+from headrace.pipeline.generation_monitor import GenerationMonitor
+from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import OPENSEARCH, Here, Project
-from headrace.pipeline.retained_generations import inspect_kept
-from headrace.pipeline.schema_drift import Alterations
-from headrace.pipeline.stream.catch_up import CatchingUp
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.retained_generations import inspect_retained
+from headrace.pipeline.schema_drift import SchemaDrift
+from headrace.pipeline.stream.catch_up import CatchUp
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
     Client,
+    ControlRequests,
     Endpoint,
     Generations,
     GenerationState,
     MetaIndex,
-    Orders,
     PipelineState,
 )
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.secondary_backlog import Backlog
+from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
 from headrace.sinks.plain import PlainGenerations
-from headrace.spark.job_gate import Turn
+from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 
@@ -64,45 +64,47 @@ class _Board:
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of one index's `IndexStatus`."""
-        self._board.further_index(self._sink, name, **changes)
+        self._board.secondary_index(self._sink, name, **changes)
 
 
-class Branch:
-    """One further sink; used from the run's main thread.
+class SecondarySink:
+    """One secondary sink; used from the run's main thread.
 
     Args:
         project, here: of the sink.
         state: of the cluster that keeps the state; stays the caller's.
-        most: documents that may be parked.
+        most: documents that may be deferred.
 
     Attributes:
         lineage: None until it is taken up.
         ready: whether the sink was there when it was taken up last.
     """
 
-    def __init__(self, project: Project, here: Here, state: Client, board: StatusBoard, most: int) -> None:
+    def __init__(
+        self, project: Project, endpoints: Endpoints, state: Client, board: StatusBoard, most: int
+    ) -> None:
         self.name = project.sink_name
-        self.lineage: Lineage | None = None
+        self.generation_log: GenerationLog | None = None
         self.ready = False
         self._project = project
-        self._here = here
+        self._endpoints = endpoints
         self._board = board
         self._most = most
         self._state_client = state
-        self._client = Client(_limited(here, _REQUEST_SECONDS), read_attempts=2)
-        self._probe = Client(_limited(here, _PROBE_SECONDS), read_attempts=1)
+        self._client = Client(_limited(endpoints, _REQUEST_SECONDS), read_attempts=2)
+        self._probe = Client(_limited(endpoints, _PROBE_SECONDS), read_attempts=1)
         self._meta = MetaIndex(state, project.slot, project.state_prefix)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
-        self._filling: Building | None = None
+        self._filling: Backfill | None = None
         self._filled: list[tuple[GenerationState, int]] = []
-        self._backlog = Backlog(state, project.slot, project.state_prefix)
+        self._backlog = SecondaryDeferredKeys(state, project.slot, project.state_prefix)
         self._overflowed, self._robbed = threading.Event(), threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
         self._said = ""
         self._found = threading.Event()
         self._probing = self._prober()
-        self._watch: GenerationWatch | None = None
+        self._watch: GenerationMonitor | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -111,10 +113,10 @@ class Branch:
 
     @property
     def written(self) -> list[GenerationState]:
-        """The generations that live changes go to, or are parked for."""
-        if self.lineage is None:
+        """The generations that live changes go to, or are deferred for."""
+        if self.generation_log is None:
             return []
-        return [one for one in self.lineage.written if self.lineage.seeding.is_known(one)]
+        return [one for one in self.generation_log.written if self.generation_log.seeding.is_known(one)]
 
     def close(self) -> None:
         """Give the leases and the connections back."""
@@ -129,10 +131,12 @@ class Branch:
             return inspection
         own = inspection.project.of_sink(self.name)
         try:
-            self._probe.flavour()
+            self._probe.product()
             generations = Generations(self._client, own.prefix)
             variant = dataclasses.replace(inspection, project=own)
-            found, self._state = inspect_kept(variant, self._here, connection, generations, self._state)
+            found, self._state = inspect_retained(
+                variant, self._endpoints, connection, generations, self._state
+            )
         except HeadraceError as error:
             self._failed(error)
             return inspection
@@ -154,7 +158,7 @@ class Branch:
         *,
         as_of: Lsn,
         published: Mapping[str, int],
-        found: Alterations,
+        found: SchemaDrift,
         catalog: str,
     ) -> None:
         """Go on from what earlier runs left, as far as the sink is there; no query runs.
@@ -167,49 +171,51 @@ class Branch:
         own = dataclasses.replace(inspection, project=inspection.project.of_sink(self.name))
         board = _Board(self._board, self.name)
         plain = PlainGenerations(self._state.generations) if self.is_plain else None
-        seeding = Seeding(own, self._here, self._client, board, state=self._state_client, generations=plain)
-        orders = Orders(self._state_client, self._project.slot, self._project.state_prefix)
-        self.lineage = Lineage(
+        seeding = GenerationManager(
+            own, self._endpoints, self._client, board, state=self._state_client, generations=plain
+        )
+        orders = ControlRequests(self._state_client, self._project.slot, self._project.state_prefix)
+        self.generation_log = GenerationLog(
             self._state, seeding, self._meta, orders, board, inspection=own, as_of=as_of, keep=0
         )
-        self._watch = None if self.is_plain else GenerationWatch(seeding)
-        self.lineage.freeze_unknown()
+        self._watch = None if self.is_plain else GenerationMonitor(seeding)
+        self.generation_log.freeze_unknown()
         self._state = None
         for index in own.project.specs:
             board.index(index)
         if self.is_plain:  # it cannot be asked for what is to be renewed
-            self.lineage.take_up_away(published, found)
-            found = Alterations()
+            self.generation_log.take_up_away(published, found)
+            found = SchemaDrift()
             if not self._is_served(primary):
                 return
         try:
             self._enter()
-            self.lineage.take_up(published, found, catalog, [])
+            self.generation_log.take_up(published, found, catalog, [])
         except HeadraceError as error:
             self._failed(error)
-            self.lineage.take_up_away(published, found)
+            self.generation_log.take_up_away(published, found)
         else:
             self.ready, self._pause, self._next, self._said = True, _SHORTEST_PAUSE, 0.0, ""
-            self._board.further(self.name, away=None)
+            self._board.secondary(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
         """What the workers must know; None where there is nothing to write."""
         written = self.written
-        if self.lineage is None or not written:
+        if self.generation_log is None or not written:
             return None
         mirrors = {one.index: one.generation + ".write" for one in primary.generations}
         mirrors |= {one.index: one.generation + ".write" for one in primary.generations if one.published}
-        return self.lineage.seeding.work(written, mirrors if self.is_plain else {})
+        return self.generation_log.seeding.work(written, mirrors if self.is_plain else {})
 
     @contextlib.contextmanager
-    def beside(self, spark: LocalSpark, work: Work, turn: Turn, pace: Pace) -> Iterator[None]:
-        """Fill what is to be filled, and work off what is parked, while this is entered."""
-        assert self.lineage is not None
-        building = [one for one in self.lineage.building if one in self.written] if self.ready else []
+    def beside(self, spark: LocalSpark, work: Work, job_gate: JobGate, pace: BackfillRate) -> Iterator[None]:
+        """Fill what is to be filled, and work off what is deferred, while this is entered."""
+        assert self.generation_log is not None
+        building = [one for one in self.generation_log.building if one in self.written] if self.ready else []
         board = _Board(self._board, self.name)
-        filling = Building(spark, work, building, board, snapshot=None, pace=pace, turn=turn)
+        filling = Backfill(spark, work, building, board, snapshot=None, pace=pace, job_gate=job_gate)
         self._filled = []
-        with CatchingUp(work, self._tell, self._robbed.set), filling:
+        with CatchUp(work, self._tell, self._robbed.set), filling:
             self._filling = filling
             try:
                 yield
@@ -218,7 +224,7 @@ class Branch:
 
     def look(self, primary: PipelineState) -> bool:
         """Let readers see what is complete; whether something is to be done between two batches."""
-        if self.lineage is None:
+        if self.generation_log is None:
             return False
         if self.ready:
             self._publish()
@@ -227,7 +233,7 @@ class Branch:
             return True
         if self.ready:
             failed = self._filling is not None and self._filling.failure() is not None
-            return failed or self.lineage.must_drop
+            return failed or self.generation_log.must_drop
         if self.is_plain:
             return self._is_served(primary)
         if self._found.is_set():
@@ -240,7 +246,7 @@ class Branch:
         return False
 
     def between(
-        self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: BuildFailure | None
+        self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: BackfillFailure | None
     ) -> None:
         """No query runs: do what `look` has asked for.
 
@@ -250,22 +256,22 @@ class Branch:
         Raises:
             HeadraceError: what is not the sink's.
         """
-        lineage = self.lineage
-        if lineage is None:
+        generation_log = self.generation_log
+        if generation_log is None:
             return
         if (reason := self._why_given_up()) is not None:
             self._leave()
-            lineage.give_up(lineage.written, reason)
+            generation_log.give_up(generation_log.written, reason)
             if self._robbed.is_set():
                 self._backlog.renounce()
-            self._overflowed.clear()  # what is parked for them is taken away by and by
+            self._overflowed.clear()  # what is deferred for them is taken away by and by
             self._robbed.clear()
             self.ready = False
         else:
-            self._give_up_lost(lineage, failed)
-        if self.ready and lineage.must_drop:
+            self._give_up_lost(generation_log, failed)
+        if self.ready and generation_log.must_drop:
             try:
-                lineage.carry_out([])
+                generation_log.carry_out([])
             except HeadraceError as error:
                 self._failed(error)
         if not self.ready:
@@ -275,25 +281,25 @@ class Branch:
                 primary,
                 as_of=as_of,
                 published=self._state.published,
-                found=Alterations(),
+                found=SchemaDrift(),
                 catalog=self._state.catalog,
             )
 
-    def failure(self) -> BuildFailure | None:
+    def failure(self) -> BackfillFailure | None:
         """What could not be filled; asked before the query ends."""
         return None if self._filling is None else self._filling.failure()
 
     def renew(self, emptied: Collection[TableName], catalog: str) -> None:
         """A partition has gone: assemble anew, here too."""
-        if self.lineage is None:
+        if self.generation_log is None:
             return
         try:
             if self.ready and not self.is_plain:
-                self.lineage.altered(emptied, catalog)
+                self.generation_log.altered(emptied, catalog)
                 return
         except HeadraceError as error:
             self._failed(error)
-        self.lineage.take_up_away({}, Alterations(emptied=frozenset(emptied)))
+        self.generation_log.take_up_away({}, SchemaDrift(emptied=frozenset(emptied)))
         self.ready = False
 
     def _why_given_up(self) -> str | None:
@@ -307,16 +313,16 @@ class Branch:
             return f"more than {self._most:,} documents waited for the sink {self.name!r}"
         return None
 
-    def _give_up_lost(self, lineage: Lineage, failed: BuildFailure | None) -> None:
+    def _give_up_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:
         """What somebody deleted is made anew; what could not be filled, for another reason, is not."""
         if failed is not None and self._watch is not None:
             self._watch.look_now([failed.generation])
         lost = self._lost()
         for one, why in lost:
-            lineage.give_up([one], why)
+            generation_log.give_up([one], why)
             self.ready = False
         if failed is not None and failed.generation.uuid not in {one.uuid for one, _ in lost}:
-            lineage.give_up([failed.generation], failed.error.cause)
+            generation_log.give_up([failed.generation], failed.error.cause)
 
     def _lost(self) -> list[tuple[GenerationState, str]]:
         """What is written and is not what it was any more, and why."""
@@ -324,12 +330,12 @@ class Branch:
 
     def _look_at_generations(self) -> None:
         """Begin to look whether they are what was written, and give readers an alias back that was taken."""
-        if self._watch is None or self.lineage is None:
+        if self._watch is None or self.generation_log is None:
             return
         for one in self._watch.unserved(self.written):
             error = None
             try:
-                self.lineage.seeding.serve(one)
+                self.generation_log.seeding.serve(one)
             except HeadraceError as failure:
                 error = failure.cause
             else:
@@ -382,14 +388,14 @@ class Branch:
 
     def _publish(self) -> None:
         """Let readers see what is complete; the run waits for a sink that hangs, so not again at once."""
-        assert self.lineage is not None
+        assert self.generation_log is not None
         if self._filling is not None:
             self._filled += self._filling.completed()
         if time.monotonic() >= self._next:
-            self.lineage.prepare([one for one, _ in self._filled])
+            self.generation_log.prepare([one for one, _ in self._filled])
         while self._filled and time.monotonic() >= self._next:
             try:
-                self.lineage.complete(*self._filled[0])
+                self.generation_log.complete(*self._filled[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     self._failed(error)
@@ -398,9 +404,9 @@ class Branch:
                 return
             del self._filled[0]
 
-    def _tell(self, parked: int, away: str | None) -> None:
-        self._board.further(self.name, parked=parked, away=away)
-        if parked > self._most:
+    def _tell(self, deferred: int, away: str | None) -> None:
+        self._board.secondary(self.name, deferred=deferred, away=away)
+        if deferred > self._most:
             self._overflowed.set()
 
     def _failed(self, error: HeadraceError) -> None:
@@ -408,15 +414,15 @@ class Branch:
         self.ready = False
         self._next = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
-        self._board.further(self.name, away=str(error))
+        self._board.secondary(self.name, away=str(error))
         if str(error) != self._said:
             self._said = str(error)
             self._board.report.warning(f"the sink {self.name!r} is left alone for now: {self._said}")
 
 
-def _limited(here: Here, seconds: float) -> Endpoint:
+def _limited(endpoints: Endpoints, seconds: float) -> Endpoint:
     return dataclasses.replace(
-        here.sink,
-        timeout=min(here.sink.timeout, seconds),
-        connect_timeout=min(here.sink.connect_timeout, seconds),
+        endpoints.sink,
+        timeout=min(endpoints.sink.timeout, seconds),
+        connect_timeout=min(endpoints.sink.connect_timeout, seconds),
     )

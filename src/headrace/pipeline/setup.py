@@ -51,8 +51,8 @@ def plan_setup(project: Project, reporter: Reporter) -> PlannedSetup:
     Raises:
         HeadraceError: what keeps it from being done.
     """
-    here = project.resolve()
-    with connect(here.database, application_name="headrace setup") as connection:
-        inspection = inspect(project, here, connection, policy="auto", reading=False)
+    endpoints = project.resolve()
+    with connect(endpoints.database, application_name="headrace setup") as connection:
+        inspection = inspect(project, endpoints, connection, policy="auto", reading=False)
     inspection.raise_errors()
-    return PlannedSetup(inspection.setup, here.database, reporter)
+    return PlannedSetup(inspection.setup, endpoints.database, reporter)

@@ -9,14 +9,14 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.pipeline.health_monitor import impatient_client
-from headrace.pipeline.project import Here, Project
+from headrace.pipeline.project import Endpoints, Project
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import Counters, MetaIndex, Parked
+from headrace.sinks.opensearch import Counters, DeferredKeys, MetaIndex
 
 
-def settle(project: Project, here: Here, report: Reporter, *, is_same_server: bool) -> None:
+def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_server: bool) -> None:
     """Confirm what was applied after the last confirmation; where that fails, the next start repeats it.
 
     Args:
@@ -26,14 +26,14 @@ def settle(project: Project, here: Here, report: Reporter, *, is_same_server: bo
     if not is_same_server:
         return
     try:
-        with contextlib.closing(impatient_client(here)) as client:
+        with contextlib.closing(impatient_client(endpoints)) as client:
             meta = MetaIndex(client, project.slot, project.prefix)
             state = meta.load()
-            parked = Parked(client, project.slot, project.prefix)
-            if state is not None and state.ahead is not None and parked.count() == 0:
+            deferred = DeferredKeys(client, project.slot, project.prefix)
+            if state is not None and state.ahead is not None and deferred.count() == 0:
                 state = meta.advance(state.ahead, Counters())
         if state is not None:
-            with connect(here.database) as connection:
+            with connect(endpoints.database) as connection:
                 confirm(connection, project.slot, state.applied)
     except HeadraceError as error:
         report.warning(f"the last position is not confirmed; the next start repeats a little ({error})")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import check_database
-from headrace.pipeline.project import OPENSEARCH, Here, Project
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.identity import read_identities
@@ -36,7 +36,7 @@ class PlannedTeardown:
     plan: SetupPlan
     aliases: tuple[str, ...]
     _project: Project
-    _here: Here
+    _endpoints: Endpoints
     _connection: Connection
     _is_claimed: bool
     _reporter: Reporter
@@ -49,9 +49,9 @@ class PlannedTeardown:
         """
         execute_plan(self.plan, self._connection, self._tell)
         if self.aliases:
-            _drop_indexes(self._project, self._here, self._reporter)
+            _drop_indexes(self._project, self._endpoints, self._reporter)
         elif self._is_claimed:
-            _forget(self._project, self._here, self._reporter)
+            _forget(self._project, self._endpoints, self._reporter)
         else:
             self._reporter.warning(
                 "the cluster did not answer and still remembers the slot: run teardown again"
@@ -76,21 +76,21 @@ def plan_teardown(
         HeadraceError: SLOT_IN_USE while a run is alive, here or of another deployment that writes the same
             indexes; CONTINUITY for a state of another database; what server or cluster refuse.
     """
-    here = project.resolve()
+    endpoints = project.resolve()
     with (
-        connect(here.database, application_name="headrace teardown") as connection,
+        connect(endpoints.database, application_name="headrace teardown") as connection,
         advisory_lock(connection, project.slot),
-        contextlib.closing(Client(here.sink)) as client,
+        contextlib.closing(Client(endpoints.sink)) as client,
         _claimed(project, client, indexes=indexes) as (is_claimed, state),
     ):
         if state is not None and not moved:
-            check_database(state, inspect_server(connection, here.database))
+            check_database(state, inspect_server(connection, endpoints.database))
         published = read_publication(connection, project.publication)
         record = None if published is None else published.record
         tables = read_identities(connection, () if record is None else record.identities)
         plan = plan_steps(tables, publication=published, slot=read_slot(connection, project.slot))
         aliases = tuple(project.prefix + name for name in project.specs) if indexes else ()
-        yield PlannedTeardown(plan, aliases, project, here, connection, is_claimed, reporter)
+        yield PlannedTeardown(plan, aliases, project, endpoints, connection, is_claimed, reporter)
 
 
 @contextlib.contextmanager
@@ -116,14 +116,14 @@ def _claimed(
         yield is_claimed, state
 
 
-def _drop_indexes(project: Project, here: Here, reporter: Reporter) -> None:
-    client = Client(here.sink)
+def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
+    client = Client(endpoints.sink)
     try:
-        _drop_generations(project, here)
+        _drop_generations(project, endpoints)
         _forget_state(project, client)
     finally:
         client.close()
-    for name, there in here.further.items():
+    for name, there in endpoints.secondary.items():
         own = project.of_sink(name)
         if own.kind == OPENSEARCH:
             try:
@@ -136,17 +136,17 @@ def _drop_indexes(project: Project, here: Here, reporter: Reporter) -> None:
                 reporter.warning(f"the indexes in the sink {name!r} are still there: {error}")
 
 
-def _drop_generations(project: Project, here: Here) -> None:
-    with contextlib.closing(Client(here.sink)) as client:
+def _drop_generations(project: Project, endpoints: Endpoints) -> None:
+    with contextlib.closing(Client(endpoints.sink)) as client:
         generations = Generations(client, project.prefix)
         for name in project.specs:
             for generation in generations.existing(name):
                 generations.drop(generation)
 
 
-def _forget(project: Project, here: Here, reporter: Reporter) -> None:
+def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
     """Without the slot the documents grow stale: the next run must seed again."""
-    client = Client(here.sink)
+    client = Client(endpoints.sink)
     try:
         _forget_state(project, client)
     except HeadraceError as error:
@@ -156,7 +156,7 @@ def _forget(project: Project, here: Here, reporter: Reporter) -> None:
 
 
 def _forget_state(project: Project, client: Client) -> None:
-    """What the cluster remembers, of the further sinks too."""
+    """What the cluster remembers, of the secondary sinks too."""
     document = sinks_document(client, project.slot, project.prefix)
     for name in (document.load() or {}).get("sinks", {}):
         forget_sink(client, project.slot, project.prefix, name)

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
-from headrace.pipeline.applied_position import Applied
-from headrace.status.waiting import Progress
+from headrace.pipeline.applied_position import AppliedPosition
+from headrace.status.waiting import WaitProgress
 
 _MOST = 64
 _SECONDS = 0.05
@@ -22,13 +22,13 @@ _PATIENCE_SECONDS = 0.1
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    future: Future[Progress]
+    future: Future[WaitProgress]
     searchable: bool
     since: float
-    progress: Progress
+    progress: WaitProgress
 
 
-class RunWaits:
+class WaitService:
     """Those who wait for one run; the thread looks at the meta index twenty times a second at most.
 
     Args:
@@ -36,7 +36,7 @@ class RunWaits:
         most: how many may wait at once.
     """
 
-    def __init__(self, opened: Callable[[], Applied], *, most: int = _MOST) -> None:
+    def __init__(self, opened: Callable[[], AppliedPosition], *, most: int = _MOST) -> None:
         self._opened = opened
         self._most = most
         self._changed = threading.Condition()
@@ -56,21 +56,21 @@ class RunWaits:
             self._changed.notify_all()
         self._thread.join(timeout=5.0)
 
-    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[Progress] | None:
+    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
         """See `Waits`."""
         with self._changed:
             self._forget_cancelled()
             if len(self._waiters) >= self._most:
                 return None
-            waiter = _Waiter(Future(), searchable, time.monotonic(), Progress(lsn))
+            waiter = _Waiter(Future(), searchable, time.monotonic(), WaitProgress(lsn))
             self._waiters.append(waiter)
             self._changed.notify_all()
             return waiter.future
 
-    def progress(self, asked: Future[Progress]) -> Progress:
+    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
         """See `Waits`."""
         with self._changed:
-            return next((one.progress for one in self._waiters if one.future is asked), Progress())
+            return next((one.progress for one in self._waiters if one.future is asked), WaitProgress())
 
     def _forget_cancelled(self) -> None:
         self._waiters = [one for one in self._waiters if not one.future.done()]
@@ -96,7 +96,7 @@ class RunWaits:
             for one in waiting:
                 one.progress = replace(one.progress, **changes)
 
-    def _look(self, applied: Applied, waiting: list[_Waiter]) -> None:
+    def _look(self, applied: AppliedPosition, waiting: list[_Waiter]) -> None:
         new = [one for one in waiting if one.progress.lsn is None]
         if new:
             end = applied.end_of_log()

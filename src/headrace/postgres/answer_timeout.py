@@ -34,7 +34,7 @@ FROM pg_stat_activity WHERE pid = %(pid)s
 _Result = TypeVar("_Result")
 
 
-class Silence:
+class AnswerTimeout:
     """Judges the silence of one server process; used from one thread.
 
     Args:
@@ -115,7 +115,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
         silence: judges it; None: it waits for ever.
     """
 
-    silence: Silence | None = None
+    silence: AnswerTimeout | None = None
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
         """As psycopg's; a connection that nothing can come from any more is broken behind it."""

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from headrace.postgres.answer_timeout import Silence
+from headrace.postgres.answer_timeout import AnswerTimeout
 
 _SLICE_SECONDS = 1.0
 _WRITE_SECONDS = 600.0
@@ -29,7 +29,7 @@ class WatchedCalls:
     """The calls of one connection, one after the other; not for two threads at once.
 
     Args:
-        conninfo: as `Silence`.
+        conninfo: as `AnswerTimeout`.
 
     Attributes:
         lost: a call was left behind; no other can be made.
@@ -37,7 +37,7 @@ class WatchedCalls:
 
     def __init__(self, conninfo: Callable[[], str]) -> None:
         self.lost = False
-        self._silence = Silence(conninfo, _WRITE_SECONDS)
+        self._silence = AnswerTimeout(conninfo, _WRITE_SECONDS)
         self._closed = False
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
         threading.Thread(target=self._serve, name="headrace calls", daemon=True).start()

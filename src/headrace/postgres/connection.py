@@ -14,7 +14,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.address import address, complete, options_with
-from headrace.postgres.answer_timeout import Silence, WatchedConnection
+from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.password import Password, ask, hide_passwords
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -94,7 +94,7 @@ def open_connection(
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
-    connection.silence = Silence(lambda: conninfo_of(url, "headrace look", password))
+    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look", password))
     settings = {ISOLATION: READ_COMMITTED, **keepalives(url)}
     statement = ";".join(f"SET {name} = '{value}'" for name, value in settings.items())
     try:

@@ -20,7 +20,7 @@ from headrace.postgres.identity import (
     needed_columns,
     stronger_identity,
 )
-from headrace.postgres.publication import Identity, PublicationFacts
+from headrace.postgres.publication import PublicationFacts, RecordedIdentity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
@@ -148,7 +148,7 @@ def _by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
     for nullable in (frozenset[str](), needed - facts.not_null):
         bare = replace(
             facts,
-            current=Identity("nothing"),
+            current=RecordedIdentity("nothing"),
             identity_columns=frozenset(),
             not_null=facts.not_null | nullable,
         )

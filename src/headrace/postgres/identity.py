@@ -15,7 +15,7 @@ import psycopg
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
-from headrace.postgres.publication import Identity, IdentityKind
+from headrace.postgres.publication import IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
@@ -60,7 +60,7 @@ class IdentityFacts:
     root: TableName
     kind: str
     logged: bool
-    current: Identity
+    current: RecordedIdentity
     identity_columns: frozenset[str]
     columns: tuple[str, ...]
     not_null: frozenset[str]
@@ -96,8 +96,8 @@ class IdentityChange:
     """
 
     table: TableName
-    before: Identity
-    identity: Identity
+    before: RecordedIdentity
+    identity: RecordedIdentity
     needed: frozenset[str]
     make: tuple[str, ...] = ()
 
@@ -129,17 +129,17 @@ def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> Identity
     wanted = needed | facts.identity_columns
     for index in facts.unique_indexes:
         if frozenset(index.columns) == wanted and wanted <= facts.not_null:
-            return IdentityChange(facts.table, facts.current, Identity("index", index.name), needed)
+            return IdentityChange(facts.table, facts.current, RecordedIdentity("index", index.name), needed)
     if wanted <= facts.not_null and any(wanted >= set(index.columns) for index in facts.unique_indexes):
         columns = tuple(column for column in facts.columns if column in wanted)
         name = index_name(facts.table, columns)
-        return IdentityChange(facts.table, facts.current, Identity("index", name), needed, columns)
+        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", name), needed, columns)
     allowed = (facts.not_null - facts.generated) | wanted
     larger = [i for i in facts.unique_indexes if wanted <= set(i.columns) <= allowed & facts.not_null]
     if larger:
         least = min(larger, key=lambda index: len(index.columns))
-        return IdentityChange(facts.table, facts.current, Identity("index", least.name), needed)
-    return IdentityChange(facts.table, facts.current, Identity("full"), needed)
+        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", least.name), needed)
+    return IdentityChange(facts.table, facts.current, RecordedIdentity("full"), needed)
 
 
 def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
@@ -184,7 +184,7 @@ def create_index(change: IdentityChange) -> str:
     )
 
 
-def alter_identity(table: TableName, identity: Identity) -> str:
+def alter_identity(table: TableName, identity: RecordedIdentity) -> str:
     """The statement that sets a replica identity."""
     if identity.index is not None:
         return f"ALTER TABLE {quoted(table)} REPLICA IDENTITY USING INDEX {identifier(identity.index)}"
@@ -237,7 +237,7 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
         root=TableName(root_schema, root),
         kind=kind,
         logged=persistence == "p",
-        current=Identity(current, chosen if current == "index" else None),
+        current=RecordedIdentity(current, chosen if current == "index" else None),
         identity_columns=frozenset(key),
         columns=tuple(column for column, _, _ in columns),
         not_null=frozenset(column for column, not_null, _ in columns if not_null),

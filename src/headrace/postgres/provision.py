@@ -23,7 +23,7 @@ from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.publication_filters import WHOLE, Selections, completed, selection_problem
-from headrace.postgres.publication_requirements import Asked, check_asked
+from headrace.postgres.publication_requirements import PublicationRequirements, check_asked
 from headrace.postgres.quoting import identifier
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import database_error
@@ -86,7 +86,7 @@ def ensure_slot(
         publication=publication,
         tables=tables,
         create=create,
-        asked={table: Asked(selection=one) for table, one in (selections or {}).items()},
+        asked={table: PublicationRequirements(selection=one) for table, one in (selections or {}).items()},
         failover=failover,
         keep=keep,
     ).confirmed
@@ -99,7 +99,7 @@ def prepare_slot(
     publication: str,
     tables: Sequence[TableName],
     create: bool,
-    asked: Mapping[TableName, Asked] = MappingProxyType({}),
+    asked: Mapping[TableName, PublicationRequirements] = MappingProxyType({}),
     failover: bool = False,
     temporary: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
@@ -161,7 +161,7 @@ def ensure_published(
     tables: Sequence[TableName],
     added: Sequence[TableName],
     create: bool,
-    asked: Mapping[TableName, Asked],
+    asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
     """Make sure that a slot that is read already, or will be again, is told of `tables`.
 
@@ -247,7 +247,7 @@ def _publish(
     slot: SlotFacts | None,
     *,
     create: bool,
-    asked: Mapping[TableName, Asked],
+    asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
     found = read_identities(connection, tables)
     missing = frozenset(unpublished(found, existing))

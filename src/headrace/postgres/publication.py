@@ -80,7 +80,7 @@ IdentityKind = Literal["default", "nothing", "full", "index"]
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class RecordedIdentity:
     """A replica identity; `index` is the index's name where `kind` is `index`."""
 
     kind: IdentityKind
@@ -88,7 +88,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class SetupRecord:
     """What Headrace changed beside the publication; kept in the publication's comment.
 
     Attributes:
@@ -96,7 +96,7 @@ class Record:
         indexes: the indexes that were made, as (schema, name) in a TableName.
     """
 
-    identities: Mapping[TableName, tuple[Identity, Identity]]
+    identities: Mapping[TableName, tuple[RecordedIdentity, RecordedIdentity]]
     indexes: frozenset[TableName] = frozenset()
 
     def comment(self) -> str:
@@ -109,20 +109,23 @@ class Record:
         return f"{OWN_COMMENT} {json.dumps({'identities': rows, 'indexes': indexes})}"
 
 
-NOTHING_CHANGED = Record({})
+NOTHING_CHANGED = SetupRecord({})
 
 
-def parse_record(comment: str | None) -> Record | None:
+def parse_record(comment: str | None) -> SetupRecord | None:
     """The record in a publication's comment; None where Headrace did not make the publication."""
     if comment is None or not comment.startswith(OWN_COMMENT):
         return None
     try:
         found = json.loads(comment.removeprefix(OWN_COMMENT))
         identities = {
-            TableName(schema, name): (Identity(before, before_index), Identity(after, after_index))
+            TableName(schema, name): (
+                RecordedIdentity(before, before_index),
+                RecordedIdentity(after, after_index),
+            )
             for schema, name, before, before_index, after, after_index in found["identities"]
         }
-        return Record(identities, frozenset(TableName(*index) for index in found["indexes"]))
+        return SetupRecord(identities, frozenset(TableName(*index) for index in found["indexes"]))
     except (ValueError, TypeError, KeyError):
         return NOTHING_CHANGED
 
@@ -159,7 +162,7 @@ class PublicationFacts:
     via_root: bool
     tables: Mapping[TableName, PublishedTable]
     members: frozenset[TableName]
-    record: Record | None
+    record: SetupRecord | None
     sends_generated: bool = False
 
     @property

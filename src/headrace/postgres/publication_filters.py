@@ -26,7 +26,7 @@ PARTS_SINCE = 150000
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PublicationFilter:
     """A part of a table.
 
     Attributes:
@@ -43,12 +43,12 @@ class Selection:
 
 _LOCK_MILLISECONDS = 5000
 
-Selections = Mapping[TableName, Selection]
+Selections = Mapping[TableName, PublicationFilter]
 
-WHOLE = Selection()
+WHOLE = PublicationFilter()
 
 
-def table_clause(table: TableName, selection: Selection = WHOLE) -> str:
+def table_clause(table: TableName, selection: PublicationFilter = WHOLE) -> str:
     """The table as a member of a publication, as SQL."""
     listed = ", ".join(identifier(column) for column in sorted(selection.columns or ()))
     columns = f" ({listed})" if selection.columns is not None else ""
@@ -56,7 +56,7 @@ def table_clause(table: TableName, selection: Selection = WHOLE) -> str:
     return f"{quoted(table)}{columns}{rows}"
 
 
-def selection_problem(facts: IdentityFacts, selection: Selection) -> HeadraceError | None:
+def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> HeadraceError | None:
     """Why writers of the table would fail, or needed columns be missing; None where all is well."""
     unfit = _unlistable(facts, selection.columns or frozenset())
     if unfit is not None:
@@ -165,7 +165,7 @@ def _looked_at(connection: Connection, table: TableName, rows: str, sql: str) ->
     try:
         with connection.transaction(force_rollback=True):
             execute(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
-            clause = table_clause(table, Selection(rows=rows))
+            clause = table_clause(table, PublicationFilter(rows=rows))
             execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
             return execute(connection, sql, (name,))
     except psycopg.Error as error:

@@ -15,7 +15,13 @@ from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, publication_problems
-from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, Selection, as_stored, table_clause
+from headrace.postgres.publication_filters import (
+    PARTS_SINCE,
+    WHOLE,
+    PublicationFilter,
+    as_stored,
+    table_clause,
+)
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
@@ -27,7 +33,7 @@ FROM pg_publication_tables WHERE pubname = $1 AND rowfilter IS NOT NULL
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class PublicationRequirements:
     """What somebody wants of a table.
 
     Attributes:
@@ -39,10 +45,10 @@ class Asked:
     """
 
     needed: frozenset[str] = frozenset()
-    selection: Selection = WHOLE
+    selection: PublicationFilter = WHOLE
     only_these: bool = False
 
-    def sent(self, facts: IdentityFacts) -> Selection:
+    def sent(self, facts: IdentityFacts) -> PublicationFilter:
         """The part; of a mere choice of columns with those that identify a row, or nobody could write."""
         columns = self.selection.columns
         if columns is None or not self.only_these or facts.current.kind == "full":
@@ -50,7 +56,7 @@ class Asked:
         return replace(self.selection, columns=columns | facts.identity_columns)
 
 
-NOTHING_SPECIAL = Asked()
+NOTHING_SPECIAL = PublicationRequirements()
 
 
 def read_filters(connection: Connection, publication: str) -> dict[TableName, str]:
@@ -72,7 +78,7 @@ def check_asked(
     connection: Connection,
     existing: PublicationFacts,
     found: Iterable[IdentityFacts],
-    asked: Mapping[TableName, Asked],
+    asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
     """Compare what `existing` sends of the tables that it has with what is asked for.
 
@@ -120,7 +126,7 @@ def _plain(condition: str) -> str:
 
 
 def _other_rows(
-    existing: PublicationFacts, table: TableName, selection: Selection, has: str | None
+    existing: PublicationFacts, table: TableName, selection: PublicationFilter, has: str | None
 ) -> HeadraceError:
     named = identifier(existing.name)
     if selection.rows is None:
@@ -139,7 +145,11 @@ def _other_rows(
 
 
 def _other_columns(
-    existing: PublicationFacts, table: TableName, selection: Selection, does: str, columns: frozenset[str]
+    existing: PublicationFacts,
+    table: TableName,
+    selection: PublicationFilter,
+    does: str,
+    columns: frozenset[str],
 ) -> HeadraceError:
     named = identifier(existing.name)
     return HeadraceError(
@@ -150,7 +160,7 @@ def _other_columns(
     )
 
 
-def _republished(publication: str, table: TableName, selection: Selection) -> str:
+def _republished(publication: str, table: TableName, selection: PublicationFilter) -> str:
     """What changes a publication, and loses nothing of an open transaction (decision 0009)."""
     statements = (
         f"LOCK TABLE {quoted(table)} IN SHARE ROW EXCLUSIVE MODE",

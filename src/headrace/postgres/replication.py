@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import address
-from headrace.postgres.answer_timeout import Silence
+from headrace.postgres.answer_timeout import AnswerTimeout
 from headrace.postgres.connection import Connection, check_direct, open_connection, place
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
@@ -332,7 +332,7 @@ def replication_connection(
     return ReplicationConnection(url, application_name, password=password)
 
 
-def _connect(url: str, application_name: str, password: Password | None) -> tuple[Connection, Silence]:
+def _connect(url: str, application_name: str, password: Password | None) -> tuple[Connection, AnswerTimeout]:
     try:
         connection = open_connection(url, application_name, password, {"replication": "database"})
     except HeadraceError as error:

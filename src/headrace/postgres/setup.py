@@ -27,7 +27,7 @@ from headrace.postgres.identity import (
     needed_columns,
     stronger_identity,
 )
-from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, Record, publication_problems
+from headrace.postgres.publication import NOTHING_CHANGED, PublicationFacts, SetupRecord, publication_problems
 from headrace.postgres.publication_filters import WHOLE, Selections, table_clause
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
@@ -211,12 +211,12 @@ def _options(version: int) -> str:
     return f"{_PUBLISHED}, {SENDING}" if version >= SENDS_GENERATED_SINCE else _PUBLISHED
 
 
-def _comment(publication: str, record: Record) -> str:
+def _comment(publication: str, record: SetupRecord) -> str:
     return f"COMMENT ON PUBLICATION {identifier(publication)} IS {literal(record.comment()).strip()}"
 
 
 def _identity_steps(
-    changes: Sequence[IdentityChange], publication: str, record: Record | None
+    changes: Sequence[IdentityChange], publication: str, record: SetupRecord | None
 ) -> tuple[Step, ...]:
     steps: list[Step] = []
     for change in changes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.model import TableName
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
-from headrace.postgres.publication import Identity, PublicationFacts
+from headrace.postgres.publication import PublicationFacts, RecordedIdentity
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.slot import SlotFacts
@@ -54,7 +54,7 @@ def _drop_slot(name: str) -> Step:
     )
 
 
-def _restore(name: TableName, before: Identity, after: Identity) -> Step:
+def _restore(name: TableName, before: RecordedIdentity, after: RecordedIdentity) -> Step:
     return Step(
         (alter_identity(name, before),),
         lock=f"ACCESS EXCLUSIVE on {name}, for a moment: everyone waits while it waits",

@@ -10,19 +10,19 @@ from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.document import describe, kind_of
 from headrace.schema.raw import RAW_REMEDY, raw_problem
-from headrace.schema.reading import Record, mapping
-from headrace.schema.tree import Filter, Order, Place, Scalar, Through
+from headrace.schema.reading import MappingReader, mapping
+from headrace.schema.tree import Filter, OrderBy, Place, Scalar, Through
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")
 
 
-def read_filters(record: Record, key: str = "filters") -> tuple[Filter, ...]:
+def read_filters(record: MappingReader, key: str = "filters") -> tuple[Filter, ...]:
     """The conditions under `key`."""
     return tuple(_filter(one) for one in record.records(key, language.FILTER, "a filter"))
 
 
-def _filter(record: Record) -> Filter:
+def _filter(record: MappingReader) -> Filter:
     if record.has("raw"):
         for key in ("column", "op", "value"):
             record.refuse(key, f"a raw filter takes no {key!r}")
@@ -38,7 +38,7 @@ def _filter(record: Record) -> Filter:
     return Filter(op=cast(Any, op), column=column, values=values, raw=None, place=record.place)
 
 
-def _values(record: Record, op: str) -> tuple[Scalar, ...]:
+def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
     """The operands, as many as `op` takes."""
     if op in ("is_null", "is_not_null"):
         record.refuse("value", f"{op!r} takes no value")
@@ -85,10 +85,10 @@ def _ends_in_escape(pattern: str) -> bool:
     return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
-def read_order(record: Record) -> tuple[Order, ...]:
+def read_order(record: MappingReader) -> tuple[OrderBy, ...]:
     """The terms of `order_by`."""
     return tuple(
-        Order(
+        OrderBy(
             column=one.identifier("column"),
             descending=one.choice("direction", ("asc", "desc"), required=False) == "desc",
         )
@@ -96,12 +96,12 @@ def read_order(record: Record) -> tuple[Order, ...]:
     )
 
 
-def read_through(record: Record, schema: str) -> tuple[Through, Place] | None:
+def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | None:
     """The junction, which lies in `schema` unless it says otherwise, and where it stands."""
     node = record.get("through")
     if node is None or not mapping(node, record.notes, "through"):
         return None
-    junction = Record(record.notes, node, language.THROUGH, "through")
+    junction = MappingReader(record.notes, node, language.THROUGH, "through")
     table = TableName(junction.identifier("schema", schema), junction.identifier("table"))
     return (
         Through(table, junction.identifier("left_key"), junction.identifier("right_key")),

@@ -40,7 +40,7 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SchemaSource:
     """A file's name and lines, from which places are made."""
 
     file: Path
@@ -111,7 +111,7 @@ def core_type(text: str) -> str:
     return "str"
 
 
-def read_source(file: Path) -> tuple[Source, str]:
+def read_source(file: Path) -> tuple[SchemaSource, str]:
     """A file's text and its lines.
 
     Raises:
@@ -136,10 +136,10 @@ def read_source(file: Path) -> tuple[Source, str]:
             f"byte 0x{data[error.start]:02x} is not UTF-8",
             "Save the file as UTF-8.",
         ) from error
-    return Source(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
+    return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
 
 
-def compose(source: Source, text: str) -> MappingNode:
+def compose(source: SchemaSource, text: str) -> MappingNode:
     """The root mapping of a file that holds one YAML document.
 
     Raises:
@@ -176,7 +176,7 @@ def compose(source: Source, text: str) -> MappingNode:
     return node
 
 
-def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> LocatedError:
+def _syntax_error(source: SchemaSource, error: yaml.MarkedYAMLError) -> LocatedError:
     mark = error.problem_mark or error.context_mark
     place = source.place(mark.line, mark.column) if mark is not None else source.place(0, 0)
     problem = " ".join(str(error.problem or error.context or "not YAML").split())
@@ -191,7 +191,7 @@ def _syntax_error(source: Source, error: yaml.MarkedYAMLError) -> LocatedError:
     return LocatedError(Kind.SCHEMA, place, f"not YAML: {problem}", "Check indentation and quotes.")
 
 
-def _events(source: Source, text: str) -> list[yaml.Event]:
+def _events(source: SchemaSource, text: str) -> list[yaml.Event]:
     """All events; refused is, before anything recurses, what no schema needs and could hang a reader."""
     parser = _Events(text)
     open_anchors: list[str | None] = []

@@ -9,12 +9,12 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from headrace.model.suggestion import nearest
 from headrace.schema import language
-from headrace.schema.reading import Notes, Record, document_key, fold, mapping
+from headrace.schema.reading import MappingReader, Notes, document_key, fold, mapping
 from headrace.schema.relations import Parent, read_aggregate, read_join
 from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
 
 
-def read_fields(record: Record, parent: Parent) -> tuple[Field, ...]:
+def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
     """The fields under `fields`; document keys are unique among them."""
     result: list[Field] = []
     seen: dict[str, Field] = {}
@@ -40,7 +40,7 @@ def _field(notes: Notes, node: MappingNode, parent: Parent) -> Field | None:
     tag = _tag(notes, node)
     if tag is None:
         return None
-    record = Record(notes, node, (tag, *language.SIBLINGS[tag]), f"the {tag} field")
+    record = MappingReader(notes, node, (tag, *language.SIBLINGS[tag]), f"the {tag} field")
     named = record.need(tag, "Write the document key after the type.")
     key = "" if named is None else document_key(notes, named)
     if tag in language.SCALARS or tag == "custom":
@@ -83,14 +83,14 @@ def _key_node(node: MappingNode, word: str) -> Node:
     return next((key for key, _ in node.value if key.value == word), node)
 
 
-def _own_column(record: Record, key: str) -> str:
+def _own_column(record: MappingReader, key: str) -> str:
     """`column`, or the document key folded as PostgreSQL folds it."""
     if record.has("column"):
         return record.identifier("column")
     return fold(record.notes, record.node, key) if key else ""
 
 
-def _column_field(record: Record, tag: str, key: str) -> ColumnField:
+def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
     custom = tag == "custom"
     default = record.get("default")
     transforms = record.texts("transforms")
@@ -120,16 +120,16 @@ def _column_field(record: Record, tag: str, key: str) -> ColumnField:
     )
 
 
-def _default(record: Record, node: Node | None) -> Scalar | None:
+def _default(record: MappingReader, node: Node | None) -> Scalar | None:
     return None if node is None else record.scalar(node)
 
 
-def _constant(record: Record, key: str) -> ConstantField:
+def _constant(record: MappingReader, key: str) -> ConstantField:
     value = record.get("value")
     return ConstantField(key, None if value is None else record.scalar(value), record.place)
 
 
-def _geo(record: Record, key: str) -> GeoField:
+def _geo(record: MappingReader, key: str) -> GeoField:
     pair = record.has("lat"), record.has("lon")
     if any(pair) and (not all(pair) or record.has("column")):
         record.notes.add(
@@ -146,7 +146,7 @@ def _geo(record: Record, key: str) -> GeoField:
     )
 
 
-def _map(record: Record, key: str) -> MapField:
+def _map(record: MappingReader, key: str) -> MapField:
     values = record.choice("values", language.MAP_VALUES, required=False)
     dynamic = record.boolean("dynamic", default=False)
     if not record.has("values") and not dynamic:
@@ -164,4 +164,4 @@ def _map(record: Record, key: str) -> MapField:
     )
 
 
-_OTHERS: dict[str, Callable[[Record, str], Field]] = {"geo": _geo, "map": _map, "constant": _constant}
+_OTHERS: dict[str, Callable[[MappingReader, str], Field]] = {"geo": _geo, "map": _map, "constant": _constant}

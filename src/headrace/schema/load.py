@@ -12,7 +12,7 @@ from headrace.schema.document import compose, describe, kind_of, read_source
 from headrace.schema.fields import read_fields
 from headrace.schema.normal import spec_hash
 from headrace.schema.problems import LocatedError, SchemaErrors
-from headrace.schema.reading import Notes, Record, document_key, mapping
+from headrace.schema.reading import MappingReader, Notes, document_key, mapping
 from headrace.schema.relations import Parent
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
 
@@ -30,13 +30,13 @@ def load_schema(path: Path, name: str) -> IndexSpec:
     except LocatedError as error:
         raise SchemaErrors([error]) from error
     notes = Notes(source)
-    spec = _index(Record(notes, root, language.TOP, "the schema"), name)
+    spec = _index(MappingReader(notes, root, language.TOP, "the schema"), name)
     if notes.errors:
         raise SchemaErrors(notes.in_order())
     return dataclasses.replace(spec, hash=spec_hash(spec))
 
 
-def _index(record: Record, name: str) -> IndexSpec:
+def _index(record: MappingReader, name: str) -> IndexSpec:
     _check_version(record)
     record.refuse("doc_id", "'doc_id' is not supported: a document's id is its row's primary key")
     table = TableName(record.identifier("schema", "public"), record.identifier("table"))
@@ -54,18 +54,18 @@ def _index(record: Record, name: str) -> IndexSpec:
     )
 
 
-def _check_version(record: Record) -> None:
+def _check_version(record: MappingReader) -> None:
     node = record.need("version", "Begin with `version: 1`.")
     if node is not None and (kind_of(node) != "int" or node.value != "1"):
         found = repr(node.value) if kind_of(node) in ("int", "float", "str") else describe(node)
         record.notes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
 
 
-def _soft_delete(record: Record, fields: tuple[Field, ...]) -> SoftDelete | None:
+def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete | None:
     node = record.get("soft_delete")
     if node is None or not mapping(node, record.notes, "soft_delete"):
         return None
-    marker = Record(record.notes, node, language.SOFT_DELETE, "soft_delete")
+    marker = MappingReader(record.notes, node, language.SOFT_DELETE, "soft_delete")
     if marker.has("column") == marker.has("field"):
         marker.notes.add(
             marker.place, "soft_delete takes exactly one of 'column' and 'field'", "Name the marker's column."
@@ -75,7 +75,7 @@ def _soft_delete(record: Record, fields: tuple[Field, ...]) -> SoftDelete | None
     return SoftDelete(column, read_filters(marker, "when"), marker.place)
 
 
-def _column_of(marker: Record, fields: tuple[Field, ...]) -> str:
+def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
     """The column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
     key = "" if node is None else document_key(marker.notes, node)

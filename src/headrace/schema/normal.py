@@ -25,7 +25,7 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Order,
+    OrderBy,
     Place,
     SoftDelete,
     Through,
@@ -46,7 +46,7 @@ _LABELS: dict[type, str] = {
     JoinField: "join",
     MapField: "map",
     ObjectField: "object",
-    Order: "order",
+    OrderBy: "order",
     SoftDelete: "soft_delete",
     Through: "through",
 }

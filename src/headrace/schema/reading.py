@@ -14,7 +14,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from headrace.errors import Kind
 from headrace.model.suggestion import meant
-from headrace.schema.document import JsonReader, Source, describe, kind_of, scalar
+from headrace.schema.document import JsonReader, SchemaSource, describe, kind_of, scalar
 from headrace.schema.problems import LocatedError
 from headrace.schema.tree import Place, Scalar
 
@@ -28,7 +28,7 @@ _MOST_VISITS = 20_000
 class Notes:
     """The mistakes of one file, and the file itself."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SchemaSource) -> None:
         self.source = source
         self.errors: list[LocatedError] = []
         self.json = JsonReader()
@@ -97,7 +97,7 @@ def document_key(notes: Notes, node: Node) -> str:
     return key
 
 
-class Record:
+class MappingReader:
     """A mapping whose keys are known; unknown, repeated and non-text keys are noted at once."""
 
     def __init__(self, notes: Notes, node: MappingNode, known: Collection[str], what: str) -> None:
@@ -222,10 +222,10 @@ class Record:
             return []
         return list(node.value)
 
-    def records(self, key: str, known: Collection[str], what: str) -> list[Record]:
+    def records(self, key: str, known: Collection[str], what: str) -> list[MappingReader]:
         """The items of a list of mappings."""
         return [
-            Record(self.notes, node, known, what)
+            MappingReader(self.notes, node, known, what)
             for node in self.sequence(key)
             if mapping(node, self.notes, what)
         ]

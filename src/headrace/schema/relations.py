@@ -9,7 +9,7 @@ from typing import Any, cast
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters, read_order, read_through
-from headrace.schema.reading import Record, fold
+from headrace.schema.reading import MappingReader, fold
 from headrace.schema.tree import AggregateField, Field, JoinField, Through
 
 
@@ -30,11 +30,11 @@ _KEY_OF = {
 
 
 def read_join(
-    record: Record,
+    record: MappingReader,
     kind: str,
     key: str,
     parent: Parent,
-    read_fields: Callable[[Record, Parent], tuple[Field, ...]],
+    read_fields: Callable[[MappingReader, Parent], tuple[Field, ...]],
 ) -> JoinField:
     """A join; its own fields are read by `read_fields`."""
     _refuse_foreign_siblings(record, kind)
@@ -68,7 +68,7 @@ def read_join(
     )
 
 
-def _refuse_foreign_siblings(record: Record, kind: str) -> None:
+def _refuse_foreign_siblings(record: MappingReader, kind: str) -> None:
     wanted, meaning = _KEY_OF[kind]
     for sibling in ("column", "foreign_key", "through"):
         if sibling != wanted:
@@ -81,7 +81,7 @@ def _refuse_foreign_siblings(record: Record, kind: str) -> None:
         record.refuse("order_by", "belongs_to takes no 'order_by', its row is unique")
 
 
-def _through(record: Record, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
+def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
     """The junction; it has one column for each side."""
     if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
         return None
@@ -98,7 +98,7 @@ def _through(record: Record, parent: Parent, primary_key: tuple[str, ...]) -> Th
     return through
 
 
-def _same_count(record: Record, key: str, columns: tuple[str, ...], target: tuple[str, ...]) -> None:
+def _same_count(record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]) -> None:
     if target and len(columns) != len(target):
         record.notes.add(
             record.at(key),
@@ -107,7 +107,7 @@ def _same_count(record: Record, key: str, columns: tuple[str, ...], target: tupl
         )
 
 
-def read_aggregate(record: Record, op: str, key: str, parent: Parent) -> AggregateField:
+def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
     """An aggregate; `count` and `avg` may carry a type that is not used, as older files do."""
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
@@ -140,7 +140,7 @@ def read_aggregate(record: Record, op: str, key: str, parent: Parent) -> Aggrega
     )
 
 
-def _operand(record: Record, op: str) -> tuple[str | None, str | None]:
+def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
     """The column that is reduced and the type of the result."""
     if op == "ids":
         for sibling in ("column", "value_type"):

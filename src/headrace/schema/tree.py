@@ -62,7 +62,7 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OrderBy:
     """One term of an `order_by`."""
 
     column: str
@@ -171,7 +171,7 @@ class JoinField:
     foreign_key: tuple[str, ...] = ()
     through: Through | None = None
     filters: tuple[Filter, ...] = ()
-    order_by: tuple[Order, ...] = ()
+    order_by: tuple[OrderBy, ...] = ()
     limit: int | None = None
     required: bool = False
     options: tuple[tuple[str, object], ...] = ()

@@ -41,7 +41,7 @@ class ReportTo:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ActivityReport:
     """What one writer is doing.
 
     Attributes:
@@ -123,11 +123,11 @@ class Activity:
     """What one writer is doing; thread-safe. Without `to`, nobody is told.
 
     Args:
-        bulk_bytes: as `Report`.
+        bulk_bytes: as `ActivityReport`.
         timeout: seconds that one request may take.
 
     Attributes:
-        retries: as `Report`.
+        retries: as `ActivityReport`.
     """
 
     def __init__(self, to: ReportTo | None, bulk_bytes: int, timeout: float) -> None:
@@ -184,7 +184,7 @@ class Activity:
             if to is None or self._socket is None or (not now and time.monotonic() < self._next):
                 return
             self._next = time.monotonic() + _PAUSE
-            report = Report(
+            report = ActivityReport(
                 to.run,
                 to.sink,
                 self._writer,

@@ -22,7 +22,7 @@ from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
 
 if TYPE_CHECKING:
-    from headrace.model.values.moments import Ends
+    from headrace.model.values.moments import MomentBounds
 
 _AS_THEY_ARE = frozenset({16, 17, 19, 20, 21, 23, 25, 114, 700, 701, 1042, 1043})
 """bool, bytea, name, int8, int2, int4, text, json, float4, float8, bpchar, varchar: numbers of pg_type."""
@@ -124,7 +124,7 @@ def moments(kind: ValueType, found: pa.Array, column: str) -> pa.Array:
     return _with_ends(kind, found, ends, column).cast(found.type)
 
 
-def _with_ends(kind: ValueType, found: pa.Array, ends: Ends, column: str) -> pa.Array:
+def _with_ends(kind: ValueType, found: pa.Array, ends: MomentBounds, column: str) -> pa.Array:
     numbers = _integers(found).copy()
     own = numbers - numbers.dtype.type(_DAYS if pa.types.is_date32(found.type) else _MICROSECONDS)
     limits, known = np.iinfo(numbers.dtype), found.is_valid().to_numpy(zero_copy_only=False)

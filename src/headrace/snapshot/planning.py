@@ -89,7 +89,7 @@ def plan_parts(
     *,
     count: int | None = None,
     target_bytes: int = PARTITION_BYTES,
-    heirs: bool = True,
+    inheritance_children: bool = True,
 ) -> list[tuple[CtidRange, ...]]:
     """The parts of `table`: each one or several ranges of rows, which together hold every row once.
 
@@ -98,7 +98,8 @@ def plan_parts(
         table: or view.
         count: how many parts, about.
         target_bytes: how much of the table's files each has, about, where `count` is None.
-        heirs: whether the rows of tables that inherit from it count as its own, as they do in SQL.
+        inheritance children: whether the rows of tables that inherit from it count as its own, as they do in
+            SQL.
 
     Raises:
         HeadraceError: BINDING, there is no such table or it has no rows; CONTINUITY, it was rewritten since
@@ -106,7 +107,13 @@ def plan_parts(
     """
     return [
         part.ranges
-        for part in plan_tables(session, [table], count=count, target_bytes=target_bytes, heirs=heirs)[table]
+        for part in plan_tables(
+            session,
+            [table],
+            count=count,
+            target_bytes=target_bytes,
+            inheritance_children=inheritance_children,
+        )[table]
     ]
 
 
@@ -116,7 +123,7 @@ def plan_tables(
     *,
     count: int | None = None,
     target_bytes: int = PARTITION_BYTES,
-    heirs: bool = True,
+    inheritance_children: bool = True,
 ) -> dict[TableName, list[PlannedPart]]:
     """The parts of each of `tables`, as `plan_parts`; the server is asked twice, however many they are.
 
@@ -124,7 +131,9 @@ def plan_tables(
         HeadraceError: as `plan_parts`.
     """
     guarded = _check_tables(session, tables)
-    by_table = _files(session, [table for table in tables if not guarded[table]], heirs=heirs)
+    by_table = _files(
+        session, [table for table in tables if not guarded[table]], inheritance_children=inheritance_children
+    )
     found: dict[TableName, list[PlannedPart]] = {}
     for table in tables:
         files = by_table.get(table)
@@ -160,12 +169,12 @@ def _check_tables(session: ReadSession, tables: Sequence[TableName]) -> dict[Tab
 
 
 def _files(
-    session: ReadSession, tables: Sequence[TableName], *, heirs: bool
+    session: ReadSession, tables: Sequence[TableName], *, inheritance_children: bool
 ) -> dict[TableName, list[File] | None]:
     """The files that hold the rows of each; None where the role may not read each by itself."""
     found: dict[TableName, list[File] | None] = {}
     names = [one.schema for one in tables], [one.name for one in tables]
-    for row in session.query(_FILES, (*names, heirs)):
+    for row in session.query(_FILES, (*names, inheritance_children)):
         table, leaf = TableName(*row[:2]), TableName(*row[2:4])
         heap, readable, size, block_size, filenode, seen = row[4:]
         files = found.setdefault(table, [])

@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import Enum
 
 from headrace.catalog.types import RowType
-from headrace.model.types import Form
+from headrace.model.types import ArrowForm
 from headrace.postgres.quoting import identifier, literal
 
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
@@ -26,7 +26,7 @@ _EQUAL_ONLY = _TEXTS | {_BOOLEAN, _UUID, _BYTES}
 _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-class Comparison(Enum):
+class ColumnComparison(Enum):
     """What a condition says of a column; the value is the operator, where there is one."""
 
     EQUAL = "="
@@ -40,7 +40,7 @@ class Comparison(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class PushedCondition:
     """A condition on one column.
 
     Attributes:
@@ -48,24 +48,24 @@ class Condition:
     """
 
     column: str
-    comparison: Comparison
+    comparison: ColumnComparison
     values: tuple[object, ...] = ()
 
 
-def rendered(condition: Condition, row_type: RowType) -> str | None:
+def rendered(condition: PushedCondition, row_type: RowType) -> str | None:
     """The condition as SQL; None where the server must not decide it."""
     oid = next((one.type for one in row_type.attributes if one.name == condition.column), None)
     if oid is None:
         return None
     sql = identifier(condition.column)
     match condition.comparison:
-        case Comparison.IS_NULL:
+        case ColumnComparison.IS_NULL:
             return f"num_nulls({sql}) = 1"
-        case Comparison.IS_NOT_NULL:
+        case ColumnComparison.IS_NOT_NULL:
             return f"num_nulls({sql}) = 0"
-        case Comparison.STARTS_WITH:
+        case ColumnComparison.STARTS_WITH:
             return _begins(sql, oid, condition.values)
-    is_text = row_type.columns[condition.column].form is Form.TEXT
+    is_text = row_type.columns[condition.column].form is ArrowForm.TEXT
     if oid in _NUMBERS and is_text:  # a numeric that is text to the reader
         return None
     return _compared(sql, oid, condition)
@@ -78,12 +78,12 @@ def _begins(sql: str, oid: int, values: tuple[object, ...]) -> str | None:
     return f'starts_with({sql} COLLATE "C", {found[0]})'
 
 
-def _compared(sql: str, oid: int, condition: Condition) -> str | None:
+def _compared(sql: str, oid: int, condition: PushedCondition) -> str | None:
     found = [_literal(oid, value) for value in condition.values]
     values = [one for one in found if one is not None]
     if not values or len(values) < len(found):
         return None
-    if condition.comparison is Comparison.EQUAL:
+    if condition.comparison is ColumnComparison.EQUAL:
         return f"{sql} IN ({', '.join(values)})"
     return None if oid in _EQUAL_ONLY else f"{sql} {condition.comparison.value} {values[0]}"
 

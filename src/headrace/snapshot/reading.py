@@ -16,7 +16,7 @@ from headrace.snapshot.columns import INFINITIES, Transfer, knows_infinities, tr
 from headrace.snapshot.ranges import Queries, check_filenode
 
 
-class Rows(Queries, Protocol):
+class RowReader(Queries, Protocol):
     """A session that gives many rows as columns: `headrace.postgres.rows.RowSession`, which loads slowly."""
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -24,7 +24,7 @@ class Rows(Queries, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class RowSelection:
     """Which columns and which rows of a table are wanted.
 
     Attributes:
@@ -43,7 +43,7 @@ class Selection:
         return self.row_type.table
 
 
-def select(selection: Selection, expressions: Sequence[str], part: CtidRange) -> str:
+def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange) -> str:
     """The statement for the rows of `part` (pure).
 
     A part that was cut by blocks is of one table's own file; rows of what inherits from it are not in there.
@@ -61,7 +61,7 @@ def select(selection: Selection, expressions: Sequence[str], part: CtidRange) ->
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
 
 
-def check_readable(session: Queries, selection: Selection) -> None:
+def check_readable(session: Queries, selection: RowSelection) -> None:
     """Let the server look at the statement and at the privileges, without reading a row.
 
     Raises:
@@ -72,7 +72,7 @@ def check_readable(session: Queries, selection: Selection) -> None:
 
 
 def read_part(
-    session: Rows, selection: Selection, part: CtidRange, schema: pa.Schema, batch_bytes: int
+    session: RowReader, selection: RowSelection, part: CtidRange, schema: pa.Schema, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
     """The rows of `part` in batches of about `batch_bytes`, of the columns of `schema`.
 
@@ -91,7 +91,7 @@ def read_part(
         raise _explained(error, selection.table) from None
 
 
-def _transfers(session: Rows, selection: Selection) -> list[Transfer]:
+def _transfers(session: RowReader, selection: RowSelection) -> list[Transfer]:
     [known] = session.read(INFINITIES, 1 << 20)
     return transfers(selection.row_type, selection.columns, binary_moments=knows_infinities(known))
 

@@ -49,7 +49,7 @@ _REASONS = (
     re.compile(r"(?P<why>No module named [^\n]+)"),
 )
 
-FurtherSink = tuple[str, Endpoint | Mapping[str, Any]]
+ProbedSink = tuple[str, Endpoint | Mapping[str, Any]]
 """Its kind, and where it is: the options of one that is no cluster."""
 
 Report = Mapping[str, Any]
@@ -75,7 +75,7 @@ def check_executors(
     sinks: Sequence[Endpoint],
     modules: Sequence[str] = (),
     *,
-    further: Mapping[str, FurtherSink] = _NONE,
+    secondary: Mapping[str, ProbedSink] = _NONE,
     patience: float = _FIRST_WITHIN,
 ) -> Grant:
     """Ask all executors that the cluster gives, and make sure that they can do what this machine can.
@@ -91,8 +91,8 @@ def check_executors(
             none comes.
     """
     context, needed = spark.sparkContext, tuple(modules)
-    kinds = tuple(sorted({kind for kind, place in further.values() if not isinstance(place, Endpoint)}))
-    connections = pickle.dumps((database, tuple(sinks), dict(further)))
+    kinds = tuple(sorted({kind for kind, place in secondary.values() if not isinstance(place, Endpoint)}))
+    connections = pickle.dumps((database, tuple(sinks), dict(secondary)))
 
     def look() -> Report:
         return probe(needed, connections, kinds)
@@ -133,7 +133,7 @@ def compare(driver: Report, executors: Sequence[Report]) -> None:
 
 
 def _away(reports: Iterable[Report]) -> list[str]:
-    """Which further sinks do not answer where, each machine once."""
+    """Which secondary sinks do not answer where, each machine once."""
     return sorted(
         {
             f"the sink {name!r} is not reached from the executor's machine {one['host']}: {cause}"

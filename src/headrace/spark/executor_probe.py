@@ -34,7 +34,7 @@ def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, 
 
     Args:
         modules: that must be importable besides what tasks import.
-        connections: the pickled address of the database, endpoints of the sinks and further sinks; empty:
+        connections: the pickled address of the database, endpoints of the sinks and secondary sinks; empty:
             none is tried.
         kinds: of sinks, that must be installed.
     """
@@ -89,7 +89,7 @@ def _version(package: str) -> str | None:
 
 
 def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """(kind, what is wrong) of each server that does not answer here; further sink → what is wrong."""
+    """(kind, what is wrong) of each server that does not answer here; secondary sink → what is wrong."""
     from headrace.errors import HeadraceError  # noqa: PLC0415
     from headrace.postgres.session import ReadSession  # noqa: PLC0415
     from headrace.sinks.opensearch import Client, Endpoint  # noqa: PLC0415
@@ -102,7 +102,7 @@ def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, s
         finally:
             client.close()
 
-    database, endpoints, further = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
+    database, endpoints, secondary = pickle.loads(connections)  # noqa: S301 - our own driver wrote it
     found = []
     try:
         with ReadSession(database) as session:
@@ -115,7 +115,7 @@ def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, s
         except HeadraceError as error:
             found.append((error.kind.value, error.cause))
     away = {}
-    for name, (kind, place) in further.items():
+    for name, (kind, place) in secondary.items():
         try:
             if isinstance(place, Endpoint):
                 look(place)

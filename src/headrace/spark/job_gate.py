@@ -16,7 +16,7 @@ _LONG_SECONDS = 0.25
 """A batch of the stream that takes longer is slowed down by what is beside it."""
 
 
-class Turn:
+class JobGate:
     """Taken by whoever has a job beside the stream.
 
     Args:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.reporter import Reporter, SilentReporter
-from headrace.status.lag import Samples, bytes_behind
+from headrace.status.lag import LagSamples, bytes_behind
 from headrace.status.phases import Event, Phase, State
 from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
 from headrace.status.stall import Stall, told
@@ -76,16 +76,16 @@ class IndexBoard(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FurtherStatus:
+class SecondaryStatus:
     """One sink beside the one that keeps the state.
 
     Attributes:
-        parked: documents that it lacks, because it did not take them when they were due.
+        deferred: documents that it lacks, because it did not take them when they were due.
         away: why it is not written to; None where it is.
         indexes: its indexes, by name.
     """
 
-    parked: int = 0
+    deferred: int = 0
     away: str | None = None
     indexes: Mapping[str, IndexStatus] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ class FurtherStatus:
             return "away"
         if not self.indexes or any(one.phase is not IndexPhase.LIVE for one in self.indexes.values()):
             return "backfilling"
-        return "behind" if self.parked else "live"
+        return "behind" if self.deferred else "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class View:
     warnings: tuple[str, ...]
     gaps: int = 0
     sinks: tuple[SinkActivity, ...] = ()
-    further: Mapping[str, FurtherStatus] = field(default_factory=dict)
+    secondary: Mapping[str, SecondaryStatus] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -162,13 +162,13 @@ class _Content:
     counts: Counts = Counts()
     errors: dict[Kind, int] = field(default_factory=dict)
     positions: Positions = Positions()
-    samples: Samples = field(default_factory=Samples)
+    samples: LagSamples = field(default_factory=LagSamples)
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
     follows: bool = False
     gaps: int = 0
     gap: str | None = None
-    further: dict[str, FurtherStatus] = field(default_factory=dict)
+    secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
 
 
 class StatusBoard:
@@ -191,7 +191,7 @@ class StatusBoard:
         self,
         indexes: Iterable[str] = (),
         *,
-        further: Iterable[str] = (),
+        secondary: Iterable[str] = (),
         reporter: Reporter | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -205,7 +205,7 @@ class StatusBoard:
         self.stall = Stall(clock)
         self._content = _Content(
             indexes={name: IndexStatus(name) for name in indexes},
-            further={name: FurtherStatus() for name in further},
+            secondary={name: SecondaryStatus() for name in secondary},
         )
 
     # What the engine writes.
@@ -235,18 +235,18 @@ class StatusBoard:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
 
-    def further(self, name: str, **changes: Any) -> None:
-        """Change fields of a further sink's `FurtherStatus`."""
+    def secondary(self, name: str, **changes: Any) -> None:
+        """Change fields of a secondary sink's `SecondaryStatus`."""
         with self._lock:
-            known = self._content.further.get(name, FurtherStatus())
-            self._content.further[name] = replace(known, **changes)
+            known = self._content.secondary.get(name, SecondaryStatus())
+            self._content.secondary[name] = replace(known, **changes)
 
-    def further_index(self, sink: str, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus` in a further sink."""
+    def secondary_index(self, sink: str, name: str, **changes: Any) -> None:
+        """Change fields of one index's `IndexStatus` in a secondary sink."""
         with self._lock:
-            known = self._content.further.get(sink, FurtherStatus())
+            known = self._content.secondary.get(sink, SecondaryStatus())
             one = replace(known.indexes.get(name, IndexStatus(name)), **changes)
-            self._content.further[sink] = replace(known, indexes={**known.indexes, name: one})
+            self._content.secondary[sink] = replace(known, indexes={**known.indexes, name: one})
 
     def counted(self, counts: Counts) -> None:
         """What has been done in all; a smaller number than before is not believed."""
@@ -298,7 +298,7 @@ class StatusBoard:
     def view(self) -> View:
         """Everything, as of one moment."""
         sinks = self.sinks.view()
-        waiting = waiting_for(one for one in sinks if one.name not in self._content.further)
+        waiting = waiting_for(one for one in sinks if one.name not in self._content.secondary)
         still = self.stall.seconds(self.sinks.last)
         with self._lock:
             content = self._content
@@ -318,7 +318,7 @@ class StatusBoard:
                 warnings=content.warnings if content.gap is None else (content.gap, *content.warnings),
                 gaps=content.gaps,
                 sinks=sinks,
-                further=dict(content.further),
+                secondary=dict(content.secondary),
             )
 
     def snapshot(self) -> dict[str, Any]:
@@ -345,9 +345,9 @@ class StatusBoard:
 
 def _sinks(view: View) -> dict[str, Any]:
     found: dict[str, Any] = {one.name: _sink(one) for one in view.sinks}
-    for name, one in view.further.items():
+    for name, one in view.secondary.items():
         indexes = [{**asdict(each), "phase": each.phase.value} for each in one.indexes.values()]
-        about = {"phase": one.phase, "parked": one.parked, "away": one.away, "indexes": indexes}
+        about = {"phase": one.phase, "deferred": one.deferred, "away": one.away, "indexes": indexes}
         found[name] = found.get(name, {}) | about
     return found
 

@@ -22,7 +22,7 @@ def bytes_behind(confirmed: Lsn | None, current: Lsn | None) -> int | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class LagSample:
     """The server's newest position was `lsn`, last seen so at `time` (monotonic seconds)."""
 
     lsn: Lsn
@@ -30,19 +30,19 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Samples:
+class LagSamples:
     """Where the server stood when, oldest first; both positions and times grow strictly.
 
     Bounded: when it is full, the older half keeps every second sample. So it reaches far back, with a grain
     that is finest where it matters.
     """
 
-    ring: tuple[Sample, ...] = ()
+    ring: tuple[LagSample, ...] = ()
     capacity: int = _CAPACITY
 
-    def observed(self, current: Lsn, now: float) -> Samples:
+    def observed(self, current: Lsn, now: float) -> LagSamples:
         """With one more sample; a position that went back (a restored server) forgets all before it."""
-        sample = Sample(current, now)
+        sample = LagSample(current, now)
         if not self.ring or current < self.ring[-1].lsn:
             return replace(self, ring=(sample,))
         if current == self.ring[-1].lsn:

@@ -37,7 +37,7 @@ class BoardCollector(Collector):
         yield from _positions(view)
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)
-        yield from _further(view)
+        yield from _secondary(view)
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -90,17 +90,17 @@ def _positions(view: View) -> Iterator[Metric]:
     )
 
 
-def _further(view: View) -> Iterator[Metric]:
-    if not view.further:
+def _secondary(view: View) -> Iterator[Metric]:
+    if not view.secondary:
         return
-    parked = GaugeMetricFamily(
-        "headrace_sink_parked_documents", "Documents that a further sink lacks.", labels=["sink"]
+    deferred = GaugeMetricFamily(
+        "headrace_sink_deferred_documents", "Documents that a secondary sink lacks.", labels=["sink"]
     )
     away = GaugeMetricFamily("headrace_sink_away", "1 while it is not written to.", labels=["sink"])
-    for name, one in view.further.items():
-        parked.add_metric([name], one.parked)
+    for name, one in view.secondary.items():
+        deferred.add_metric([name], one.deferred)
         away.add_metric([name], float(one.away is not None))
-    yield from (parked, away)
+    yield from (deferred, away)
 
 
 def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
 from headrace.status.metrics import registry
-from headrace.status.waiting import Asked, Waits, answer, read_request
+from headrace.status.waiting import WaitRequest, Waits, answer, read_request
 
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
@@ -162,7 +162,7 @@ def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
     return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
 
 
-async def _waited(waits: Waits, asked: Asked, request: Request) -> Response:
+async def _waited(waits: Waits, asked: WaitRequest, request: Request) -> Response:
     """200 once it is applied, 504 where it is not in time, 503 where too many wait; JSON."""
     began = time.monotonic()
     future = waits.ask(asked.lsn, searchable=asked.searchable)

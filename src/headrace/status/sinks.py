@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError
-from headrace.sinks.activity import Refusals, Report, ReportTo
+from headrace.sinks.activity import ActivityReport, Refusals, ReportTo
 
 TROUBLE_SECONDS = 1.0
 """What ends within this time is the daily business of a busy cluster."""
@@ -46,7 +46,7 @@ class SinkActivity:
 
 @dataclass(slots=True)
 class _Heard:
-    report: Report
+    report: ActivityReport
     at: float
     since: float
     """When the trouble began that it tells of."""
@@ -68,7 +68,7 @@ class SinkReports:
     """When any writer was heard last."""
     _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSALS))
 
-    def take(self, report: Report) -> None:
+    def take(self, report: ActivityReport) -> None:
         """Note what a writer says."""
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
@@ -159,9 +159,9 @@ class ReportsPort:
                 self._reports.take(heard)
 
 
-def _heard(data: bytes) -> Report | Refusals | None:
+def _heard(data: bytes) -> ActivityReport | Refusals | None:
     """What a datagram says; None where something else sent it."""
-    for kind in (Report, Refusals):
+    for kind in (ActivityReport, Refusals):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             return kind.from_bytes(data)
     return None

@@ -22,7 +22,7 @@ _KNOWN = ("lsn", "timeout", "searchable")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class WaitRequest:
     """A request: `lsn` is None for the end of the log as it is now; `timeout` in seconds."""
 
     lsn: Lsn | None = None
@@ -31,7 +31,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class WaitProgress:
     """How far somebody who waits has come.
 
     Attributes:
@@ -48,19 +48,19 @@ class Progress:
 class Waits(Protocol):
     """Knows when a place in the log is applied; every method is safe from any thread and returns at once."""
 
-    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[Progress] | None:
+    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
         """Done once everything before `lsn` is applied, and with `searchable` found by a search.
 
         None where too many wait already. Who does not wait any more cancels it.
         """
         ...
 
-    def progress(self, asked: Future[Progress]) -> Progress:
+    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
         """How far it has come by now."""
         ...
 
 
-def read_request(parameters: Mapping[str, str]) -> Asked:
+def read_request(parameters: Mapping[str, str]) -> WaitRequest:
     """What the query string of a request asks for.
 
     Raises:
@@ -73,7 +73,7 @@ def read_request(parameters: Mapping[str, str]) -> Asked:
     word = parameters.get("searchable", "false").lower()
     if word not in _WORDS:
         raise ValueError(f"searchable is true or false, not {word!r}")
-    return Asked(lsn, _seconds(parameters.get("timeout")), _WORDS[word])
+    return WaitRequest(lsn, _seconds(parameters.get("timeout")), _WORDS[word])
 
 
 def _seconds(text: str | None) -> float:
@@ -88,7 +88,7 @@ def _seconds(text: str | None) -> float:
     return seconds
 
 
-def answer(progress: Progress, seconds: float, *, done: bool) -> dict[str, Any]:
+def answer(progress: WaitProgress, seconds: float, *, done: bool) -> dict[str, Any]:
     """The body of the answer after `seconds`; what is not known is null."""
     behind = None
     if progress.lsn is not None and progress.applied is not None:

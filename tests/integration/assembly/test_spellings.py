@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Form, keys_statement, plan_document
+from headrace.assembly import ReadStrategy, keys_statement, plan_document
 from headrace.catalog import read_catalog
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
@@ -56,8 +56,8 @@ _INDEXES = ("CREATE INDEX ON thing_sizes (thing_id)", "CREATE INDEX ON pets (own
 
 
 @pytest.mark.parametrize("indexes", [(), _INDEXES])
-@pytest.mark.parametrize("form", Form)
-def test_each_row_once(database: str, tmp_path: Path, form: Form, indexes: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("form", ReadStrategy)
+def test_each_row_once(database: str, tmp_path: Path, form: ReadStrategy, indexes: tuple[str, ...]) -> None:
     with connect(database) as connection:
         execute(connection, "SET search_path = public")
         for statement in (*_TABLES, *indexes):
@@ -75,7 +75,9 @@ def test_each_row_once(database: str, tmp_path: Path, form: Form, indexes: tuple
         }
 
 
-def read(session: ReadSession, folder: Path, schema: str, form: Form, keys: list[str]) -> dict[str, object]:
+def read(
+    session: ReadSession, folder: Path, schema: str, form: ReadStrategy, keys: list[str]
+) -> dict[str, object]:
     """The documents by id; None where there is none."""
     path = folder / "one.schema.yml"
     path.write_text(schema)

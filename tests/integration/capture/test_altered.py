@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from headrace.capture import ChangeStream, Offset, Origin
+from headrace.capture import ChangeStream, LogOrigin, Offset
 from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, from_text, stream_needs, to_text
@@ -289,7 +289,7 @@ def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
 
 def test_a_backlog_is_not_read_where_the_publication_was_made_anew(source: Source, start: Offset) -> None:
     first = source.stream(start)
-    origin = Origin.from_json(eventually(lambda: first.origin).to_json())
+    origin = LogOrigin.from_json(eventually(lambda: first.origin).to_json())
     first.close()
     without_publication(source)
     stream = source.stream(start, origin=origin, backlog_bytes=1)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from headrace.capture import ChangeStream, Offset, Origin, StreamSettings
+from headrace.capture import ChangeStream, LogOrigin, Offset, StreamSettings
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind, Retry
@@ -125,7 +125,7 @@ def test_a_checkpoint_of_another_server_is_refused_at_the_first_connection(sourc
     """Nothing but the checkpoint knows; the other server's slot stands before the checkpoint's position."""
     source.sql(TABLE)
     start = source.publish()
-    elsewhere = Origin("1", 1, 5)
+    elsewhere = LogOrigin("1", 1, 5)
     stream = source.stream(start, origin=elsewhere)
     refused(stream, start, Kind.CONTINUITY, "another database system")
 
@@ -136,7 +136,7 @@ def test_a_checkpoint_of_a_database_that_was_made_again_is_refused(source: Sourc
     stream = source.stream(start)
     origin = eventually(lambda: stream.origin)
     stream.close()
-    before = Origin(origin.system, origin.timeline, origin.database + 1)
+    before = LogOrigin(origin.system, origin.timeline, origin.database + 1)
     refused(source.stream(start, origin=before), start, Kind.CONTINUITY, "dropped and made again")
 
 

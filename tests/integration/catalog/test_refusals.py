@@ -13,7 +13,7 @@ import pytest
 
 from headrace.catalog import complete, findings, read_catalog
 from headrace.catalog.access import unreadable
-from headrace.catalog.binding import Finding
+from headrace.catalog.binding import BindingFinding
 from headrace.catalog.functions import function_findings
 from headrace.catalog.identifiers import id_findings
 from headrace.catalog.labels import label_findings
@@ -89,7 +89,7 @@ def load(folder: Path, text: str) -> IndexSpec:
     return load_schema(file, "users")
 
 
-def found(folder: Path, session: ReadSession, text: str) -> list[Finding]:
+def found(folder: Path, session: ReadSession, text: str) -> list[BindingFinding]:
     spec = load(folder, text)
     return findings(spec, read_catalog(session, spec.tables()))
 

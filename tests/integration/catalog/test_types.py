@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.catalog.types import read_row_types
 from headrace.model import TableName
-from headrace.model.types import Form
+from headrace.model.types import ArrowForm
 from headrace.postgres.session import ReadSession
 from integration.capture.following import Source
 
@@ -44,7 +44,7 @@ def test_every_column_is_found_with_what_its_type_is_made_of(database: str) -> N
         "grid": "array<array<int>>",
     }
     assert found[T].columns["Line"].parts[2].name == "citext"
-    assert found[T].columns["h"].form is Form.TEXT
+    assert found[T].columns["h"].form is ArrowForm.TEXT
     assert [one.name for one in found[T].attributes] == ["id", "Line", "h", "grid"]
     assert found[T].attributes[0].type == 20
     assert found[NOTHING].columns == {}

@@ -15,16 +15,16 @@ from urllib.parse import quote
 import urllib3
 
 from headrace.model import Lsn
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.continuity import new_state
-from headrace.pipeline.generations import Seeding
+from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Here, Project, open_project
+from headrace.pipeline.project import Endpoints, Project, open_project
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.sinks.opensearch import Client, Counters, GenerationState, MetaIndex, Wish
+from headrace.sinks.opensearch import Client, Counters, GenerationState, MetaIndex, PositionRequest
 from headrace.snapshot import plan_ranges
 from headrace.status.board import StatusBoard
 
@@ -66,17 +66,19 @@ class Stock:
             '[[index]]\nname = "stock"\nschema = "stock.schema.yml"\n'
         )
         self._project: Project = open_project(self.config, {})
-        self._here: Here = self._project.resolve()
+        self._endpoints: Endpoints = self._project.resolve()
 
     def seed(self) -> None:
         """Make the slot and the index, and publish it."""
-        project, here = self._project, self._here
-        with connect(here.database) as connection:
-            inspection = inspect(project, here, connection, reading=False)
-        with create_slot(here.database, project.slot) as slot:
+        project, endpoints = self._project, self._endpoints
+        with connect(endpoints.database) as connection:
+            inspection = inspect(project, endpoints, connection, reading=False)
+        with create_slot(endpoints.database, project.slot) as slot:
             point = slot.consistent_point
-        with contextlib.closing(Client(here.sink)) as client:
-            made = self._filled(Seeding(inspection, here, client, StatusBoard()), inspection, point)
+        with contextlib.closing(Client(endpoints.sink)) as client:
+            made = self._filled(
+                GenerationManager(inspection, endpoints, client, StatusBoard()), inspection, point
+            )
             self.generation = made.generation
             state = dataclasses.replace(
                 new_state(inspection.server, project.slot, project.publication),
@@ -87,27 +89,27 @@ class Stock:
             )
             MetaIndex(client, project.slot, project.prefix).save(state)
         with connect(
-            here.database
+            endpoints.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it
             execute(connection, "CREATE TABLE elsewhere (id int)")
 
     def seed_beside(self, name: str) -> GenerationState:
-        """As a run does with a further sink that was added to the file since."""
+        """As a run does with a secondary sink that was added to the file since."""
         project = open_project(self.config, {})
-        own, here = project.of_sink(name), project.resolve().further[name]
-        with connect(here.database) as connection:
-            inspection = inspect(project, here, connection, reading=False)
+        own, endpoints = project.of_sink(name), project.resolve().secondary[name]
+        with connect(endpoints.database) as connection:
+            inspection = inspect(project, endpoints, connection, reading=False)
         inspection = dataclasses.replace(inspection, project=inspection.project.of_sink(name))
-        with contextlib.closing(Client(here.sink)) as client:
+        with contextlib.closing(Client(endpoints.sink)) as client:
             meta = MetaIndex(client, own.slot, own.state_prefix)
             state = meta.load()
             assert state is not None
-            seeding = Seeding(inspection, here, client, StatusBoard(), state=client)
+            seeding = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
             made = self._filled(seeding, inspection, state.applied)
             meta.keep([made])
         return made
 
-    def _filled(self, seeding: Seeding, inspection: Inspection, point: Lsn) -> GenerationState:
+    def _filled(self, seeding: GenerationManager, inspection: Inspection, point: Lsn) -> GenerationState:
         made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
         with contextlib.closing(Worker(seeding.work([made]))) as worker:
             for part in self._ranges(inspection.catalog):
@@ -117,7 +119,7 @@ class Stock:
         return made
 
     def _ranges(self, catalog: Any) -> list[Any]:
-        with ReadSession(self._here.database) as session:
+        with ReadSession(self._endpoints.database) as session:
             return list(plan_ranges(session, catalog[self._project.specs["stock"].table], 8 << 20))
 
     @contextlib.contextmanager
@@ -133,12 +135,12 @@ class Stock:
             thread.join()
 
     def _follow(self, ended: threading.Event) -> None:
-        with Applied(self._here, self.name, self.prefix) as applied:
+        with AppliedPosition(self._endpoints, self.name, self.prefix) as applied:
             meta = MetaIndex(applied.client, self.name, self.prefix)
-            wish = Wish(applied.client, self.name, self.prefix)
+            position_request = PositionRequest(applied.client, self.name, self.prefix)
             meta.load()
             while not ended.wait(0.02):
-                meta.advance(min(wish.read(), applied.end_of_log()), Counters())
+                meta.advance(min(position_request.read(), applied.end_of_log()), Counters())
 
     def ask(
         self, method: str, key: str, body: object = None, version: int | None = None, index: str = ""

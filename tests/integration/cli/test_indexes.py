@@ -12,11 +12,11 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import (
     Client,
+    ControlRequests,
     Endpoint,
     Generations,
     GenerationState,
     MetaIndex,
-    Orders,
 )
 from integration.cli.command_line import Deployment
 
@@ -92,7 +92,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert "reindex is asked for" in human.err
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
-        [order] = Orders(client, whole.name).read([whole.name])
+        [order] = ControlRequests(client, whole.name).read([whole.name])
         assert order.what == "reindex"
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []

@@ -13,7 +13,7 @@ import urllib3
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.sinks.opensearch.secondary_backlog import Backlog
+from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
 from integration.cli.stock import Stock
 
 
@@ -202,10 +202,10 @@ def typed(capsys: pytest.CaptureFixture[str], stock: Stock, command: str, *words
     return int(str(ended.value.code)), capsys.readouterr().err
 
 
-def test_a_further_sink_is_compared_and_repaired_as_the_primary_is(
+def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What is parked for it may be in flight, and whoever waits is told so; the primary is left alone."""
+    """What is deferred for it may be in flight, and whoever waits is told so; the primary is left alone."""
     prefix = f"{stock.name}_other_"
     stock.config.write_text(stock.config.read_text() + _BESIDE.format(url=stock.sink, prefix=prefix))
     for command, words in (("verify", ["stock"]), ("wait", [])):
@@ -235,7 +235,7 @@ def test_a_further_sink_is_compared_and_repaired_as_the_primary_is(
             in typed(capsys, stock, "verify", "stock", *beside)[1]
         )
 
-        backlog = Backlog(client, f"{stock.name}/other", stock.prefix)
+        backlog = SecondaryDeferredKeys(client, f"{stock.name}/other", stock.prefix)
         backlog.add(made.generation, [("3.50", "b")], 1)
         backlog.away("it is full")
         code, report = verified(capsys, stock, *beside)

@@ -262,11 +262,11 @@ def test_the_rows_of_partitions_and_heirs_are_the_tables_own(shop: Shop) -> None
         "CREATE TABLE nothing (id int, name text)",
         "CREATE TABLE headless (id int, name text) PARTITION BY LIST (id)",
     )
-    heirs = [(i, "heir") for i in range(5001, 6001)]
+    inheritance_children = [(i, "heir") for i in range(5001, 6001)]
     for name, wanted in {
         '"My Shop"."P""s"': ITEMS,
-        "item": ITEMS + heirs,
-        "heir": heirs,
+        "item": ITEMS + inheritance_children,
+        "heir": inheritance_children,
         "seen": ITEMS,
         "kept": ITEMS,
         "nothing": [],

@@ -179,9 +179,9 @@ class Counting:
             self._now -= 1
 
 
-@pytest.mark.parametrize(("gently", "at_once"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize(("throttled", "at_once"), [(True, 1), (False, 2)])
 def test_beside_a_stream_with_readers_one_bulk_is_under_way(
-    world: World, opensearch: EmbeddedOpenSearch, gently: bool, at_once: int
+    world: World, opensearch: EmbeddedOpenSearch, throttled: bool, at_once: int
 ) -> None:
     with ReadSession(world.url) as session:
         [part] = plan_ranges(session, world.root(), 8 << 20)
@@ -190,7 +190,7 @@ def test_beside_a_stream_with_readers_one_bulk_is_under_way(
         plan = replace(world.plan, writer=WriterOptions(max_count=PEOPLE // 8))
         work = Work(plan, Connections(world.url, Endpoint((front.url,))))
         with closing(Worker(work)) as worker:
-            result = worker.seed(world.first.index, part, world.position(), None, gently=gently)
+            result = worker.seed(world.first.index, part, world.position(), None, throttled=throttled)
     assert (result.upserted, counting.bulks, counting.most) == (PEOPLE, 8, at_once)
     assert world.held(world.first) == world.expected()
 

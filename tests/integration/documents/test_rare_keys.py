@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Assembler, Form, plan_document
+from headrace.assembly import Assembler, ReadStrategy, plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -96,7 +96,7 @@ def test_every_form_finds_the_rows(
         catalog = read_catalog(session, spec.tables())
         plan, part = plan_document(spec, catalog), CtidRange(0, None)
         keys = [key for (key,) in session.query("SELECT code::text FROM public.shop ORDER BY code")]
-        for form in Form:
+        for form in ReadStrategy:
             found = dict(session.query(range_statement(plan, part, form), range_parameters(part)))
             assert sorted(found) == sorted(keys)
             for key, body in found.items():

@@ -33,7 +33,7 @@ from headrace.catalog.types import RowType, read_row_types
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName, decode_changes
 from headrace.model.changes import Change
-from headrace.model.types import TYPES, Form, Json
+from headrace.model.types import TYPES, ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert, json_form, moments
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs
@@ -229,7 +229,7 @@ def test_the_json_is_the_documents(told: Told, kind: str) -> None:
         assert text is None or "\n" not in text
         assert text is None or json.loads(text, parse_float=Decimal) is not ...
     leaf = told.kind(kind)
-    leaf = leaf.parts[0] if leaf.form is Form.ARRAY else leaf
+    leaf = leaf.parts[0] if leaf.form is ArrowForm.ARRAY else leaf
     assert documents == (
         [nulled(text) for text in found] if leaf.json in (Json.NUMBER, Json.MOMENT) else found
     )
@@ -263,7 +263,7 @@ MICROSECONDS = (
     ids=["date", "timestamp", "timestamptz", "timestamp(0)"],
 )
 def test_a_moment_is_the_number_that_the_server_says(
-    told: Told, kind: str, sql: str, ends: moments.Ends
+    told: Told, kind: str, sql: str, ends: moments.MomentBounds
 ) -> None:
     """BC and far years too; the infinities are values that no other one becomes."""
     infinite = {"infinity": ends.greatest, "-infinity": ends.least}

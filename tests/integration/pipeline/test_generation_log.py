@@ -13,18 +13,18 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
-from headrace.pipeline.generation_log import Lineage
-from headrace.pipeline.generations import Seeding, Seen
+from headrace.pipeline.generation_log import GenerationLog
+from headrace.pipeline.generations import GenerationManager, Seen
 from headrace.pipeline.inspection import inspect
-from headrace.pipeline.project import Here, Project, open_project
-from headrace.pipeline.run import Run, RunOptions
-from headrace.pipeline.schema_drift import Alterations, KnownCatalog
+from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.supervisor import Running, Tending, needs_of
+from headrace.pipeline.supervisor import RunningQuery, Supervisor, needs_of
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, Orders, PipelineState
-from headrace.spark.job_gate import Turn
+from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.spark.job_gate import JobGate
 from headrace.status.board import StatusBoard
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, Cut, HttpProxy, Request
@@ -38,18 +38,18 @@ class Ground:
     def __init__(self, stock: Stock, front: HttpProxy) -> None:
         self.front = front
         self.project: Project = open_project(stock.config, {})
-        self.here: Here = self.project.resolve()
-        self.client = Client(self.here.sink)
-        self.orders = Orders(self.client, self.project.slot, self.project.prefix)
+        self.endpoints: Endpoints = self.project.resolve()
+        self.client = Client(self.endpoints.sink)
+        self.orders = ControlRequests(self.client, self.project.slot, self.project.prefix)
         self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
         self.board = StatusBoard()
-        with connect(self.here.database) as connection:
-            self.inspection = inspect(self.project, self.here, connection, reading=False)
+        with connect(self.endpoints.database) as connection:
+            self.inspection = inspect(self.project, self.endpoints, connection, reading=False)
         state = self.meta.load()
         assert state is not None
-        self.lineage = Lineage(
+        self.generation_log = GenerationLog(
             state,
-            Seeding(self.inspection, self.here, self.client, self.board),
+            GenerationManager(self.inspection, self.endpoints, self.client, self.board),
             self.meta,
             self.orders,
             self.board,
@@ -70,8 +70,8 @@ class Ground:
     def reindexed(self) -> GenerationState:
         """An ordered generation, to be completed."""
         self.orders.give("stock", "reindex")
-        self.lineage.obeyed(self.lineage.obey(self.ordered()))
-        [one] = self.lineage.building
+        self.generation_log.obeyed(self.generation_log.obey(self.ordered()))
+        [one] = self.generation_log.building
         return one
 
     def exists(self, one: GenerationState) -> bool:
@@ -97,29 +97,29 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
 
     Else a kill behind that has a next start follow what no live change went to.
     """
-    before = ground.lineage.state.served("stock")
+    before = ground.generation_log.state.served("stock")
     new = ground.reindexed()
 
     def lose_notes(request: Request) -> Cut | None:
-        swapped = ground.lineage.doomed
+        swapped = ground.generation_log.doomed
         return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
 
     ground.front.spoil = lose_notes
     with pytest.raises(HeadraceError) as caught:
-        ground.lineage.complete(new, 240)
+        ground.generation_log.complete(new, 240)
     assert caught.value.kind is Kind.SINK_UNREACHABLE
     ground.front.heal()
     assert [one.generation for one in ground.known().generations if one.published] == [before.generation]  # type: ignore[union-attr]
-    assert ground.lineage.obey([]) == []
+    assert ground.generation_log.obey([]) == []
     assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
-    assert ground.lineage.doomed == {before.generation}  # type: ignore[union-attr]
+    assert ground.generation_log.doomed == {before.generation}  # type: ignore[union-attr]
 
 
 def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
-    served = ground.lineage.state.served("stock")
+    served = ground.generation_log.state.served("stock")
     assert served is not None
     new = ground.reindexed()
-    seeding = ground.lineage.seeding
+    seeding = ground.generation_log.seeding
     assert seeding.look([served, new]) == Seen()
     ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
     seen = seeding.look([served, new])
@@ -131,7 +131,7 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
 @pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
 def test_a_start_makes_anew_what_its_changes_do_not_reach(ground: Ground, taken: str) -> None:
     """The index is there and has its uuid, and nothing would be written to it, or what is to come."""
-    served = ground.lineage.state.served("stock")
+    served = ground.generation_log.state.served("stock")
     assert served is not None
     alias = f"{served.generation}.write"
     other = f"{served.generation}_elsewhere"
@@ -140,26 +140,26 @@ def test_a_start_makes_anew_what_its_changes_do_not_reach(ground: Ground, taken:
     else:
         about = {"is_hidden": True, "is_write_index": True}
         ground.client.call("PUT", f"/{other}", {"aliases": {alias: about}})
-    state = ground.lineage.state
-    ground.lineage.take_up(state.published, Alterations(), state.catalog, [])
+    state = ground.generation_log.state
+    ground.generation_log.take_up(state.published, SchemaDrift(), state.catalog, [])
     [before, made] = ground.known().of("stock")
     assert before.generation == served.generation
     assert "alias that it is written by" in before.frozen
     assert made.building
     assert before.published, "its readers keep what they have until then"
-    assert ground.lineage.written == [made]
+    assert ground.generation_log.written == [made]
     ground.client.call("DELETE", f"/{other}", allow=(404,))
 
 
 def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground: Ground) -> None:
     """The query failed and begins again from what is noted, in which it may be still."""
-    before, noted = ground.lineage.state.served("stock"), ground.known()
+    before, noted = ground.generation_log.state.served("stock"), ground.known()
     assert before is not None
     new = ground.reindexed()
-    ground.lineage.complete(new, 240)
-    ground.lineage.adopt(dataclasses.replace(noted, generations=(*noted.generations, new)))
-    assert [one.generation for one in ground.lineage.written] == [new.generation]
-    ground.lineage.drop_doomed()
+    ground.generation_log.complete(new, 240)
+    ground.generation_log.adopt(dataclasses.replace(noted, generations=(*noted.generations, new)))
+    assert [one.generation for one in ground.generation_log.written] == [new.generation]
+    ground.generation_log.drop_doomed()
     assert not ground.exists(before)
     assert ground.exists(new)
 
@@ -171,7 +171,7 @@ def test_what_is_told_of_a_filled_generation_are_its_documents(
     new = ground.reindexed()
     for number in range(5):
         ground.client.call("PUT", f"/{new.generation}/_doc/a:{number}", {"shop": "a"})
-    ground.lineage.complete(new, 2)
+    ground.generation_log.complete(new, 2)
     assert ground.board.view().indexes[0].documents == 5
     assert f"{ground.project.prefix}stock: 5 documents" in capsys.readouterr().err
 
@@ -185,48 +185,48 @@ def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground
 
     ground.front.spoil = no_room
     asked = ground.ordered()
-    assert ground.lineage.obey(asked) == []
-    ground.lineage.obeyed([])
-    assert ground.lineage.building == []
+    assert ground.generation_log.obey(asked) == []
+    ground.generation_log.obeyed([])
+    assert ground.generation_log.building == []
     assert "queue full" in (ground.board.view().indexes[0].error or "")
     ground.front.heal()
     assert [one.number for one in ground.ordered()] == [number], "it is still asked for"
-    done = ground.lineage.obey(ground.ordered())
+    done = ground.generation_log.obey(ground.ordered())
     assert [one.number for one in done] == [number]
-    assert [one.order for one in ground.lineage.building] == [number]
+    assert [one.order for one in ground.generation_log.building] == [number]
     assert [one.order for one in ground.known().generations if one.building] == [number]
-    ground.lineage.obeyed(done)
+    ground.generation_log.obeyed(done)
     assert ground.ordered() == []
 
 
 def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
-    before = ground.lineage.state.served("stock")
+    before = ground.generation_log.state.served("stock")
     assert before is not None
-    ground.lineage.complete(ground.reindexed(), 240)
+    ground.generation_log.complete(ground.reindexed(), 240)
     ground.front.spoil = lambda request: _BUSY if request.method == "DELETE" else None
     with pytest.raises(HeadraceError) as caught:
-        ground.lineage.drop_doomed()
+        ground.generation_log.drop_doomed()
     assert caught.value.kind is Kind.SINK_BUSY
     ground.front.heal()
-    assert ground.lineage.doomed == {before.generation}
-    ground.lineage.drop_doomed()
+    assert ground.generation_log.doomed == {before.generation}
+    ground.generation_log.drop_doomed()
     assert not ground.exists(before)
-    assert ground.lineage.doomed == frozenset()
+    assert ground.generation_log.doomed == frozenset()
 
 
 def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -> None:
     """An earlier version left them OpenSearch's minute."""
-    served, new = ground.lineage.state.served("stock"), ground.reindexed()
+    served, new = ground.generation_log.state.served("stock"), ground.reindexed()
     assert served is not None
     for one in (served, new):
         ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
-    ground.lineage.take_up({}, Alterations(), ground.lineage.state.catalog, [])
+    ground.generation_log.take_up({}, SchemaDrift(), ground.generation_log.state.catalog, [])
     assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
 
 
 def test_settings_that_documents_rest_on_are_kept(ground: Ground) -> None:
     """An acknowledged document that a crash takes away, or one that a pipeline drops or alters."""
-    served = ground.lineage.state.served("stock")
+    served = ground.generation_log.state.served("stock")
     assert served is not None
     own = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
     assert {name: setting(ground, served, name) for name in own} == own
@@ -257,10 +257,10 @@ def test_an_index_template_alters_no_document(ground: Ground, opensearch: Embedd
 
 def replaced(ground: Ground) -> list[GenerationState]:
     """What a run finds at its next look, which it does not wait for."""
-    watch = ground.lineage._watch
+    watch = ground.generation_log._watch
     watch._next = float("inf")
-    watch.look_now(ground.lineage.state.generations)
-    return ground.lineage.replaced()
+    watch.look_now(ground.generation_log.state.generations)
+    return ground.generation_log.replaced()
 
 
 def is_open(ground: Ground, index: str) -> None:
@@ -294,7 +294,7 @@ def test_an_index_whose_documents_are_others_is_built_anew(
     ground: Ground, opensearch: EmbeddedOpenSearch, lose: Any
 ) -> None:
     """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
-    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    generation_log, served = ground.generation_log, ground.generation_log.state.served("stock")
     assert served is not None
     assert all(served.history)
     assert replaced(ground) == []
@@ -305,13 +305,13 @@ def test_an_index_whose_documents_are_others_is_built_anew(
     assert replaced(ground) == []
     lose(ground, opensearch, served.generation)
     [found] = replaced(ground)
-    lineage.build_anew([found])
+    generation_log.build_anew([found])
     assert replaced(ground) == []
     new = ground.known().generations[-1]
     assert (new.uuid == served.uuid, new.building) == (False, True)
-    assert [one.uuid for one in lineage.written] == [new.uuid]
-    lineage.complete(new, 240)
-    lineage.drop_doomed()
+    assert [one.uuid for one in generation_log.written] == [new.uuid]
+    generation_log.complete(new, 240)
+    generation_log.drop_doomed()
     assert ground.exists(served) is (lose is not restore), "another's index is left alone"
     assert [one.generation for one in ground.known().generations] == [new.generation]
 
@@ -319,16 +319,16 @@ def test_an_index_whose_documents_are_others_is_built_anew(
 def test_a_start_builds_what_was_restored_in_place_anew(
     ground: Ground, opensearch: EmbeddedOpenSearch
 ) -> None:
-    state = ground.lineage.state
+    state = ground.generation_log.state
     served = state.served("stock")
     assert served is not None
     unknown = dataclasses.replace(served, history=())  # an earlier version noted none
-    ground.lineage.adopt(state.changed(unknown))
+    ground.generation_log.adopt(state.changed(unknown))
     for history in (served.history, served.history):
-        ground.lineage.take_up({}, Alterations(), state.catalog, [])
+        ground.generation_log.take_up({}, SchemaDrift(), state.catalog, [])
         assert [one.history for one in ground.known().generations] == [history]
     restore(ground, opensearch, served.generation)
-    ground.lineage.take_up({}, Alterations(), state.catalog, [])
+    ground.generation_log.take_up({}, SchemaDrift(), state.catalog, [])
     [old, new] = ground.known().generations
     assert (old.followed, new.building) == (False, True)
     assert "restored" in old.frozen
@@ -345,14 +345,14 @@ def test_a_start_builds_what_was_restored_in_place_anew(
 def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
     ground: Ground, action: dict[str, dict[str, Any]], said: str
 ) -> None:
-    lineage, served = ground.lineage, ground.lineage.state.served("stock")
+    generation_log, served = ground.generation_log, ground.generation_log.state.served("stock")
     assert served is not None
     [(what, how)] = action.items()
     altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
     ground.client.call("POST", "/_aliases", {"actions": [altered]})
     assert replaced(ground) == []
     assert said in (ground.board.view().indexes[0].error or "")
-    lineage.take_up({}, Alterations(), lineage.state.catalog, [])
+    generation_log.take_up({}, SchemaDrift(), generation_log.state.catalog, [])
     assert replaced(ground) == []
     assert ground.board.view().indexes[0].error is None
 
@@ -390,24 +390,24 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
     """Half an answer would stay in the connection, and be taken for the next question's."""
     monkeypatch.setattr("headrace.pipeline.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
     stopping = Stopping()
-    run = Run(ground.project, ground.here, ground.board, stopping, options=RunOptions())
-    known = KnownCatalog(ground.inspection, ground.here)
+    run = PipelineRun(ground.project, ground.endpoints, ground.board, stopping, options=RunOptions())
+    known = CatalogBaseline(ground.inspection, ground.endpoints)
     ground.orders.give("stock", "reindex")
     query: Any = Interrupted(stopping)
     beside: Any = Changed()
-    running = Running(
+    running = RunningQuery(
         query,
-        ground.lineage,
+        ground.generation_log,
         known,
         known.watch(),
-        needs_of(known, ground.lineage, run._branches),
+        needs_of(known, ground.generation_log, run._secondary_sinks),
         beside=beside,
         filling=beside,
-        turn=Turn(),
+        job_gate=JobGate(),
     )
     unlocked: Any = None
-    tending = Tending(run._surroundings(unlocked), running)
-    assert not tending.switched(ground.ordered()), "the query is ended"
+    supervisor = Supervisor(run._surroundings(unlocked), running)
+    assert not supervisor.reloaded_plan(ground.ordered()), "the query is ended"
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"

@@ -20,19 +20,19 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import new_state
-from headrace.pipeline.health_monitor import Watch
-from headrace.pipeline.project import Here, Project, open_project
-from headrace.pipeline.run import Run, RunOptions
-from headrace.pipeline.schema_drift import CatalogWatch, Dependence
+from headrace.pipeline.health_monitor import HealthMonitor
+from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.supervisor import Running, Tending
+from headrace.pipeline.supervisor import RunningQuery, Supervisor
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.sinks.opensearch import Client, MetaIndex
-from headrace.spark.job_gate import Turn
+from headrace.spark.job_gate import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from integration.cli.command_line import Deployment
@@ -57,15 +57,15 @@ class Watched:
     """What a run looks at: a deployment that follows, and its board."""
 
     project: Project
-    here: Here
+    endpoints: Endpoints
     board: StatusBoard
     lock: SlotLock
-    catalog: CatalogWatch
+    catalog: SchemaDriftMonitor
     trouble: Path
 
-    def watch(self) -> Watch:
-        return Watch(
-            self.here, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
+    def watch(self) -> HealthMonitor:
+        return HealthMonitor(
+            self.endpoints, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
         )
 
 
@@ -74,11 +74,11 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
     """Behind 1000 rows that are not applied yet."""
     _, deployment = own
     project = open_project(deployment.folder / "headrace.toml", {})
-    here = project.resolve()
-    with create_slot(here.database, project.slot) as slot:
+    endpoints = project.resolve()
+    with create_slot(endpoints.database, project.slot) as slot:
         point = slot.consistent_point
-    with connect(here.database) as connection:
-        facts = inspect_server(connection, here.database)
+    with connect(endpoints.database) as connection:
+        facts = inspect_server(connection, endpoints.database)
         execute(connection, "INSERT INTO people SELECT generate_series(1, 1000), 'x'")
     state = replace(
         new_state(facts, project.slot, project.publication),
@@ -86,22 +86,27 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
         consistent_point=point,
         applied=point,
     )
-    with contextlib.closing(Client(here.sink)) as client, SlotLock(here.database, project.slot) as lock:
+    with (
+        contextlib.closing(Client(endpoints.sink)) as client,
+        SlotLock(endpoints.database, project.slot) as lock,
+    ):
         MetaIndex(client, project.slot, project.prefix).save(state)
-        catalog = CatalogWatch(here.database, Dependence({}, project.publication, {}), Fingerprint())
-        yield Watched(project, here, StatusBoard(), lock, catalog, tmp_path / "trouble")
+        catalog = SchemaDriftMonitor(
+            endpoints.database, Dependence({}, project.publication, {}), Fingerprint()
+        )
+        yield Watched(project, endpoints, StatusBoard(), lock, catalog, tmp_path / "trouble")
 
 
 def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:
     """The look at the slot came behind the one at the cluster, so the lag stood still, or was 0."""
-    nowhere = replace(watched.here, sink=replace(watched.here.sink, urls=("http://127.0.0.1:9",)))
-    watched.here = nowhere
+    nowhere = replace(watched.endpoints, sink=replace(watched.endpoints.sink, urls=("http://127.0.0.1:9",)))
+    watched.endpoints = nowhere
     with watched.watch() as watch:
         watch.look()
         before = watched.board.view()
         assert "HEADRACE_SINK_UNREACHABLE" in before.errors
         assert before.lag_bytes, "the slot is looked at all the same"
-        with connect(watched.here.database) as connection:
+        with connect(watched.endpoints.database) as connection:
             execute(connection, "INSERT INTO people SELECT generate_series(5001, 6000), 'x'")
         watch._next = 0.0
         watch.look()
@@ -114,7 +119,7 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
     own: tuple[EmbeddedPostgres, Deployment], watched: Watched
 ) -> None:
     server, _ = own
-    project, here, board = watched.project, watched.here, watched.board
+    project, endpoints, board = watched.project, watched.endpoints, watched.board
     with watched.watch() as watch:
 
         def look() -> None:
@@ -134,7 +139,7 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
         assert away.lag_seconds > before.lag_seconds
         server.start()
         look()
-        with connect(here.database) as other:
+        with connect(endpoints.database) as other:
             with pytest.raises(HeadraceError) as caught, advisory_lock(other, project.slot):
                 pass
             assert caught.value.kind is Kind.SLOT_IN_USE
@@ -151,7 +156,7 @@ def test_a_run_keeps_its_lag_and_gets_its_lock_back_when_the_server_was_away(
                 look()
 
 
-class RunningQuery:
+class EndlessQuery:
     """Stands for a query that runs until the end of the test."""
 
     active = True
@@ -175,7 +180,7 @@ class NothingBuilt:
 
     building = ()
     must_drop = False
-    state = None  # for further sinks, of which there are none
+    state = None  # for secondary sinks, of which there are none
 
     def completed(self) -> tuple[()]:
         return ()
@@ -195,16 +200,16 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     """What the source waits for is told by the source; the watch's own connection may be fine."""
     server, _ = own
     board, stopping = watched.board, Stopping()
-    run = Run(watched.project, watched.here, board, stopping, options=RunOptions())
-    query: Any = RunningQuery(watched.trouble)
+    run = PipelineRun(watched.project, watched.endpoints, board, stopping, options=RunOptions())
+    query: Any = EndlessQuery(watched.trouble)
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
         unknown: Any = None
-        running = Running(
-            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, turn=Turn()
+        running = RunningQuery(
+            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, job_gate=JobGate()
         )
-        ended = pool.submit(Tending(run._surroundings(watched.lock), running).until_ended)
+        ended = pool.submit(Supervisor(run._surroundings(watched.lock), running).until_ended)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE

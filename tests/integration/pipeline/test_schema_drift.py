@@ -15,7 +15,7 @@ from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.pipeline.schema_drift import CatalogWatch, Dependence
+from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.schema import load_schema
@@ -179,7 +179,7 @@ class World:
         with ReadSession(url) as session:
             usage = used_columns([spec], read_catalog(session, spec.tables()))
             baseline = read_fingerprint(session, usage, "p")
-        self.watch = CatalogWatch(url, Dependence(usage, "p", CARRIED), baseline, seconds=0)
+        self.watch = SchemaDriftMonitor(url, Dependence(usage, "p", CARRIED), baseline, seconds=0)
         self.watch.look()
         self.kept = Fingerprint.from_text(baseline.to_text())
         assert (self.kept.tables, self.kept.publication) == (baseline.tables, baseline.publication)

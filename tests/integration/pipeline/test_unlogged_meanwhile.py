@@ -13,7 +13,7 @@ import pytest
 from headrace.catalog.fingerprint import read_fingerprint
 from headrace.errors import HeadraceError
 from headrace.model import TableName
-from headrace.pipeline.schema_drift import CatalogWatch, Dependence
+from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
 
@@ -34,7 +34,7 @@ class World:
         self.sql(DDL)
         with ReadSession(url) as session:
             baseline = read_fingerprint(session, USAGE, "p")
-        self.watch = CatalogWatch(url, Dependence(USAGE, "p", {}), baseline, seconds=0)
+        self.watch = SchemaDriftMonitor(url, Dependence(USAGE, "p", {}), baseline, seconds=0)
         self.watch.look()
 
     def sql(self, text: str) -> None:

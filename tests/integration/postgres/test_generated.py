@@ -25,7 +25,7 @@ from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import NOTHING_CHANGED, read_publication
-from headrace.postgres.publication_filters import Selection
+from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.quoting import literal
 from headrace.postgres.setup import Policy, plan_setup
 from integration.capture.following import Source, take
@@ -313,7 +313,7 @@ def test_a_part_of_a_table_may_hold_a_stored_one_where_it_can_be_sent(
     url: str, connection: Connection, rules: bool, kind: str
 ) -> None:
     table(connection, kind)
-    part = {T: Selection(frozenset({"id", "g"}))}
+    part = {T: PublicationFilter(frozenset({"id", "g"}))}
     if kind == "STORED" and rules:
         ensure_slot(url, slot="s", publication="p", tables=[T], create=True, selections=part)
         assert written(connection)

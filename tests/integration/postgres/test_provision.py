@@ -14,7 +14,7 @@ from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import PublishedTable, read_publication
-from headrace.postgres.publication_filters import Selection
+from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import read_slot
 
@@ -30,7 +30,7 @@ def tables(connection: Connection) -> None:
 
 
 def ensure(url: str, *names: TableName, slot: str = "s", create: bool = True,
-           selections: Mapping[TableName, Selection] | None = None) -> int:  # fmt: skip
+           selections: Mapping[TableName, PublicationFilter] | None = None) -> int:  # fmt: skip
     return ensure_slot(
         url, slot=slot, publication=PUBLICATION, tables=names, create=create, selections=selections
     )
@@ -114,7 +114,7 @@ def test_a_missing_table_and_a_missing_publication_are_named(url: str, connectio
 
 
 def test_a_part_of_a_table_is_sent_where_somebody_asked_for_it(url: str, connection: Connection) -> None:
-    part = Selection(frozenset({"id", "note", "total"}), "total > 10 OR id = 0")
+    part = PublicationFilter(frozenset({"id", "note", "total"}), "total > 10 OR id = 0")
     if connection.info.server_version < PARTS_SINCE:
         with pytest.raises(HeadraceError, match="from version 15 on") as caught:
             ensure(url, ORDERS, selections={ORDERS: part})
@@ -136,17 +136,21 @@ def test_a_part_of_a_table_is_sent_where_somebody_asked_for_it(url: str, connect
 @pytest.mark.parametrize(
     ("part", "identity", "refused"),
     [
-        (Selection(frozenset({"id", "nothing"})), "DEFAULT", (Kind.CONFIG, "no column nothing")),
-        (Selection(frozenset({"note"})), "DEFAULT", (Kind.REPLICA_IDENTITY, "identified by id")),
-        (Selection(frozenset({"id"})), "FULL", (Kind.REPLICA_IDENTITY, "FULL")),
-        (Selection(rows="total > 10"), "DEFAULT", (Kind.REPLICA_IDENTITY, "filtered by total")),
-        (Selection(rows="random() > 0"), "FULL", (Kind.CONFIG, "random")),
-        (Selection(rows="total >"), "FULL", (Kind.CONFIG, "total >")),
-        (Selection(rows='"User" > 1 OR note IS NULL'), "DEFAULT", (Kind.REPLICA_IDENTITY, "User, note")),
+        (PublicationFilter(frozenset({"id", "nothing"})), "DEFAULT", (Kind.CONFIG, "no column nothing")),
+        (PublicationFilter(frozenset({"note"})), "DEFAULT", (Kind.REPLICA_IDENTITY, "identified by id")),
+        (PublicationFilter(frozenset({"id"})), "FULL", (Kind.REPLICA_IDENTITY, "FULL")),
+        (PublicationFilter(rows="total > 10"), "DEFAULT", (Kind.REPLICA_IDENTITY, "filtered by total")),
+        (PublicationFilter(rows="random() > 0"), "FULL", (Kind.CONFIG, "random")),
+        (PublicationFilter(rows="total >"), "FULL", (Kind.CONFIG, "total >")),
+        (
+            PublicationFilter(rows='"User" > 1 OR note IS NULL'),
+            "DEFAULT",
+            (Kind.REPLICA_IDENTITY, "User, note"),
+        ),
     ],
 )  # fmt: skip
 def test_a_part_that_would_make_the_writers_fail_is_refused(
-    url: str, connection: Connection, part: Selection, identity: str, refused: tuple[Kind, str]
+    url: str, connection: Connection, part: PublicationFilter, identity: str, refused: tuple[Kind, str]
 ) -> None:
     execute(connection, f'ALTER TABLE "Or""ders" REPLICA IDENTITY {identity}')
     before = connection.info.server_version < PARTS_SINCE
@@ -165,7 +169,7 @@ def test_a_part_of_a_partitioned_table_is_refused(url: str, connection: Connecti
     events = TableName("public", "events")
     execute(connection, "CREATE TABLE events (id int PRIMARY KEY, note text) PARTITION BY RANGE (id)")
     execute(connection, "CREATE TABLE part PARTITION OF events DEFAULT")
-    for part in (Selection(frozenset({"id"})), Selection(rows="id > 1")):
+    for part in (PublicationFilter(frozenset({"id"})), PublicationFilter(rows="id > 1")):
         with pytest.raises(HeadraceError) as caught:
             ensure(url, events, selections={events: part})
         assert caught.value.kind is Kind.CONFIG

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Generation, Generations
-from headrace.sinks.opensearch.adoption import Holder, adopt, holders
+from headrace.sinks.opensearch.adoption import AliasHolder, adopt, holders
 
 BODY: dict[str, Any] = {"settings": {"index": {}}, "mappings": {"properties": {"n": {"type": "long"}}}}
 
@@ -39,11 +39,11 @@ def test_an_alias_of_another_tool_passes_over_and_back(client: Client, name: str
     client.call("PUT", f"/{old}", {"aliases": {name: {}}, "mappings": BODY["mappings"]})
     client.call("PUT", f"/{other}", {"aliases": {name: narrow}, "mappings": BODY["mappings"]})
     back = adopt(client, name, ours.index)
-    assert holders(client, name) == [Holder(ours.index)]
+    assert holders(client, name) == [AliasHolder(ours.index)]
     assert client.read(f"/{old}").ok
     assert adopt(client, name, ours.index) == [back[0]], "again changes nothing"
     client.call("POST", "/_aliases", {"actions": back})
-    assert holders(client, name) == [Holder(old), Holder(other, narrow)]
+    assert holders(client, name) == [AliasHolder(old), AliasHolder(other, narrow)]
 
 
 def test_an_index_of_that_name_goes_only_where_that_is_said(
@@ -55,14 +55,14 @@ def test_an_index_of_that_name_goes_only_where_that_is_said(
         adopt(client, name, ours.index)
     assert caught.value.kind is Kind.SINK_REJECTED
     assert "--delete-index" in caught.value.remedy
-    assert holders(client, name) == [Holder(name, None)]
+    assert holders(client, name) == [AliasHolder(name, None)]
     adopt(client, name, ours.index, delete_index=True)
-    assert holders(client, name) == [Holder(ours.index)]
+    assert holders(client, name) == [AliasHolder(ours.index)]
 
 
 def test_a_name_that_is_free_is_taken(client: Client, name: str, ours: Generation) -> None:
     assert adopt(client, name, ours.index) == [{"remove": {"index": ours.index, "alias": name}}]
-    assert holders(client, name) == [Holder(ours.index)]
+    assert holders(client, name) == [AliasHolder(ours.index)]
 
 
 def test_an_adopted_name_goes_along_to_the_next_generation(
@@ -72,6 +72,6 @@ def test_an_adopted_name_goes_along_to_the_next_generation(
     generations = Generations(client, f"new_{name}_")
     later = generations.create("users", "cd", BODY)
     generations.publish(later)
-    assert holders(client, name) == [Holder(later.index)]
+    assert holders(client, name) == [AliasHolder(later.index)]
     assert generations.published("users") == later
     assert client.read(f"/{later.index}/_alias/*.write").ok

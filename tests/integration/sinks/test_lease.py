@@ -19,10 +19,10 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.sinks.opensearch.lease import LOST_SECONDS, Holder, Lease, holder_of, slot_lease
+from headrace.sinks.opensearch.lease import LOST_SECONDS, Lease, LeaseHolder, holder_of, slot_lease
 from support.http_proxy import Answer, Cut, HttpProxy, Request
 
-ELSEWHERE = replace(Holder.here("s1"), host="elsewhere", machine="another", pid=17)
+ELSEWHERE = replace(LeaseHolder.here("s1"), host="elsewhere", machine="another", pid=17)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_one_that_is_silent_elsewhere_is_taken_over_after_a_while(client: Client
 def test_one_that_died_on_this_machine_is_taken_over_at_once(client: Client, prefix: str) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         stat = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()
-        me = replace(Holder.here("s1"), pid=other.pid, born=stat[19])
+        me = replace(LeaseHolder.here("s1"), pid=other.pid, born=stat[19])
         assert not me.gone
         with lease(client, prefix, beat=60.0, me=me):
             other.kill()

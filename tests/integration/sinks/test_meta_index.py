@@ -15,10 +15,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import (
     Client,
     Counters,
+    DeferredKeys,
     Endpoint,
     GenerationState,
     MetaIndex,
-    Parked,
     PipelineState,
 )
 from integration.sinks.scripted_server import Reply, Request, scripted
@@ -42,7 +42,7 @@ STATE = PipelineState(
 def prefix(client: Client) -> Iterator[str]:
     one = f"s{uuid.uuid4().hex[:8]}_"
     yield one
-    for index in ("meta", "parked"):
+    for index in ("meta", "deferred"):
         client.call("DELETE", f"/{one}headrace_{index}", allow=(404,))
 
 
@@ -73,16 +73,16 @@ def test_advancing_is_kept_and_never_goes_back(client: Client, prefix: str) -> N
     assert meta(client, prefix).load() == after
 
 
-def test_what_was_parked_and_is_gone_is_still_in_the_log(client: Client, prefix: str) -> None:
+def test_what_was_deferred_and_is_gone_is_still_in_the_log(client: Client, prefix: str) -> None:
     """Somebody deleted the index that only Headrace knows of: the slot stands before it all."""
-    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    parked.park("users", "users.write", 100, [[("1",)], [("2",)]])
-    running.advance(100, Counters(), parked=True)
-    assert meta(client, prefix).load() == replace(STATE, ahead=100, parked_in=parked.identity)
-    client.call("DELETE", f"/{prefix}headrace_parked")
-    with pytest.raises(HeadraceError, match="headrace_parked") as caught:
-        running.advance(100, Counters(), parked=parked.count() > 0)
+    deferred.defer("users", "users.write", 100, [[("1",)], [("2",)]])
+    running.advance(100, Counters(), deferred=True)
+    assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)
+    client.call("DELETE", f"/{prefix}headrace_deferred")
+    with pytest.raises(HeadraceError, match="headrace_deferred") as caught:
+        running.advance(100, Counters(), deferred=deferred.count() > 0)
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
 
@@ -115,69 +115,69 @@ def test_a_state_that_the_cluster_has_lost_is_not_blamed_on_another_process(
     assert meta(client, prefix).load() is None
 
 
-def test_what_was_parked_since_a_snapshot_that_is_restored_is_still_in_the_log(
+def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log(
     opensearch: EmbeddedOpenSearch, client: Client, prefix: str
 ) -> None:
-    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    parked.park("users", "users.write", 90, [[("1",)]])
-    snapshot = Snapshot(opensearch, f"{prefix}headrace_parked")
-    parked.park("users", "users.write", 100, [[("2",)]])
-    running.advance(100, Counters(), parked=True)
+    deferred.defer("users", "users.write", 90, [[("1",)]])
+    snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred")
+    deferred.defer("users", "users.write", 100, [[("2",)]])
+    running.advance(100, Counters(), deferred=True)
     snapshot.close()
     found = meta(client, prefix).load()
     assert found is not None
     assert found.ahead == 100, "closed is not lost"
     snapshot.restore()
-    assert running.advance(110, Counters(), parked=True).ahead == 110
-    [left] = parked.chunks(10)
-    parked.done([left])
+    assert running.advance(110, Counters(), deferred=True).ahead == 110
+    [left] = deferred.chunks(10)
+    deferred.done([left])
     with pytest.raises(HeadraceError, match="restored the index") as caught:
-        running.advance(120, Counters(), parked=parked.count() > 0)
+        running.advance(120, Counters(), deferred=deferred.count() > 0)
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE, "the next start begins where the slot stands"
 
 
-def test_what_was_not_known_of_the_index_of_what_is_parked_is_noted_later(
+def test_what_was_not_known_of_the_index_of_what_is_deferred_is_noted_later(
     client: Client, prefix: str
 ) -> None:
-    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    parked.park("users", "users.write", 100, [[("1",)]])
-    client.call("POST", f"/{prefix}headrace_parked/_close")
-    first = running.advance(100, Counters(), parked=True).parked_in
+    deferred.defer("users", "users.write", 100, [[("1",)]])
+    client.call("POST", f"/{prefix}headrace_deferred/_close")
+    first = running.advance(100, Counters(), deferred=True).deferred_in
     assert first is not None
     assert not first.is_known
-    client.call("POST", f"/{prefix}headrace_parked/_open")
-    client.read(f"/_cluster/health/{prefix}headrace_parked?wait_for_status=yellow&timeout=60s")
-    later = running.advance(110, Counters(), parked=True).parked_in
-    assert later == parked.identity
+    client.call("POST", f"/{prefix}headrace_deferred/_open")
+    client.read(f"/_cluster/health/{prefix}headrace_deferred?wait_for_status=yellow&timeout=60s")
+    later = running.advance(110, Counters(), deferred=True).deferred_in
+    assert later == deferred.identity
     assert later is not None
     assert later.is_known
 
 
-def test_what_was_parked_in_an_index_that_another_pipeline_made_again_is_still_in_the_log(
+def test_what_was_deferred_in_an_index_that_another_pipeline_made_again_is_still_in_the_log(
     client: Client, prefix: str
 ) -> None:
-    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    parked.park("users", "users.write", 100, [[("1",)]])
-    running.advance(100, Counters(), parked=True)
-    client.call("DELETE", f"/{prefix}headrace_parked")
-    Parked(client, "other", prefix).park("users", "users.write", 100, [[("1",)]])
-    with pytest.raises(HeadraceError, match="headrace_parked"):
-        running.advance(100, Counters(), parked=parked.count() > 0)
+    deferred.defer("users", "users.write", 100, [[("1",)]])
+    running.advance(100, Counters(), deferred=True)
+    client.call("DELETE", f"/{prefix}headrace_deferred")
+    DeferredKeys(client, "other", prefix).defer("users", "users.write", 100, [[("1",)]])
+    with pytest.raises(HeadraceError, match="headrace_deferred"):
+        running.advance(100, Counters(), deferred=deferred.count() > 0)
     assert meta(client, prefix).load() == STATE
 
 
-def test_what_was_parked_and_is_written_is_applied(client: Client, prefix: str) -> None:
-    parked, running = Parked(client, "headrace", prefix), meta(client, prefix)
+def test_what_was_deferred_and_is_written_is_applied(client: Client, prefix: str) -> None:
+    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    parked.park("users", "users.write", 100, [[("1",)]])
-    running.advance(100, Counters(), parked=True)
-    parked.forget()
-    assert meta(client, prefix).load() == replace(STATE, ahead=100, parked_in=parked.identity)
-    assert running.advance(100, Counters(), parked=parked.count() > 0) == replace(STATE, applied=100)
+    deferred.defer("users", "users.write", 100, [[("1",)]])
+    running.advance(100, Counters(), deferred=True)
+    deferred.forget()
+    assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)
+    assert running.advance(100, Counters(), deferred=deferred.count() > 0) == replace(STATE, applied=100)
 
 
 def test_a_second_writer_is_noticed_by_the_first(client: Client, prefix: str) -> None:

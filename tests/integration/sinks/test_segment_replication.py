@@ -14,18 +14,18 @@ from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import (
     Client,
     Counters,
+    DeferredKeys,
     Endpoint,
     Generation,
     Generations,
     MetaIndex,
     OpenSearchWriter,
-    Parked,
     PipelineState,
 )
 from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
-from headrace.sinks.opensearch.state_document import KeptDocument
+from headrace.sinks.opensearch.state_document import StateDocument
 from headrace.sinks.opensearch.stored import stored
 
 ROUNDS, DOCUMENTS = 25, 200
@@ -103,17 +103,17 @@ def test_a_reader_of_replicas_finds_what_was_waited_for(client: Client, generati
 
 def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> None:
     prefix = f"p{uuid.uuid4().hex[:8]}_"
-    kept = KeptDocument(client, f"{prefix}headrace_meta", "s", "a state")
-    parked = Parked(client, "s", prefix)
+    kept = StateDocument(client, f"{prefix}headrace_meta", "s", "a state")
+    deferred = DeferredKeys(client, "s", prefix)
     for number in range(1, 21):
         kept.save({"number": number})
-        found = KeptDocument(client, f"{prefix}headrace_meta", "s", "a state").load()
+        found = StateDocument(client, f"{prefix}headrace_meta", "s", "a state").load()
         assert found is not None
         assert found["number"] == number
-        parked.park("users", "users_1", number, [[(str(number),)]])
-        assert parked.count() == number
-        assert len(parked.chunks(100)) == number
-    for one in ("meta", "parked"):
+        deferred.defer("users", "users_1", number, [[(str(number),)]])
+        assert deferred.count() == number
+        assert len(deferred.chunks(100)) == number
+    for one in ("meta", "deferred"):
         assert replication(client, f"{prefix}headrace_{one}") == "DOCUMENT"
 
 
@@ -121,26 +121,26 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
 def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(client: Client, how: str) -> None:
     """As after the loss of every good copy: what was written since, or everything, is gone."""
     prefix = f"f{uuid.uuid4().hex[:8]}_"
-    parked, running = Parked(client, "s", prefix), MetaIndex(client, "s", prefix)
-    parked.park("users", "users.write", 1, [[("1",)]])
-    client.read(f"/_cluster/health/{parked.index}?wait_for_status=green&timeout=60s")
-    before = parked.identity
+    deferred, running = DeferredKeys(client, "s", prefix), MetaIndex(client, "s", prefix)
+    deferred.defer("users", "users.write", 1, [[("1",)]])
+    client.read(f"/_cluster/health/{deferred.index}?wait_for_status=green&timeout=60s")
+    before = deferred.identity
     assert before is not None
     assert all(before.history)
     running.save(STATE)
     with no_new_copies(client):
-        primary, replica = copies(client, parked.index)
-        reroute(client, one("cancel", parked.index, replica))
-        parked.park("users", "users.write", 2, [[("2",)]])
-        running.advance(2, Counters(), parked=True)
+        primary, replica = copies(client, deferred.index)
+        reroute(client, one("cancel", deferred.index, replica))
+        deferred.defer("users", "users.write", 2, [[("2",)]])
+        running.advance(2, Counters(), deferred=True)
         reroute(
             client,
-            one("cancel", parked.index, primary, allow_primary=True),
-            one(f"allocate_{how}_primary", parked.index, replica, accept_data_loss=True),
+            one("cancel", deferred.index, primary, allow_primary=True),
+            one(f"allocate_{how}_primary", deferred.index, replica, accept_data_loss=True),
         )
-        client.read(f"/_cluster/health/{parked.index}?wait_for_status=yellow&timeout=60s")
-        assert parked.count() == (1 if how == "stale" else 0), "the last chunk is lost"
-        assert before.is_another(parked.identity)
+        client.read(f"/_cluster/health/{deferred.index}?wait_for_status=yellow&timeout=60s")
+        assert deferred.count() == (1 if how == "stale" else 0), "the last chunk is lost"
+        assert before.is_another(deferred.identity)
         found = MetaIndex(client, "s", prefix).load()
     assert found is not None
     assert found.ahead is None, "it is in the log still"

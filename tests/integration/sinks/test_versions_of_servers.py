@@ -21,11 +21,11 @@ from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import (
     Client,
     Counters,
+    DeferredKeys,
     Endpoint,
     Generations,
     IndexOptions,
     MetaIndex,
-    Parked,
     PipelineState,
     Quarantine,
     Quarantined,
@@ -68,7 +68,7 @@ class TestSink(DocumentSinkConformance):
 
 def test_it_says_who_it_is(client: Client) -> None:
     version = client.wait_until_ready(20)
-    assert (client.flavour().name, version.split(".")[0]) in {("opensearch", "2"), ("elasticsearch", "7")}
+    assert (client.product().name, version.split(".")[0]) in {("opensearch", "2"), ("elasticsearch", "7")}
 
 
 def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -> None:
@@ -99,16 +99,16 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     meta.save(state)
     assert meta.advance(32, Counters(changes=1)).applied == 32
     assert MetaIndex(client, "s", prefix).load() == meta.load()
-    parked = Parked(client, "s", prefix)
-    parked.park("users", "t", 5, [[("1",)]])
-    assert (parked.count(), [one.index for one in parked.chunks(5)]) == (1, ["users"])
+    deferred = DeferredKeys(client, "s", prefix)
+    deferred.defer("users", "t", 5, [[("1",)]])
+    assert (deferred.count(), [one.index for one in deferred.chunks(5)]) == (1, ["users"])
     quarantine = Quarantine(client, "s", prefix)
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
     assert quarantine.held() == {"users": {"1"}}
     assert quarantine.counts() == {"users": 1}
     meta.delete()
-    assert (meta.load(), parked.count(), quarantine.entries()) == (None, 0, [])
-    for name in ("meta", "parked", "quarantine"):
+    assert (meta.load(), deferred.count(), quarantine.entries()) == (None, 0, [])
+    for name in ("meta", "deferred", "quarantine"):
         client.call("DELETE", f"/{prefix}headrace_{name}", allow=(404,))
 
 

@@ -14,33 +14,33 @@ import urllib3
 
 from headrace.embedded.processes import until
 from headrace.status import StatusBoard, StatusServer
-from headrace.status.waiting import Progress
+from headrace.status.waiting import WaitProgress
 
 
 class Held:
     """Whoever asks waits until `there` is set to a place behind theirs; three at most."""
 
     def __init__(self) -> None:
-        self.asked: dict[Future[Progress], tuple[int | None, bool]] = {}
+        self.asked: dict[Future[WaitProgress], tuple[int | None, bool]] = {}
         self.refused = 0
 
-    def ask(self, lsn: int | None, *, searchable: bool) -> Future[Progress] | None:
+    def ask(self, lsn: int | None, *, searchable: bool) -> Future[WaitProgress] | None:
         self.asked = {future: what for future, what in self.asked.items() if not future.done()}
         if len(self.asked) == 3:
             self.refused += 1
             return None
-        future: Future[Progress] = Future()
+        future: Future[WaitProgress] = Future()
         self.asked[future] = lsn, searchable
         return future
 
-    def progress(self, asked: Future[Progress]) -> Progress:
+    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
         lsn, _ = self.asked[asked]
-        return Progress(lsn, 1)
+        return WaitProgress(lsn, 1)
 
     def reach(self, applied: int) -> None:
         for future, (lsn, _) in list(self.asked.items()):
             if not future.done():
-                future.set_result(Progress(lsn or applied, applied))
+                future.set_result(WaitProgress(lsn or applied, applied))
 
 
 @pytest.fixture

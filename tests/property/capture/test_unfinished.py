@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
 from headrace.capture.spool import Room, Spool, SpoolFullError
-from headrace.capture.streamed_transactions import UnfinishedTransactions
+from headrace.capture.streamed_transactions import StreamedTransactions
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
@@ -184,7 +184,7 @@ def logs(draw: st.DrawFn) -> tuple[list[bytes], list[bytes]]:
 
 def told(payloads: list[bytes], places: list[int], resume: Offset) -> tuple[list[object], list[Offset]]:
     room = Room(ROOM)
-    unfinished, translation = UnfinishedTransactions(room), Translation(resume)
+    unfinished, translation = StreamedTransactions(room), Translation(resume)
     batches, commits = [], []
     edges = [0, *sorted(place % (len(payloads) + 1) for place in places), len(payloads)]
     for first, behind in pairwise(edges):
@@ -229,7 +229,7 @@ def test_broken_pieces_are_refused_by_our_error(
     elif what == "add":
         broken += data.draw(st.binary(min_size=1, max_size=3))
     payloads[index : index + 1] = [] if what == "drop" else [bytes(broken)]
-    unfinished, translation = UnfinishedTransactions(Room(ROOM)), Translation(Offset(0))
+    unfinished, translation = StreamedTransactions(Room(ROOM)), Translation(Offset(0))
     try:
         for part in unfinished.take(MessageBatch.join(payloads)):
             translation.take(part.messages, apart=part.waited)
@@ -249,7 +249,7 @@ def piece(xid: int, rows: int, *, first: bool = True) -> MessageBatch:
 
 def test_what_has_no_room_is_refused_and_the_room_comes_back() -> None:
     room = Room(100_000)
-    unfinished = UnfinishedTransactions(room)
+    unfinished = StreamedTransactions(room)
     assert list(unfinished.take(piece(7, 50))) == []
     used = room.used
     assert list(unfinished.take(MessageBatch.join([abort(7, 7)]))) == []
@@ -263,7 +263,7 @@ def test_what_has_no_room_is_refused_and_the_room_comes_back() -> None:
 
 def test_a_large_transaction_waits_in_a_file_without_a_name(tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("spool")
-    unfinished, translation = UnfinishedTransactions(Room(ROOM, folder)), Translation(Offset(0))
+    unfinished, translation = StreamedTransactions(Room(ROOM, folder)), Translation(Offset(0))
     for number in range(40):
         list(unfinished.take(piece(7, 100, first=number == 0)))
     assert list(folder.iterdir()) == []
@@ -275,9 +275,9 @@ def test_a_large_transaction_waits_in_a_file_without_a_name(tmp_path_factory: py
     assert len(parts) > 4, "it came in one piece"
 
 
-def spooled(room: Room, count: int) -> UnfinishedTransactions:
+def spooled(room: Room, count: int) -> StreamedTransactions:
     """So many unfinished transactions, each of 500 kB."""
-    unfinished = UnfinishedTransactions(room)
+    unfinished = StreamedTransactions(room)
     for xid in range(10, 10 + count):
         list(unfinished.take(piece(xid, 500)))
     return unfinished

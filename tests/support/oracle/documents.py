@@ -17,7 +17,7 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Order,
+    OrderBy,
     SoftDelete,
 )
 from support.oracle.conditions import passes
@@ -131,7 +131,7 @@ def _joined(one: JoinField, ranks: Sequence[Any], tables: Tables) -> object:
     return found[0] if found else None
 
 
-def _ordered(rows: Sequence[Row], table: Table, terms: Sequence[Order]) -> list[Row]:
+def _ordered(rows: Sequence[Row], table: Table, terms: Sequence[OrderBy]) -> list[Row]:
     """Sorted by the last term first: each sort keeps what the later ones decided."""
     found = list(rows)
     for term in reversed(terms):

@@ -134,7 +134,7 @@ def _count(counts: Counter[str], outcome: Outcome) -> None:
     counts["workloads"] += 1
     counts["failures"] += bool(outcome.wrong)
     counts["cut off"] += outcome.cut_off
-    for name in ("compared", "statements", "refused", "batches", "restarts", "parked"):
+    for name in ("compared", "statements", "refused", "batches", "restarts", "deferred"):
         counts[name] += getattr(outcome, name)
 
 
@@ -143,7 +143,7 @@ def _line(counts: Counter[str], seconds: float) -> str:
         f"{seconds / 60:6.1f} min  {counts['workloads']} workloads, {counts['failures']} failures, "
         f"{counts['cut off']} cut off; "
         f"{counts['statements']} statements ({counts['refused']} refused), {counts['batches']} batches, "
-        f"{counts['restarts']} restarts, {counts['parked']} parked chunks, "
+        f"{counts['restarts']} restarts, {counts['deferred']} deferred chunks, "
         f"{counts['compared']} documents compared"
     )
 

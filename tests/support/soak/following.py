@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.capture.continuity import Origin
+from headrace.capture.continuity import LogOrigin
 from headrace.capture.signals import ConfirmLimit
 from headrace.datasources.partitioning import shared
 from headrace.model import CHANGES_SCHEMA
-from headrace.pipeline.worker.worker import Applied
+from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
 from headrace.sinks.opensearch import Counters
@@ -39,7 +39,7 @@ class Tuning:
     """Sizes that are small enough for small workloads to reach them (bytes).
 
     Attributes:
-        large_change: documents that a change may touch before they are parked.
+        large_change: documents that a change may touch before they are deferred.
         shares: tasks that share the documents of a batch.
     """
 
@@ -66,18 +66,18 @@ class Follower:
         self._sink = sink
         self._tuning = tuning
         self._state = prepared.state
-        self._parked = MemoryParked()
+        self._deferred = MemoryParked()
         self._held = ConfirmLimit(folder / "held")
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()
 
     def _open(self) -> None:
-        """As every start does: from where the slot stands, or behind what is parked."""
+        """As every start does: from where the slot stands, or behind what is deferred."""
         prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
         self._held.set(state.applied)
-        self._worker = MemoryWorker(prepared.work, self._sink, self._parked)
+        self._worker = MemoryWorker(prepared.work, self._sink, self._deferred)
         self._position = Offset(confirmed if state.ahead is None else state.ahead)
         self._stream = ChangeStream(
             StreamSettings(
@@ -92,7 +92,7 @@ class Follower:
                 backlog_window=tuning.window,
                 unfinished=tuning.unfinished,
                 idle_seconds=0.5,
-                origin=Origin(state.system_identifier, state.timeline, state.database_oid),
+                origin=LogOrigin(state.system_identifier, state.timeline, state.database_oid),
                 read=Offset(state.reached, last=state.last),
                 same_timeline=True,
                 held=self._held.path,
@@ -117,9 +117,9 @@ class Follower:
         self._worker.close()
 
     @property
-    def parked(self) -> int:
-        """How many chunks of documents were parked so far."""
-        return self._parked.count
+    def deferred(self) -> int:
+        """How many chunks of documents were deferred so far."""
+        return self._deferred.count
 
     def close(self) -> None:
         """Everything, the slot too."""
@@ -145,16 +145,16 @@ class Follower:
         self.batches += 1
         return True
 
-    def _note(self, done: list[Applied]) -> None:
+    def _note(self, done: list[WrittenBatch]) -> None:
         """The position, and how far the slot may follow it."""
-        parked = bool(self._parked.waiting)
-        assert parked or not any(one.parked for one in done)
-        self._state = self._state.advanced(max(one.position for one in done), Counters(), parked=parked)
+        deferred = bool(self._deferred.waiting)
+        assert deferred or not any(one.deferred for one in done)
+        self._state = self._state.advanced(max(one.position for one in done), Counters(), deferred=deferred)
         self._held.set(self._state.applied)
 
     def work_off(self, most: int | None = None) -> None:
-        """Write the documents of the oldest chunks that are parked, of all by default."""
-        self._worker.work_off(list(self._parked.waiting)[:most])
+        """Write the documents of the oldest chunks that are deferred, of all by default."""
+        self._worker.work_off(list(self._deferred.waiting)[:most])
 
     def drain(self) -> None:
         """Apply everything that is committed now.

@@ -64,7 +64,7 @@ def prepare(
         slot: its name.
         sink: takes the documents.
         meanwhile: called between slot and seeding; others may write then.
-        large_change: documents that a change may touch before they are parked.
+        large_change: documents that a change may touch before they are deferred.
 
     Raises:
         HeadraceError: what the product says.

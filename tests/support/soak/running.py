@@ -67,7 +67,7 @@ class Outcome:
     refused: int = 0
     batches: int = 0
     restarts: int = 0
-    parked: int = 0
+    deferred: int = 0
 
 
 def make_template(server: EmbeddedPostgres) -> None:
@@ -127,7 +127,7 @@ def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None 
             follower.close()
         outcome.statements, outcome.refused = writers.done, writers.refused
     outcome.batches, outcome.restarts = follower.batches, follower.restarts
-    outcome.parked = follower.parked
+    outcome.deferred = follower.deferred
     return outcome
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 from support.soak.writing import Writer
 
 SESSIONS = 3
-Ending = Literal["clean", "unconfirmed", "torn", "cut"]
+QueryEnd = Literal["clean", "unconfirmed", "torn", "cut"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class WorkOff:
-    """Up to so many chunks of parked documents are written."""
+    """Up to so many chunks of deferred documents are written."""
 
     chunks: int
 
@@ -64,7 +64,7 @@ class Restart:
             connection, and the reader is left to itself.
     """
 
-    how: Ending
+    how: QueryEnd
     documents: int = 0
 
 
@@ -94,14 +94,14 @@ def compose_script(random: Random, writer: Writer, transactions: int) -> list[St
         script += waiting[session][:count]
         del waiting[session][:count]
         if random.random() < 0.22:
-            script.append(_turn(random))
+            script.append(_job_gate(random))
         if len(script) - behind >= every:
             script.append(Compare())
             behind = len(script)
     return [*script, *(Control(session, "COMMIT") for session in range(SESSIONS)), Compare()]
 
 
-def _turn(random: Random) -> Step:
+def _job_gate(random: Random) -> Step:
     roll = random.random()
     if roll < 0.7:
         size = random.choice((1, 300, 2_000, 20_000, 1 << 24))
@@ -110,7 +110,7 @@ def _turn(random: Random) -> Step:
         return WorkOff(random.randint(1, 6))
     if roll < 0.85:
         return Checkpoint()
-    how: Ending = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))
+    how: QueryEnd = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))
     return Restart(how, random.randint(0, 4))
 
 

@@ -45,7 +45,7 @@ class FailingSink(DocumentWriter):
 
 
 class MemoryParked:
-    """Parked documents, without a cluster; they outlive the worker.
+    """Deferred documents, without a cluster; they outlive the worker.
 
     Attributes:
         waiting: chunks by their id, the oldest first.
@@ -56,7 +56,7 @@ class MemoryParked:
         self.waiting: dict[str, Chunk] = {}
         self.count = 0
 
-    def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
+    def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
         """Keep the keys of each chunk."""
         for keys in chunks:
             self.count += 1
@@ -76,11 +76,11 @@ class MemoryParked:
 class MemoryWorker(Worker):
     """The product's worker with another sink: only what asks a cluster is replaced."""
 
-    def __init__(self, work: Work, sink: MemorySink, parked: MemoryParked | None = None) -> None:
+    def __init__(self, work: Work, sink: MemorySink, deferred: MemoryParked | None = None) -> None:
         super().__init__(work)
         self.failing = FailingSink(sink)
         self._delivery = Delivery(self._client, self.failing, work.plan)
-        self._parked = parked or MemoryParked()  # type: ignore[assignment] # and any place to park
+        self._deferred = deferred or MemoryParked()  # type: ignore[assignment] # and any place to defer
 
     def _keys_in(self, index: str) -> Iterator[Key]:
         width = len(self._work.plan.specs[index].primary_key)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.assembly import Form, plan_document
+from headrace.assembly import ReadStrategy, plan_document
 from headrace.assembly.forms import (
     FEW_KEYS,
     MANY_KEYS,
@@ -40,40 +40,42 @@ def users(*fields: JoinField | AggregateField) -> IndexSpec:
     return IndexSpec("index", name("users"), ("id",), fields, PLACE)
 
 
-def form(plan: DocumentPlan, keys: int) -> Form:
+def form(plan: DocumentPlan, keys: int) -> ReadStrategy:
     """Correlated where the chosen form has no sets."""
     chosen = form_for_keys(plan, keys)
-    return chosen if uses_sets(plan, chosen) else Form.CORRELATED
+    return chosen if uses_sets(plan, chosen) else ReadStrategy.CORRELATED
 
 
 def test_a_few_keys_are_looked_up_with_or_without_an_index() -> None:
     for known in (shop(), shop(orders=(("user_id",),))):
-        assert form(plan_document(users(ORDERS), known), FEW_KEYS) is Form.CORRELATED
+        assert form(plan_document(users(ORDERS), known), FEW_KEYS) is ReadStrategy.CORRELATED
 
 
 def test_more_keys_take_an_index_until_they_are_many() -> None:
     plan = plan_document(users(ORDERS), shop(orders=(("user_id", "placed_at"),)))
-    assert form(plan, MANY_KEYS - 1) is Form.CORRELATED
-    assert form(plan, MANY_KEYS) is Form.AGGREGATED
+    assert form(plan, MANY_KEYS - 1) is ReadStrategy.CORRELATED
+    assert form(plan, MANY_KEYS) is ReadStrategy.AGGREGATED
 
 
 def test_more_keys_are_a_set_where_no_index_begins_with_the_columns() -> None:
     plan = plan_document(users(ORDERS), shop(orders=(("placed_at", "user_id"),)))
-    assert form(plan, FEW_KEYS + 1) is Form.MIXED
+    assert form(plan, FEW_KEYS + 1) is ReadStrategy.MIXED
 
 
 def test_a_list_multiplies_the_lookups_below_it() -> None:
     below = replace(ORDERS, fields=(ITEMS,))
-    assert form(plan_document(users(below), shop(orders=(("user_id",),))), 1) is Form.CORRELATED
+    assert form(plan_document(users(below), shop(orders=(("user_id",),))), 1) is ReadStrategy.CORRELATED
     known = shop(orders=(("user_id",),), items=())
     bare = Catalog({**known.tables, name("items"): replace(known[name("items")], indexed=())})
-    assert form(plan_document(users(below), bare), 1) is Form.MIXED
+    assert form(plan_document(users(below), bare), 1) is ReadStrategy.MIXED
 
 
 def test_the_least_and_greatest_value_may_be_in_an_index() -> None:
-    assert form(plan_document(users(LATEST), shop(orders=(("user_id",),))), MANY_KEYS) is Form.AGGREGATED
+    assert (
+        form(plan_document(users(LATEST), shop(orders=(("user_id",),))), MANY_KEYS) is ReadStrategy.AGGREGATED
+    )
     known = shop(orders=(("user_id", "placed_at"),))
-    assert form(plan_document(users(LATEST), known), MANY_KEYS) is Form.CORRELATED
+    assert form(plan_document(users(LATEST), known), MANY_KEYS) is ReadStrategy.CORRELATED
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_an_index_serves_what_is_compared_without_a_cast(own: str, key: str, ser
     known = catalog(table("users", f"id:{key}", "id"), table("orders", f"user_id:{own}", "user_id"))
     child = replace(ORDERS, kind="has_one", primary_key=("user_id",))
     plan = plan_document(users(child), known)
-    assert (form(plan, FEW_KEYS + 1) is Form.CORRELATED) is served
+    assert (form(plan, FEW_KEYS + 1) is ReadStrategy.CORRELATED) is served
     [member] = plan.members
     assert isinstance(member.value, RelatedValue)
     assert is_single(member.value.relation) is served
@@ -116,8 +118,8 @@ def test_an_operator_of_an_extension_that_is_not_known_is_left_to_lookups() -> N
         "tags", "many_to_many", name("tags"), ("name",), (), PLACE,
         through=Through(name("user_tags"), "user_id", "tag_name"),
     )  # fmt: skip
-    assert form(plan_document(users(tags), SHOP), MANY_KEYS) is Form.AGGREGATED
-    assert form(plan_document(users(tags), known), MANY_KEYS) is Form.CORRELATED
+    assert form(plan_document(users(tags), SHOP), MANY_KEYS) is ReadStrategy.AGGREGATED
+    assert form(plan_document(users(tags), known), MANY_KEYS) is ReadStrategy.CORRELATED
 
 
 def sized(**rows_and_pages: tuple[int, int]) -> Catalog:
@@ -132,17 +134,17 @@ def test_a_range_is_read_as_sets_as_far_as_they_are_of_a_bearable_size() -> None
     """256 MiB are 32768 pages; 1024 blocks are a tenth of the users."""
     bearable = sized(users=(1_000_000, 10_240), orders=(9_000_000, 300_000))
     plan = plan_document(users(ORDERS), bearable)
-    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 100_000) is Form.AGGREGATED
-    assert form_for_blocks(plan, 2048) is form_for_rows(plan, 200_000) is Form.MIXED
+    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 100_000) is ReadStrategy.AGGREGATED
+    assert form_for_blocks(plan, 2048) is form_for_rows(plan, 200_000) is ReadStrategy.MIXED
 
 
 def test_a_row_that_many_share_is_counted_once() -> None:
     shared = JoinField("boss", "belongs_to", name("users"), ("id",), (), PLACE, column=("user_id",))
     known = sized(orders=(10_000_000, 10_240), users=(100, 100))
     plan = plan_document(IndexSpec("index", name("orders"), ("id",), (shared,), PLACE), known)
-    assert form_for_blocks(plan, 1024) is Form.AGGREGATED
+    assert form_for_blocks(plan, 1024) is ReadStrategy.AGGREGATED
 
 
 def test_of_tables_that_were_never_analysed_only_what_has_no_index_is_a_set() -> None:
     plan = plan_document(users(ORDERS), sized())
-    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 5) is Form.MIXED
+    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 5) is ReadStrategy.MIXED

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.assembly import Form, keys_statement, plan_document, range_statement
+from headrace.assembly import ReadStrategy, keys_statement, plan_document, range_statement
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.schema.tree import (
@@ -18,7 +18,7 @@ from headrace.schema.tree import (
     IndexSpec,
     JoinField,
     ObjectField,
-    Order,
+    OrderBy,
     SoftDelete,
     Through,
 )
@@ -60,7 +60,7 @@ CASES = {
             PLACE,
             foreign_key=("user_id",),
             filters=(condition("in", "id", 1, 2), condition("raw", raw="open")),
-            order_by=(Order("placed_at", descending=True),),
+            order_by=(OrderBy("placed_at", descending=True),),
             limit=3,
         )
     ),
@@ -97,7 +97,7 @@ def test_documents_by_keys(case: str) -> None:
 
 def test_where_a_document_lies_is_read_in_every_form() -> None:
     plan = plan_document(CASES["routed"], SHOP)
-    compare("routed_aggregated", keys_statement(plan, Form.AGGREGATED))
+    compare("routed_aggregated", keys_statement(plan, ReadStrategy.AGGREGATED))
     compare("routed_range", range_statement(plan, CtidRange(3, 9)))
 
 
@@ -106,9 +106,9 @@ def test_documents_by_range() -> None:
     compare("range", range_statement(plan, CtidRange(3, 9)))
 
 
-@pytest.mark.parametrize("form", [Form.MIXED, Form.AGGREGATED])
+@pytest.mark.parametrize("form", [ReadStrategy.MIXED, ReadStrategy.AGGREGATED])
 @pytest.mark.parametrize("case", ["lists", "junction", "aggregates"])
-def test_documents_by_sets(case: str, form: Form) -> None:
+def test_documents_by_sets(case: str, form: ReadStrategy) -> None:
     """Products have the index on their key, orders and items have none on the key above them."""
     compare(f"{case}_{form.value}", keys_statement(plan_document(CASES[case], SHOP), form))
 
@@ -118,14 +118,14 @@ def test_live_documents_by_sets() -> None:
     orders = AggregateField("n", "count", name("orders"), PLACE, foreign_key=("user_id",))
     spec = dataclasses.replace(CASES["soft_delete_and_filters"], fields=(scalar("name"), orders))
     plan = plan_document(spec, SHOP)
-    compare("soft_delete_and_filters_aggregated", keys_statement(plan, Form.AGGREGATED))
-    compare("range_aggregated", range_statement(plan, CtidRange(3, 9), Form.AGGREGATED))
+    compare("soft_delete_and_filters_aggregated", keys_statement(plan, ReadStrategy.AGGREGATED))
+    compare("range_aggregated", range_statement(plan, CtidRange(3, 9), ReadStrategy.AGGREGATED))
 
 
 @pytest.mark.parametrize("case", ["plain", "soft_delete_and_filters", "composite_key"])
 def test_documents_without_related_rows_have_one_form(case: str) -> None:
     plan = plan_document(CASES[case], SHOP)
-    assert {keys_statement(plan, form) for form in Form} == {keys_statement(plan)}
+    assert {keys_statement(plan, form) for form in ReadStrategy} == {keys_statement(plan)}
 
 
 def test_the_open_range_of_a_partition_has_no_end() -> None:

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.capture import Offset, Origin
+from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, check_same_timeline
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import KnownCommit
 
-HERE = Origin("7", 3, 5)
+HERE = LogOrigin("7", 3, 5)
 NOW = LogPositions(HERE, confirmed=150, restart=100, written=300)
 REACHED = 200
 
@@ -26,7 +26,7 @@ def test_what_goes_on_where_it_was_is_followed() -> None:
 
 def test_a_timeline_that_left_the_old_one_behind_what_was_read_is_followed() -> None:
     """Also over several promotions."""
-    promoted = replace(NOW, origin=Origin("7", 5, 5), switches={3: REACHED, 4: 250})
+    promoted = replace(NOW, origin=LogOrigin("7", 5, 5), switches={3: REACHED, 4: 250})
     check_continuity(promoted, "s", REACHED, HERE)
     with pytest.raises(HeadraceError, match="documents may hold"):
         check_same_timeline(promoted.origin, HERE)
@@ -35,21 +35,25 @@ def test_a_timeline_that_left_the_old_one_behind_what_was_read_is_followed() -> 
 @pytest.mark.parametrize(
     ("now", "kind", "words"),
     [
-        (replace(NOW, origin=Origin("8", 3, 5)), Kind.CONTINUITY, "another database system"),
-        (replace(NOW, origin=Origin("7", 3, 6)), Kind.CONTINUITY, "dropped and made again"),
+        (replace(NOW, origin=LogOrigin("8", 3, 5)), Kind.CONTINUITY, "another database system"),
+        (replace(NOW, origin=LogOrigin("7", 3, 6)), Kind.CONTINUITY, "dropped and made again"),
         (replace(NOW, written=199), Kind.CONTINUITY, "restored to an earlier time"),
         (replace(NOW, confirmed=201), Kind.CONTINUITY, "somebody else has moved it"),
         (replace(NOW, confirmed=250, restart=201), Kind.CONTINUITY, "it was made anew"),
         (replace(NOW, confirmed=None, restart=None), Kind.SLOT_UNKNOWN, "it was dropped"),
         (
-            replace(NOW, origin=Origin("7", 4, 5), switches={3: 199}),
+            replace(NOW, origin=LogOrigin("7", 4, 5), switches={3: 199}),
             Kind.CONTINUITY,
             "left timeline 3 at 0/C7",
         ),
-        (replace(NOW, origin=Origin("7", 4, 5), switches={1: 150}), Kind.CONTINUITY, "timeline 3 elsewhere"),
-        (replace(NOW, origin=Origin("7", 2, 5)), Kind.CONTINUITY, "timeline 3 elsewhere"),
         (
-            replace(NOW, origin=Origin("7", 4, 5), switches={3: 200}, confirmed=None),
+            replace(NOW, origin=LogOrigin("7", 4, 5), switches={1: 150}),
+            Kind.CONTINUITY,
+            "timeline 3 elsewhere",
+        ),
+        (replace(NOW, origin=LogOrigin("7", 2, 5)), Kind.CONTINUITY, "timeline 3 elsewhere"),
+        (
+            replace(NOW, origin=LogOrigin("7", 4, 5), switches={3: 200}, confirmed=None),
             Kind.SLOT_UNKNOWN,
             "a standby was promoted",
         ),
@@ -80,14 +84,14 @@ def test_a_standby_that_is_not_promoted_is_waited_for() -> None:
             check_continuity(replace(there, confirmed=None), "s", REACHED, before)
     with pytest.raises(HeadraceError, match="another database system"):
         check_continuity(replace(there, copied=True), "s", REACHED, replace(primary, system="8"))
-    assert Origin.from_json(primary.to_json()).standby is False  # type: ignore[union-attr]
+    assert LogOrigin.from_json(primary.to_json()).standby is False  # type: ignore[union-attr]
 
 
 def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
     """A logged batch may end behind what this process has read; the slot is compared with the latter."""
     with pytest.raises(HeadraceError, match="restored"):
         check_continuity(NOW, "s", REACHED, HERE, known=301)
-    promoted = replace(NOW, origin=Origin("7", 4, 5), switches={3: 220})
+    promoted = replace(NOW, origin=LogOrigin("7", 4, 5), switches={3: 220})
     with pytest.raises(HeadraceError, match="left timeline 3"):
         check_continuity(promoted, "s", REACHED, HERE, known=221)
 
@@ -95,9 +99,9 @@ def test_the_log_must_reach_as_far_as_it_is_known_to_have_been() -> None:
 def test_a_checkpoint_keeps_whose_log_it_is_of() -> None:
     place = Offset(200, last=KnownCommit(190, 7, 5))
     stored = place.to_json() | replace(HERE, publication=9, began=40).to_json()
-    origin, offset = Origin.from_json(stored), Offset.from_json(stored)
+    origin, offset = LogOrigin.from_json(stored), Offset.from_json(stored)
     assert origin == HERE
     assert (origin.publication, origin.began) == (9, 40)
     assert (offset, offset.last) == (place, place.last)
     assert not stored.keys() & {"began", "tables"}, "they mean something else in an offset of Spark"
-    assert Origin.from_json(Offset(200).to_json()) is None
+    assert LogOrigin.from_json(Offset(200).to_json()) is None

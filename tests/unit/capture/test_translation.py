@@ -10,7 +10,7 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
-from headrace.capture.relation_routing import Names
+from headrace.capture.relation_routing import RelationRouting
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Op, TableName, decode_changes
@@ -278,7 +278,7 @@ def test_an_empty_message_is_refused() -> None:
         Translation(Offset(0)).take(MessageBatch.join([b""]))
 
 
-class RootOfUsers(Names):
+class RootOfUsers(RelationRouting):
     """`users` is a leaf of `people`."""
 
     def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
@@ -312,7 +312,7 @@ def test_all_leaves_that_are_truncated_together_are_one_truncated_root(read: Rea
     ]
 
 
-class RefusedUsers(Names):
+class RefusedUsers(RelationRouting):
     """`users` may not be used as it is."""
 
     def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:

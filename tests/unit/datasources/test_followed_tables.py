@@ -17,7 +17,7 @@ from headrace.datasources.followed_tables import (
     with_tables,
     without,
 )
-from headrace.datasources.initial_snapshot import Progress
+from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.options import read_options
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
@@ -35,9 +35,9 @@ def test_names_are_readable_and_read_again() -> None:
     assert tables_of(with_tables([ODD, A])) == (ODD, A)
     assert with_tables([]) == {}
     assert tables_of({}) is None
-    progress = Progress(2, 3, (ODD, A))
-    assert Progress.from_json(progress.to_json()) == progress
-    assert Progress(1, 2).to_json() == {"snapshot": {"attempt": 1, "parts": 2}}
+    progress = SnapshotProgress(2, 3, (ODD, A))
+    assert SnapshotProgress.from_json(progress.to_json()) == progress
+    assert SnapshotProgress(1, 2).to_json() == {"snapshot": {"attempt": 1, "parts": 2}}
 
 
 def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
@@ -55,14 +55,16 @@ def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
     ("policy", "before", "after"),
     [
         ("follow", None, None),
-        ("follow", Progress(1, 2), Progress(1, 2, (A,))),
-        ("follow", Progress(1, 2, (A,)), Progress(1, 2, (A,))),
-        ("snapshot", None, Progress(0, 0, (B,))),
-        ("snapshot", Progress(1, 2), Progress(1, 2)),
-        ("snapshot", Progress(1, 2, (A,)), Progress(1, 2, (A, B))),
+        ("follow", SnapshotProgress(1, 2), SnapshotProgress(1, 2, (A,))),
+        ("follow", SnapshotProgress(1, 2, (A,)), SnapshotProgress(1, 2, (A,))),
+        ("snapshot", None, SnapshotProgress(0, 0, (B,))),
+        ("snapshot", SnapshotProgress(1, 2), SnapshotProgress(1, 2)),
+        ("snapshot", SnapshotProgress(1, 2, (A,)), SnapshotProgress(1, 2, (A, B))),
     ],
 )
-def test_whose_rows_are_read(policy: str, before: Progress | None, after: Progress | None) -> None:
+def test_whose_rows_are_read(
+    policy: str, before: SnapshotProgress | None, after: SnapshotProgress | None
+) -> None:
     stored = with_tables([A])
     assert reading(before, stored, (B,), options(policy)) == after
     assert reading(before, stored, (), options(policy)) == before

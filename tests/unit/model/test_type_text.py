@@ -7,7 +7,7 @@ import json
 import pytest
 
 from headrace.model.type_text import from_json, to_json
-from headrace.model.types import TYPES, Form
+from headrace.model.types import TYPES, ArrowForm
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 
 _BASE = {
@@ -39,6 +39,6 @@ def test_a_type_comes_back(kind: ValueType) -> None:
 
 
 def test_every_form_was_tried() -> None:
-    assert {kind.form for kind in KINDS} == set(Form) - {Form.MAP}
+    assert {kind.form for kind in KINDS} == set(ArrowForm) - {ArrowForm.MAP}
     hstore = resolve(Attribute("c", 1), {1: DatabaseType(1, "public", "hstore", "base", extension="hstore")})
     assert from_json(to_json(hstore)) == hstore

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_type
 
-from headrace.model.types import TYPES, Form, Json, spark_type
+from headrace.model.types import TYPES, ArrowForm, Json, spark_type
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 
 INT4, NUMERIC, TEXT, MONEY, LIST, PRICE, PRICES, DEAR, HSTORE, EMPTY = range(1, 11)
@@ -64,7 +64,7 @@ def test_a_domain_is_its_base_with_the_modifier_that_the_domain_declares() -> No
 
 
 def test_a_type_that_only_has_the_name_of_an_extensions_type_is_text() -> None:
-    assert resolve(Attribute("h", HSTORE), KNOWN).form is Form.TEXT
+    assert resolve(Attribute("h", HSTORE), KNOWN).form is ArrowForm.TEXT
 
 
 def test_a_composite_type_without_fields_is_text() -> None:

@@ -40,14 +40,14 @@ def test_addresses_and_secrets_come_from_the_environment_and_do_not_print(write:
         "DATABASE_URL": "postgresql://you:oth3r@127.0.0.1/shop",
         "PRIMARY_OPENSEARCH_PASSWORD": "w0rd2",
     }
-    here = open_project(config, environ).resolve()
-    assert here.database == for_slot(environ["DATABASE_URL"], "headrace")
-    assert (here.sink.urls, here.sink.username, here.sink.password) == (
+    endpoints = open_project(config, environ).resolve()
+    assert endpoints.database == for_slot(environ["DATABASE_URL"], "headrace")
+    assert (endpoints.sink.urls, endpoints.sink.username, endpoints.sink.password) == (
         ("http://127.0.0.1:9200",),
         "me",
         "w0rd2",
     )
-    assert "oth3r" not in repr(here)
+    assert "oth3r" not in repr(endpoints)
 
 
 def test_the_mistakes_of_all_schema_files_come_at_once(write: Write) -> None:
@@ -80,17 +80,17 @@ def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: 
     other = SINK.replace("primary", "other").replace("9200", "9300") + 'prefix = "o_"\n'
     printed = '[sinks.printed]\ntype = "stdout"\npretty = true\n'
     project = open_project(write(SOURCE + printed + SINK + other + INDEX), {})
-    assert (project.sink_name, [*project.further]) == ("primary", ["printed", "other"])
-    here = project.resolve()
-    assert here.further["printed"].options == {"pretty": True}
-    assert here.further["other"].sink.urls == ("http://127.0.0.1:9300",)
-    assert here.further["other"].state == here.sink
+    assert (project.sink_name, [*project.secondary]) == ("primary", ["printed", "other"])
+    endpoints = project.resolve()
+    assert endpoints.secondary["printed"].options == {"pretty": True}
+    assert endpoints.secondary["other"].sink.urls == ("http://127.0.0.1:9300",)
+    assert endpoints.secondary["other"].state == endpoints.sink
     own = project.of_sink("other")
     assert (own.slot, own.prefix, own.state_prefix, own.kind) == ("headrace/other", "o_", "", "opensearch")
     assert project.of_sink("printed").kind == "stdout"
 
     project = open_project(write('primary_sink = "other"\n' + SOURCE + SINK + other + INDEX), {})
-    assert (project.sink_name, project.prefix, [*project.further]) == ("other", "o_", ["primary"])
+    assert (project.sink_name, project.prefix, [*project.secondary]) == ("other", "o_", ["primary"])
     assert (project.of_sink("primary").prefix, project.of_sink("primary").state_prefix) == ("", "o_")
 
 
@@ -111,8 +111,8 @@ def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(
     (info / "entry_points.txt").write_text("[headrace.sinks]\nmemory = headrace.testing.memory_sink:made\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     guest = '[sinks.guest]\ntype = "memory"\nfile = "x.db"\ndepth = 3\n'
-    here = open_project(write(SOURCE + SINK + guest + INDEX), {}).resolve()
-    assert here.further["guest"].options == {"file": "x.db", "depth": 3}
+    endpoints = open_project(write(SOURCE + SINK + guest + INDEX), {}).resolve()
+    assert endpoints.secondary["guest"].options == {"file": "x.db", "depth": 3}
 
 
 def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(write: Write) -> None:

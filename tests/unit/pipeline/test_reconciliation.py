@@ -30,11 +30,11 @@ IDS = st.sets(st.text(max_size=3), max_size=60)
 
 
 @given(IDS, IDS, IDS)
-def test_what_one_side_lacks_is_looked_at_again(both: set[str], there: set[str], here: set[str]) -> None:
+def test_what_one_side_lacks_is_looked_at_again(both: set[str], there: set[str], endpoints: set[str]) -> None:
     mended: list[str] = []
     database = Database(both | there)
-    found = sweep(database, lambda: both | here, mended.extend)  # type: ignore[arg-type]
-    assert set(mended) == (both | there) ^ (both | here)
+    found = sweep(database, lambda: both | endpoints, mended.extend)  # type: ignore[arg-type]
+    assert set(mended) == (both | there) ^ (both | endpoints)
     assert found == len(mended)
 
 

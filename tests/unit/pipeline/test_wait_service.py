@@ -12,7 +12,7 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.wait_service import RunWaits
+from headrace.pipeline.wait_service import WaitService
 from headrace.sinks.opensearch import PipelineState
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)
@@ -60,19 +60,19 @@ def elsewhere() -> Elsewhere:
 
 
 @pytest.fixture
-def waits(elsewhere: Elsewhere) -> Iterator[RunWaits]:
-    with RunWaits(lambda: elsewhere, most=3) as made:  # type: ignore[arg-type, return-value]
+def waits(elsewhere: Elsewhere) -> Iterator[WaitService]:
+    with WaitService(lambda: elsewhere, most=3) as made:  # type: ignore[arg-type, return-value]
         yield made
 
 
-def test_what_is_applied_is_told_at_once(waits: RunWaits, elsewhere: Elsewhere) -> None:
+def test_what_is_applied_is_told_at_once(waits: WaitService, elsewhere: Elsewhere) -> None:
     asked = waits.ask(None, searchable=True)
     assert asked is not None
     found = asked.result(timeout=5)
     assert (found.lsn, found.applied, elsewhere.refreshed) == (10, 10, 1)
 
 
-def test_the_end_of_the_log_is_that_of_the_moment_of_asking(waits: RunWaits, elsewhere: Elsewhere) -> None:
+def test_the_end_of_the_log_is_that_of_the_moment_of_asking(waits: WaitService, elsewhere: Elsewhere) -> None:
     elsewhere.end = 20
     asked = waits.ask(None, searchable=False)
     assert asked is not None
@@ -86,7 +86,7 @@ def test_the_end_of_the_log_is_that_of_the_moment_of_asking(waits: RunWaits, els
     assert elsewhere.refreshed == 0
 
 
-def test_only_so_many_may_wait_and_who_gives_up_makes_room(waits: RunWaits) -> None:
+def test_only_so_many_may_wait_and_who_gives_up_makes_room(waits: WaitService) -> None:
     asked = [waits.ask(99, searchable=False) for _ in range(3)]
     assert waits.ask(1, searchable=False) is None
     assert asked[0] is not None
@@ -96,7 +96,7 @@ def test_only_so_many_may_wait_and_who_gives_up_makes_room(waits: RunWaits) -> N
     assert again.result(timeout=5).applied == 10
 
 
-def test_what_keeps_from_looking_is_told_and_passes(waits: RunWaits, elsewhere: Elsewhere) -> None:
+def test_what_keeps_from_looking_is_told_and_passes(waits: WaitService, elsewhere: Elsewhere) -> None:
     elsewhere.away = True
     asked = waits.ask(5, searchable=False)
     assert asked is not None

@@ -19,9 +19,9 @@ from headrace.postgres.identity import (
 )
 from headrace.postgres.publication import (
     NOTHING_CHANGED,
-    Identity,
     PublicationFacts,
-    Record,
+    RecordedIdentity,
+    SetupRecord,
     parse_record,
 )
 from headrace.postgres.quoting import identifier
@@ -34,7 +34,7 @@ PLAIN = IdentityFacts(
     root=T,
     kind="r",
     logged=True,
-    current=Identity("default"),
+    current=RecordedIdentity("default"),
     identity_columns=frozenset({"id"}),
     columns=("id", "user_id", "note"),
     not_null=frozenset({"id", "user_id"}),
@@ -44,7 +44,7 @@ PLAIN = IdentityFacts(
 
 def test_what_is_covered_is_left_alone() -> None:
     assert stronger_identity(PLAIN, ["id"]) is None
-    full = replace(PLAIN, current=Identity("full"), identity_columns=frozenset(PLAIN.columns))
+    full = replace(PLAIN, current=RecordedIdentity("full"), identity_columns=frozenset(PLAIN.columns))
     assert stronger_identity(full, ["note"]) is None
 
 
@@ -55,17 +55,17 @@ def test_the_cheapest_that_covers_is_chosen() -> None:
     ready = replace(PLAIN, unique_indexes=(*PLAIN.unique_indexes, UniqueIndex("mine", ("user_id", "id"))))
     used = stronger_identity(ready, ["user_id"])
     assert used is not None
-    assert (used.make, used.identity) == ((), Identity("index", "mine"))
+    assert (used.make, used.identity) == ((), RecordedIdentity("index", "mine"))
     full = stronger_identity(PLAIN, ["note"])
     assert full is not None
-    assert full.identity == Identity("full")
+    assert full.identity == RecordedIdentity("full")
 
 
 def test_a_larger_index_is_better_than_the_whole_row() -> None:
     """The least of them, and none with a generated column: no publication need send that."""
     keyless = replace(
         PLAIN,
-        current=Identity("nothing"),
+        current=RecordedIdentity("nothing"),
         identity_columns=frozenset(),
         columns=(*PLAIN.columns, "g"),
         not_null=PLAIN.not_null | {"g"},
@@ -79,7 +79,7 @@ def test_a_larger_index_is_better_than_the_whole_row() -> None:
     for required in ([], ["user_id"]):
         change = stronger_identity(keyless, required)
         assert change is not None
-        assert (change.make, change.identity) == ((), Identity("index", "both"))
+        assert (change.make, change.identity) == ((), RecordedIdentity("index", "both"))
         assert identity_after(keyless, change) == {"id", "user_id"}
     narrow = replace(keyless, column_lists=(("p", frozenset({"user_id"})),))
     change = stronger_identity(narrow, ["user_id"])
@@ -87,7 +87,7 @@ def test_a_larger_index_is_better_than_the_whole_row() -> None:
     assert change_problem(narrow, change) is not None, "the list must hold all of the index"
     full = stronger_identity(keyless, ["note"])
     assert full is not None
-    assert full.identity == Identity("full")
+    assert full.identity == RecordedIdentity("full")
 
 
 @pytest.mark.parametrize("version", [150000, 170000, 180000])
@@ -118,7 +118,7 @@ def test_a_policy_that_only_checks_proposes_nothing_that_breaks_writers() -> Non
 )
 def test_an_identity_is_only_ever_strengthened(required: set[str], identity: str, not_null: set[str]) -> None:
     carried = {"default": {"id"}, "nothing": set(), "index": {"note"}}[identity]
-    current = Identity(identity, "by_note" if identity == "index" else None)  # type: ignore[arg-type]
+    current = RecordedIdentity(identity, "by_note" if identity == "index" else None)  # type: ignore[arg-type]
     facts = replace(
         PLAIN, current=current, identity_columns=frozenset(carried), not_null=frozenset({"id"} | not_null)
     )
@@ -131,7 +131,7 @@ def test_an_identity_is_only_ever_strengthened(required: set[str], identity: str
     elif change.identity.kind == "index":
         assert (change.identity.index, required | carried | {"id"}) == ("pk", {"id"})
     else:
-        assert change.identity == Identity("full")
+        assert change.identity == RecordedIdentity("full")
 
 
 def test_a_column_list_forbids_what_it_does_not_hold() -> None:
@@ -153,7 +153,9 @@ def test_an_index_name_fits_and_differs(name: str) -> None:
 
 
 def test_a_record_survives_the_comment() -> None:
-    record = Record({T: (Identity("index", 'o"ld'), Identity("full"))}, frozenset({TableName("s", "i")}))
+    record = SetupRecord(
+        {T: (RecordedIdentity("index", 'o"ld'), RecordedIdentity("full"))}, frozenset({TableName("s", "i")})
+    )
     assert parse_record(record.comment()) == record
     assert parse_record("made by headrace, then edited {") == NOTHING_CHANGED
     assert parse_record("my own") is None

@@ -15,7 +15,7 @@ from headrace.schema.tree import (
     IndexSpec,
     JoinField,
     ObjectField,
-    Order,
+    OrderBy,
     SoftDelete,
     Through,
 )
@@ -169,7 +169,7 @@ def test_each_place_knows_the_columns_that_it_reads() -> None:
     shown = ColumnField("sum", "decimal", "total", required=False, opensearch="double", place=PLACE)
     inside = ObjectField("money", (shown,), PLACE)
     paid = Filter("eq", "status", ("paid",), None, PLACE)
-    by_date = Order("placed_at", descending=True)
+    by_date = OrderBy("placed_at", descending=True)
     orders = replace(ORDERS, fields=(inside, ITEMS), filters=(paid,), order_by=(by_date,))
     assert read(index(orders), "orders") == [{"id", "user_id", "total", "status", "placed_at"}]
     assert read(index(orders), "items") == [{"order_id", "pos", "product_sku"}]

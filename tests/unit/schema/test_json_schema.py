@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from headrace.schema import IndexSpec, SchemaErrors, language
-from headrace.schema.document import JsonReader, Source, compose
+from headrace.schema.document import JsonReader, SchemaSource, compose
 from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
 
 Load = Callable[[str], IndexSpec]
@@ -109,7 +109,7 @@ def accepted(load: Load, content: object) -> bool:
 
 def as_json(text: str) -> object:
     """What an editor sees of a file."""
-    source = Source(Path("any.yml"), tuple(text.splitlines()))
+    source = SchemaSource(Path("any.yml"), tuple(text.splitlines()))
     return JsonReader().read(compose(source, text))
 
 

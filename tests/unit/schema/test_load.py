@@ -17,7 +17,7 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Order,
+    OrderBy,
     Through,
 )
 
@@ -128,7 +128,7 @@ def test_has_many_with_everything(load: Load) -> None:
     )
     assert one.table == TableName("sales", "orders")
     assert (one.foreign_key, one.limit, one.to_many) == (("user_id",), 5, True)
-    assert one.order_by == (Order("at", descending=True), Order("id", descending=False))
+    assert one.order_by == (OrderBy("at", descending=True), OrderBy("id", descending=False))
     assert dict(one.options) == {"dynamic": True}
     assert one.fields[0].table == TableName("sales", "items"), "a join lies beside the table it joins"
 

@@ -6,14 +6,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.types import Form, Json
+from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.snapshot.columns import knows_infinities, moments
 
 DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
-DATE = ValueType("date", Form.DATE, Json.MOMENT, pa.date32())
-TIMESTAMP = ValueType("timestamp", Form.TIMESTAMP, Json.MOMENT, pa.timestamp("us"))
+DATE = ValueType("date", ArrowForm.DATE, Json.MOMENT, pa.date32())
+TIMESTAMP = ValueType("timestamp", ArrowForm.TIMESTAMP, Json.MOMENT, pa.timestamp("us"))
 
 
 def days(*own: int | None) -> pa.Array:

@@ -10,7 +10,7 @@ import pytest
 from headrace.catalog.types import RowType
 from headrace.model import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
-from headrace.snapshot.predicates import Comparison, Condition, rendered
+from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
 
 _TYPES = {
     "bool": 16,
@@ -38,19 +38,19 @@ _ROW_TYPE = RowType(
 )
 _UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
 _NOON = dt.datetime.fromisoformat("2024-02-29 12:00:00.5")
-EQUAL, LESS, STARTS_WITH = Comparison.EQUAL, Comparison.LESS, Comparison.STARTS_WITH
+EQUAL, LESS, STARTS_WITH = ColumnComparison.EQUAL, ColumnComparison.LESS, ColumnComparison.STARTS_WITH
 
 
 @pytest.mark.parametrize(
     ("column", "comparison", "values", "sql"),
     [
         ("int4", EQUAL, (7,), "\"int4\" IN ('7')"),
-        ('a"b', Comparison.AT_LEAST, (7,), '"a""b" >= \'7\''),
+        ('a"b', ColumnComparison.AT_LEAST, (7,), '"a""b" >= \'7\''),
         ("int8", EQUAL, (1, 2), "\"int8\" IN ('1', '2')"),
         ("bool", EQUAL, (True,), "\"bool\" IN ('true')"),
         ("float8", LESS, (float("nan"),), "\"float8\" < 'nan'"),
-        ("float8", Comparison.GREATER, (float("-inf"),), "\"float8\" > '-inf'"),
-        ("price", Comparison.AT_MOST, (Decimal("1.50"),), "\"price\" <= '1.50'"),
+        ("float8", ColumnComparison.GREATER, (float("-inf"),), "\"float8\" > '-inf'"),
+        ("price", ColumnComparison.AT_MOST, (Decimal("1.50"),), "\"price\" <= '1.50'"),
         ("text", EQUAL, ("it's \\",), "\"text\" IN ( E'it''s \\\\')"),
         ("text", STARTS_WITH, ("a%",), 'starts_with("text" COLLATE "C", \'a%\')'),
         ("bytea", EQUAL, (b"\x00\xff",), "\"bytea\" IN ( E'\\\\x00ff')"),
@@ -63,14 +63,14 @@ EQUAL, LESS, STARTS_WITH = Comparison.EQUAL, Comparison.LESS, Comparison.STARTS_
             (_NOON.replace(tzinfo=dt.UTC),),
             "\"timestamptz\" < '2024-02-29 12:00:00.500000+00:00'",
         ),
-        ("citext", Comparison.IS_NULL, (), 'num_nulls("citext") = 1'),
-        ("numeric", Comparison.IS_NOT_NULL, (), 'num_nulls("numeric") = 0'),
+        ("citext", ColumnComparison.IS_NULL, (), 'num_nulls("citext") = 1'),
+        ("numeric", ColumnComparison.IS_NOT_NULL, (), 'num_nulls("numeric") = 0'),
     ],
 )
 def test_what_means_the_same_on_both_sides_is_rendered(
-    column: str, comparison: Comparison, values: tuple[object, ...], sql: str
+    column: str, comparison: ColumnComparison, values: tuple[object, ...], sql: str
 ) -> None:
-    assert rendered(Condition(column, comparison, values), _ROW_TYPE) == sql
+    assert rendered(PushedCondition(column, comparison, values), _ROW_TYPE) == sql
 
 
 @pytest.mark.parametrize(
@@ -91,10 +91,10 @@ def test_what_means_the_same_on_both_sides_is_rendered(
         ("int4", EQUAL, (1, None)),
         ("timestamptz", LESS, (_NOON,)),  # without a zone
         ("date", LESS, (_NOON,)),
-        ("unknown", Comparison.IS_NULL, ()),
+        ("unknown", ColumnComparison.IS_NULL, ()),
     ],
 )
 def test_what_the_server_could_see_otherwise_is_left_to_spark(
-    column: str, comparison: Comparison, values: tuple[object, ...]
+    column: str, comparison: ColumnComparison, values: tuple[object, ...]
 ) -> None:
-    assert rendered(Condition(column, comparison, values), _ROW_TYPE) is None
+    assert rendered(PushedCondition(column, comparison, values), _ROW_TYPE) is None

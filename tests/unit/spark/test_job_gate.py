@@ -9,61 +9,61 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.job_gate import RECENT_SECONDS, Turn
+from headrace.spark.job_gate import RECENT_SECONDS, JobGate
 
 SHORT = 0.5
 
 
-def took(turn: Turn, ending: threading.Event) -> bool:
-    with turn.taken(ending):
+def took(job_gate: JobGate, ending: threading.Event) -> bool:
+    with job_gate.taken(ending):
         return True
 
 
 def test_one_job_waits_for_the_other() -> None:
-    turn, running = Turn(), threading.Event()
+    job_gate, running = JobGate(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        with turn.taken(running):
-            second = threads.submit(took, turn, running)
+        with job_gate.taken(running):
+            second = threads.submit(took, job_gate, running)
             with pytest.raises(TimeoutError):
                 second.result(SHORT)
         assert second.result(20)
 
 
 def test_none_is_before_the_stream_gets_on() -> None:
-    turn, running = Turn(lambda: True), threading.Event()
+    job_gate, running = JobGate(lambda: True), threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(took, turn, running)
+        first = threads.submit(took, job_gate, running)
         with pytest.raises(TimeoutError):
             first.result(SHORT)
-        turn.begin()
+        job_gate.begin()
         assert first.result(20)
 
 
 @pytest.mark.parametrize("read", [True, False], ids=["for the stream", "for another job"])
 def test_whoever_ends_waits_for_nobody(read: bool) -> None:
-    turn, running, ending = Turn(lambda: read), threading.Event(), threading.Event()
+    job_gate, running, ending = JobGate(lambda: read), threading.Event(), threading.Event()
     ending.set()
     with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as held:
         if not read:
-            held.enter_context(turn.taken(running))
+            held.enter_context(job_gate.taken(running))
         with pytest.raises(HeadraceError) as caught:
-            threads.submit(took, turn, ending).result(20)
+            threads.submit(took, job_gate, ending).result(20)
     assert caught.value.kind is Kind.SPARK
 
 
 def test_what_is_beside_makes_room_for_a_stream_with_readers() -> None:
     now = {"read": True, "seconds": 0.2, "clock": 0.0}
-    turn = Turn(lambda: bool(now["read"]), lambda: now["seconds"], clock=lambda: now["clock"])
+    job_gate = JobGate(lambda: bool(now["read"]), lambda: now["seconds"], clock=lambda: now["clock"])
     running = threading.Event()
-    turn.begin()
-    found = [turn.crowded()]
+    job_gate.begin()
+    found = [job_gate.crowded()]
     for read, seconds in ((True, 0.2), (True, 1.0), (True, 1.0), (True, 0.2), (False, 1.0), (True, 1.0)):
         now |= {"read": read, "seconds": seconds}
-        took(turn, running)
-        found.append(turn.crowded())
+        took(job_gate, running)
+        found.append(job_gate.crowded())
     assert found == [True, False, True, True, False, False, True]
     now |= {"seconds": 0.2}
-    assert not turn.crowded()
+    assert not job_gate.crowded()
     now["clock"] += RECENT_SECONDS + 1
-    assert turn.crowded(), "the first one in a while"
-    assert not Turn().crowded()
+    assert job_gate.crowded(), "the first one in a while"
+    assert not JobGate().crowded()

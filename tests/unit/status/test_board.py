@@ -2,7 +2,7 @@ import json
 import threading
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.activity import Report
+from headrace.sinks.activity import ActivityReport
 from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 
@@ -49,20 +49,20 @@ def test_ready_needs_every_index_and_the_stream() -> None:
     assert one.snapshot()["reason"] is None
 
 
-def test_a_further_sink_is_told_of_and_keeps_nobody_waiting() -> None:
-    one = StatusBoard(["users"], further=["other"], clock=Clock(), wall=Clock())
+def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
+    one = StatusBoard(["users"], secondary=["other"], clock=Clock(), wall=Clock())
     one.index("users", phase=IndexPhase.LIVE)
     one.happened(Event.FOLLOWING)
     assert one.ready
     assert one.snapshot()["sinks"]["other"]["phase"] == "backfilling"
-    one.further_index("other", "users", phase=IndexPhase.LIVE, generation="o_users_1")
+    one.secondary_index("other", "users", phase=IndexPhase.LIVE, generation="o_users_1")
     assert one.snapshot()["sinks"]["other"]["phase"] == "live"
-    one.further("other", parked=7, away="it hangs")
+    one.secondary("other", deferred=7, away="it hangs")
     assert one.ready
     shown = one.snapshot()["sinks"]["other"]
-    assert (shown["phase"], shown["parked"], shown["away"]) == ("away", 7, "it hangs")
+    assert (shown["phase"], shown["deferred"], shown["away"]) == ("away", 7, "it hangs")
     assert [each["generation"] for each in shown["indexes"]] == ["o_users_1"]
-    one.further("other", away=None)
+    one.secondary("other", away=None)
     assert one.snapshot()["sinks"]["other"]["phase"] == "behind"
 
 
@@ -214,7 +214,7 @@ def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> N
     assert ready(one), "the database is at work"
     clock.now += 46
     assert not ready(one)
-    one.sinks.take(Report("run", "primary", "w", 1, 1, 0, 60.0))
+    one.sinks.take(ActivityReport("run", "primary", "w", 1, 1, 0, 60.0))
     assert ready(one), "a bulk is under way"
     clock.now += 46
     assert not ready(one)

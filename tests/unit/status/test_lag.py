@@ -1,11 +1,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.status.lag import Samples, bytes_behind
+from headrace.status.lag import LagSamples, bytes_behind
 
 
-def followed(*pairs: tuple[int, float], capacity: int = 1024) -> Samples:
-    samples = Samples(capacity=capacity)
+def followed(*pairs: tuple[int, float], capacity: int = 1024) -> LagSamples:
+    samples = LagSamples(capacity=capacity)
     for lsn, time in pairs:
         samples = samples.observed(lsn, time)
     return samples
@@ -35,7 +35,7 @@ def test_a_position_before_the_first_sample_is_at_least_that_late() -> None:
 
 
 def test_nothing_is_known_without_a_slot_or_a_sample() -> None:
-    assert Samples().seconds_behind(1, 0.0) is None
+    assert LagSamples().seconds_behind(1, 0.0) is None
     assert followed((1, 0.0)).seconds_behind(None, 1.0) is None
 
 
@@ -59,7 +59,7 @@ def test_lag_is_never_negative_and_a_later_position_is_never_later(
     steps: list[tuple[int, float]], confirmed: int
 ) -> None:
     """Whatever the history: 0 ≤ lag, and whoever has confirmed more is at most as late."""
-    samples, lsn, now = Samples(capacity=16), 0, 0.0
+    samples, lsn, now = LagSamples(capacity=16), 0, 0.0
     for grown, waited in steps:
         lsn, now = lsn + grown, now + waited
         samples = samples.observed(lsn, now)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.activity import Report
+from headrace.sinks.activity import ActivityReport
 from headrace.status import Event, IndexPhase, StatusBoard
 from headrace.status.metrics import registry
 from headrace.status.sinks import SinkActivity
@@ -18,9 +18,11 @@ class Clock:
         return self.now
 
 
-def report(writer: str = "a", *, sink: str = "main", trouble: tuple[str, ...] = (), **more: int) -> Report:
+def report(
+    writer: str = "a", *, sink: str = "main", trouble: tuple[str, ...] = (), **more: int
+) -> ActivityReport:
     given = {"bulk_bytes": 1_000, "in_flight": 1, "retries": 0, **more}
-    return Report("run", sink, writer, **given, lasts=60.0, trouble=trouble)  # type: ignore[arg-type]
+    return ActivityReport("run", sink, writer, **given, lasts=60.0, trouble=trouble)  # type: ignore[arg-type]
 
 
 def test_writers_are_counted_together_and_the_most_careful_gives_the_size() -> None:
@@ -78,4 +80,4 @@ def test_a_run_that_has_stopped_is_not_degraded() -> None:
 
 def test_a_report_is_what_it_was_when_it_arrives() -> None:
     for one in (report(), report(trouble=BUSY)):
-        assert Report.from_bytes(one.to_bytes()) == one
+        assert ActivityReport.from_bytes(one.to_bytes()) == one

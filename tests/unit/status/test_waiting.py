@@ -2,20 +2,20 @@
 
 import pytest
 
-from headrace.status.waiting import Asked, Progress, answer, read_request
+from headrace.status.waiting import WaitProgress, WaitRequest, answer, read_request
 
 
 @pytest.mark.parametrize(
     ("parameters", "asked"),
     [
-        ({}, Asked(None, 60.0, searchable=False)),
-        ({"lsn": "16/B374D848"}, Asked(0x16B374D848)),
-        ({"timeout": "0.5", "searchable": "true"}, Asked(None, 0.5, searchable=True)),
-        ({"searchable": ""}, Asked(searchable=True)),
-        ({"searchable": "FALSE"}, Asked()),
+        ({}, WaitRequest(None, 60.0, searchable=False)),
+        ({"lsn": "16/B374D848"}, WaitRequest(0x16B374D848)),
+        ({"timeout": "0.5", "searchable": "true"}, WaitRequest(None, 0.5, searchable=True)),
+        ({"searchable": ""}, WaitRequest(searchable=True)),
+        ({"searchable": "FALSE"}, WaitRequest()),
     ],
 )
-def test_what_can_be_asked(parameters: dict[str, str], asked: Asked) -> None:
+def test_what_can_be_asked(parameters: dict[str, str], asked: WaitRequest) -> None:
     assert read_request(parameters) == asked
 
 
@@ -44,7 +44,7 @@ def test_a_word_that_is_not_known_is_refused() -> None:
 
 
 def test_the_answer_says_how_far_it_is() -> None:
-    found = answer(Progress(0x200, 0x180, "the cluster is away"), 1.23456, done=False)
+    found = answer(WaitProgress(0x200, 0x180, "the cluster is away"), 1.23456, done=False)
     assert found == {
         "done": False,
         "lsn": "0/200",
@@ -53,4 +53,4 @@ def test_the_answer_says_how_far_it_is() -> None:
         "seconds": 1.235,
         "trouble": "the cluster is away",
     }
-    assert answer(Progress(), 0.0, done=False)["behind_bytes"] is None
+    assert answer(WaitProgress(), 0.0, done=False)["behind_bytes"] is None

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.types import Form
+from headrace.model.types import ArrowForm
 from headrace.model.value_type import ValueType
 from headrace.model.values import moments, nested, scalars
 from headrace.model.values.conversion import Converted, UnreadableError, not_read
@@ -126,22 +126,24 @@ def _read(kind: ValueType, texts: pa.StringArray) -> Converted:
     return _SCALARS[kind.form](kind, texts) if nest is None else nest(kind, texts, _read)
 
 
-_SCALARS: dict[Form, Callable[[ValueType, pa.StringArray], Converted]] = {
-    Form.BOOLEAN: lambda _, texts: scalars.booleans(texts),
-    Form.INTEGER: lambda kind, texts: scalars.numbers(texts, kind.arrow),
-    Form.FLOAT: lambda kind, texts: scalars.numbers(texts, kind.arrow),
-    Form.DECIMAL: lambda kind, texts: scalars.decimals(texts, kind.arrow),
-    Form.MONEY: lambda kind, texts: scalars.numbers(scalars.amounts(texts, kind.arrow.scale), kind.arrow),
-    Form.BYTES: lambda _, texts: scalars.octets(texts),
-    Form.DATE: lambda _, texts: moments.dates(texts),
-    Form.TIMESTAMP: lambda kind, texts: moments.timestamps(texts, kind.arrow),
-    Form.MAP: nested.maps,
-    Form.TEXT: lambda _, texts: Converted(texts),
+_SCALARS: dict[ArrowForm, Callable[[ValueType, pa.StringArray], Converted]] = {
+    ArrowForm.BOOLEAN: lambda _, texts: scalars.booleans(texts),
+    ArrowForm.INTEGER: lambda kind, texts: scalars.numbers(texts, kind.arrow),
+    ArrowForm.FLOAT: lambda kind, texts: scalars.numbers(texts, kind.arrow),
+    ArrowForm.DECIMAL: lambda kind, texts: scalars.decimals(texts, kind.arrow),
+    ArrowForm.MONEY: lambda kind, texts: scalars.numbers(
+        scalars.amounts(texts, kind.arrow.scale), kind.arrow
+    ),
+    ArrowForm.BYTES: lambda _, texts: scalars.octets(texts),
+    ArrowForm.DATE: lambda _, texts: moments.dates(texts),
+    ArrowForm.TIMESTAMP: lambda kind, texts: moments.timestamps(texts, kind.arrow),
+    ArrowForm.MAP: nested.maps,
+    ArrowForm.TEXT: lambda _, texts: Converted(texts),
 }
-_NESTED: dict[Form, Callable[[ValueType, pa.StringArray, nested.Convert], Converted]] = {
-    Form.ARRAY: nested.arrays,
-    Form.VECTOR: nested.arrays,
-    Form.RANGE: nested.ranges,
-    Form.MULTIRANGE: nested.multiranges,
-    Form.COMPOSITE: nested.composites,
+_NESTED: dict[ArrowForm, Callable[[ValueType, pa.StringArray, nested.Convert], Converted]] = {
+    ArrowForm.ARRAY: nested.arrays,
+    ArrowForm.VECTOR: nested.arrays,
+    ArrowForm.RANGE: nested.ranges,
+    ArrowForm.MULTIRANGE: nested.multiranges,
+    ArrowForm.COMPOSITE: nested.composites,
 }

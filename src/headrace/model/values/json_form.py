@@ -13,7 +13,7 @@ import json
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.types import Form, Json
+from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import nested, scalars
 from headrace.model.values.conversion import UnreadableError, not_read
@@ -43,11 +43,11 @@ def json_form(kind: ValueType, texts: Texts, column: str) -> pa.StringArray:
 
 def _json(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.StringArray:
     match kind.form:
-        case Form.ARRAY | Form.VECTOR:
+        case ArrowForm.ARRAY | ArrowForm.VECTOR:
             return _arrays(kind, texts, in_composite=in_composite)
-        case Form.COMPOSITE:
+        case ArrowForm.COMPOSITE:
             return _composites(kind, texts)
-        case Form.MAP:
+        case ArrowForm.MAP:
             return pa.array([None if text is None else _map(text) for text in texts.to_pylist()], pa.string())
     return _printed(texts) if in_composite and kind.json_in_composite is Json.STRING else _scalar(kind, texts)
 
@@ -57,7 +57,7 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
         case Json.BOOLEAN:
             return pc.if_else(pc.equal(texts, "t"), "true", "false")
         case Json.NUMBER:
-            plain = scalars.amounts(texts, kind.arrow.scale) if kind.form is Form.MONEY else texts
+            plain = scalars.amounts(texts, kind.arrow.scale) if kind.form is ArrowForm.MONEY else texts
             special = pc.is_in(texts, _NO_NUMBER)
             return pc.if_else(special, _quoted(texts), plain) if pc.any(special).as_py() else plain
         case Json.MOMENT:
@@ -72,7 +72,7 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
 
 def _moments(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
     """ISO 8601 has a T before the hour and minutes in the zone; PostgreSQL's ISO style has neither."""
-    if kind.form is Form.DATE:
+    if kind.form is ArrowForm.DATE:
         return texts
     if pc.all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), " "), min_count=0).as_py():
         texts = pc.binary_replace_slice(texts, 10, 11, "T")

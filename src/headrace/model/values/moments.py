@@ -29,7 +29,7 @@ _DAY = 86_400_000_000  # µs
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class MomentBounds:
     """What the infinities become: numbers that no finite value of the type becomes.
 
     Some way from the ends of the integer, so that a change of zone or a day more does not wrap around.
@@ -46,9 +46,9 @@ def _days(year: int, month: int, day: int) -> int:
     return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
 
 
-DATE_ENDS = Ends(_days(-290_000, 1, 1), _days(294_247, 1, 1))
+DATE_ENDS = MomentBounds(_days(-290_000, 1, 1), _days(294_247, 1, 1))
 """Days since 1970. PostgreSQL's own dates lie between 4714 BC and 5874897; the last do not fit."""
-TIMESTAMP_ENDS = Ends(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
+TIMESTAMP_ENDS = MomentBounds(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
 """Microseconds since 1970: the same moments, so that an infinite date, cast, is an infinite timestamp."""
 
 
@@ -65,7 +65,7 @@ def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     return _moments(texts, arrow, TIMESTAMP_ENDS)
 
 
-def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: Ends) -> Converted:
+def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: MomentBounds) -> Converted:
     """Arrow's own reading as far as it goes; a value that it refuses costs it a long time."""
     infinite = pc.is_in(texts, _INFINITE)
     all_finite = not pc.any(infinite).as_py()

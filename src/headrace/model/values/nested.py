@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.types import Form
+from headrace.model.types import ArrowForm
 from headrace.model.value_type import ValueType
 from headrace.model.values.conversion import Converted, Positions, nowhere
 from headrace.model.values.texts import (
@@ -50,7 +50,7 @@ def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converte
 
 def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
     """The elements of arrays that have one dimension and no quotes; None where one is different."""
-    vector = kind.form is Form.VECTOR
+    vector = kind.form is ArrowForm.VECTOR
     if not vector and not pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
         return None
     inner = texts if vector else pc.utf8_slice_codeunits(texts, 1, -1)

@@ -1,4 +1,4 @@
-"""Who writes what a further sink did not take when it was due? A thread of the driver, one to a sink.
+"""Who writes what a secondary sink did not take when it was due? A thread of the driver, one to a sink.
 
 It takes no place of Spark's, so that a sink which hangs keeps nobody waiting.
 """
@@ -14,9 +14,9 @@ from typing import Self
 from headrace.errors import HeadraceError
 from headrace.model import Key, Lsn
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.secondary_writer import FurtherWorker
+from headrace.pipeline.worker.secondary_writer import SecondaryWorker
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, Owed, SecondaryDeferredKeys
 
 _AT_ONCE = 2_000
 _LOOK_SECONDS = 0.5
@@ -25,16 +25,16 @@ _CALM_SECONDS = 60.0
 _END_SECONDS = 15.0
 
 Tell = Callable[[int, str | None], None]
-"""Takes how many documents are parked, and why the sink counts as away; None where it does not."""
+"""Takes how many documents are deferred, and why the sink counts as away; None where it does not."""
 
 
-class CatchingUp:
+class CatchUp:
     """Works off the backlog of one sink, for as long as this is entered.
 
     Args:
         work: of the sink.
         tell: is told how things stand, about twice a second.
-        lost: is called where somebody has deleted what was parked.
+        lost: is called where somebody has deleted what was deferred.
     """
 
     def __init__(self, work: Work, tell: Tell, lost: Callable[[], None]) -> None:
@@ -58,17 +58,17 @@ class CatchingUp:
         plan = self._work.plan
         with (
             contextlib.closing(Client(self._work.connections.keeps_state)) as client,
-            contextlib.closing(FurtherWorker(self._work, self._ending)) as worker,
+            contextlib.closing(SecondaryWorker(self._work, self._ending)) as worker,
         ):
-            backlog = Backlog(client, plan.slot, plan.prefix)
+            backlog = SecondaryDeferredKeys(client, plan.slot, plan.prefix)
             while not self._ending.wait(self._pause):
                 try:
                     self._once(backlog, worker)
                 except HeadraceError as error:
                     self._failed(backlog, error)
 
-    def _once(self, backlog: Backlog, worker: FurtherWorker) -> None:
-        """All that is parked now."""
+    def _once(self, backlog: SecondaryDeferredKeys, worker: SecondaryWorker) -> None:
+        """All that is deferred now."""
         generations = self._work.plan.specs.keys()
         if backlog.is_lost():
             self._lost()
@@ -88,7 +88,7 @@ class CatchingUp:
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _LOOK_SECONDS
 
-    def _write(self, worker: FurtherWorker, owed: list[Owed]) -> bool:
+    def _write(self, worker: SecondaryWorker, owed: list[Owed]) -> bool:
         """All as of the newest position among them: whoever reads now sees what is before it.
 
         What is of a generation that has gone is passed over. Returns whether anything was written.
@@ -106,7 +106,7 @@ class CatchingUp:
                 worker.mend(generation, single, version)
         return bool(keys)
 
-    def _failed(self, backlog: Backlog, error: HeadraceError) -> None:
+    def _failed(self, backlog: SecondaryDeferredKeys, error: HeadraceError) -> None:
         """Try again later, and later still."""
         self._failed_at = time.monotonic()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -48,14 +48,14 @@ class Piece(InputPartition):
 
 
 @dataclass
-class SeedRange(Piece):
+class BackfillRange(Piece):
     """A range of one generation's root rows, and as of when it is read.
 
     Attributes:
         version: of every document, a position that the snapshot includes (decision 0015).
         snapshot: an exported snapshot; None reads what is there.
         rows_per_second: of this task.
-        gently: beside a stream that has readers.
+        throttled: beside a stream that has readers.
     """
 
     index: str
@@ -63,21 +63,21 @@ class SeedRange(Piece):
     version: Lsn
     snapshot: str | None
     rows_per_second: float | None = None
-    gently: bool = False
+    throttled: bool = False
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of the range."""
         return worker.seed(
-            self.index, self.rows, self.version, self.snapshot, self.rows_per_second, gently=self.gently
+            self.index, self.rows, self.version, self.snapshot, self.rows_per_second, throttled=self.throttled
         )
 
 
 @dataclass
-class SeedRanges(Piece):
+class BackfillRanges(Piece):
     """Some ranges, one after the other: as many of these as ranges are to be read at once."""
 
     index: str
-    ranges: tuple[SeedRange, ...]
+    ranges: tuple[BackfillRange, ...]
 
     def results(self, worker: Worker) -> Iterator[tuple[str, WriteResult]]:
         """Write the documents of each."""

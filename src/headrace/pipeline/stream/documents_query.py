@@ -28,8 +28,8 @@ from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
 from headrace.pipeline.stream.documents_source import COUNTS, SWITCH_OPTION, LiveDocuments
-from headrace.pipeline.stream.plan_reload import Switch
-from headrace.pipeline.stream.progress import Noting
+from headrace.pipeline.stream.plan_reload import PlanReload
+from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
@@ -53,13 +53,13 @@ class Following:
     continues: Mapping[str, Any]
     """Whose log the documents come from, and up to where changes need not be read again."""
     applied: Lsn
-    """The slot is confirmed no further; less than the position above where documents are parked."""
-    parked: bool = False
+    """The slot is confirmed no further; less than the position above where documents are deferred."""
+    deferred: bool = False
 
     @property
     def start(self) -> str:
-        """Where the source begins: where the slot stands, or behind what is parked."""
-        return str(self.continues["lsn"]) if self.parked else "earliest"
+        """Where the source begins: where the slot stands, or behind what is deferred."""
+        return str(self.continues["lsn"]) if self.deferred else "earliest"
 
 
 def make_folder(scratch: Path) -> Path:
@@ -88,7 +88,7 @@ class DocumentsQuery:
         spark.dataSource.register(LiveDocuments)
         folder = make_folder(scratch)
         self.trouble = folder / "trouble"
-        self._switch = Switch(folder / "plan")
+        self._reload_plan = PlanReload(folder / "plan")
         options = work.to_options()
         self._plan, self._given = options[PLAN_OPTION], 0
         self._projection = work.plan.projection
@@ -110,7 +110,7 @@ class DocumentsQuery:
             .option("continues", json.dumps(dict(following.continues)))
             .option("heldFile", str(held.path))
             .option("troubleFile", str(self.trouble))
-            .option(SWITCH_OPTION, str(self._switch.path))
+            .option(SWITCH_OPTION, str(self._reload_plan.path))
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
@@ -123,8 +123,8 @@ class DocumentsQuery:
             .queryName("headrace")
             .start()
         )
-        self._noting = Noting(work, checkpoint, held, self._counts)
-        self._noting.open()
+        self._tracking = ProgressTracker(work, checkpoint, held, self._counts)
+        self._tracking.open()
 
     def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
         """Let the batches that are planned from now on write what `work` says.
@@ -146,11 +146,11 @@ class DocumentsQuery:
             return 0  # it never wrote anything else
         if plan != self._plan:
             self._given += 1
-            self._switch.give(self._given, plan)
+            self._reload_plan.give(self._given, plan)
             self._plan = plan
         deadline = time.monotonic() + patience
         while self.active and time.monotonic() < deadline:
-            taken = self._switch.taken()
+            taken = self._reload_plan.taken()
             if taken is not None and taken[0] == self._given:
                 return taken[1]
             if ending.wait(_TAKEN_POLL):
@@ -174,8 +174,8 @@ class DocumentsQuery:
 
     def failure(self) -> HeadraceError | None:
         """Why the query is not running any more; None while it runs, or where it was stopped."""
-        if (noting := self._noting.failure()) is not None:
-            return noting
+        if (tracker := self._tracking.failure()) is not None:
+            return tracker
         if self._query.isActive:
             return None
         error = self._query.exception()
@@ -202,7 +202,7 @@ class DocumentsQuery:
     @property
     def active(self) -> bool:
         """Whether the query runs, and what it does is noted."""
-        return self._noting.failure() is None and bool(self._query.isActive)
+        return self._tracking.failure() is None and bool(self._query.isActive)
 
     def stop(self, patience: float = 8.0) -> None:
         """End the query behind its current batch; one that takes longer is cut off, and repeated later.
@@ -222,7 +222,7 @@ class DocumentsQuery:
         # Tasks that wait for a server do not notice: their session ends them.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
-        self._noting.close()
+        self._tracking.close()
 
     def _batch(self) -> int:
         progress = self._query.lastProgress

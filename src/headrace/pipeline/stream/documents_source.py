@@ -22,13 +22,13 @@ from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
 from headrace.model import CHANGES_SCHEMA
-from headrace.pipeline.stream.plan_reload import Switch, Taking
+from headrace.pipeline.stream.plan_reload import PlanReload, PlanReloadReader
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION
 from headrace.pipeline.worker.workers import applier_of
 from headrace.spark.failures import told_alone
 
 SWITCH_OPTION = "plan_file"
-"""Where a plan may be left that is to be written from now on, see `Switch`."""
+"""Where a plan may be left that is to be written from now on, see `PlanReload`."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
 """What a task's row says; sums are what a batch did."""
@@ -52,7 +52,7 @@ class LiveDocuments(DataSource):
         """The reader; nothing is opened yet."""
         own = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION, SWITCH_OPTION)}
         following = {name: text for name, text in self.options.items() if name not in own}
-        switch = Switch(Path(own.pop(SWITCH_OPTION)))
+        switch = PlanReload(Path(own.pop(SWITCH_OPTION)))
         return LiveReader(read_options(CdcOptions, following, self.name()), own, switch)
 
 
@@ -67,10 +67,10 @@ class PlannedPartition(InputPartition):
 class LiveReader(CdcReader):
     """Plans batches as `postgres_cdc` does; its tasks write documents."""
 
-    def __init__(self, options: CdcOptions, work: Mapping[str, str], switch: Switch) -> None:
+    def __init__(self, options: CdcOptions, work: Mapping[str, str], switch: PlanReload) -> None:
         super().__init__(options)
         self._work = work
-        self._taking = Taking(switch)
+        self._taking = PlanReloadReader(switch)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """As `CdcReader`; the batch up to `start` is done, and the next one may be planned anew."""

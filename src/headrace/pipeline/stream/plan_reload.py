@@ -15,7 +15,7 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class PlanReload:
     """The plan of the batches to come, in a file, and beside it what was taken.
 
     Attributes:
@@ -53,11 +53,11 @@ class Switch:
         return self.path.with_name(f"{self.path.name}.taken")
 
 
-class Taking:
+class PlanReloadReader:
     """The planning side: takes what is left in the file; used from one thread."""
 
-    def __init__(self, switch: Switch) -> None:
-        self._switch = switch
+    def __init__(self, switch: PlanReload) -> None:
+        self._reload_plan = switch
         self._seen: tuple[int, int] | None = None
         self._number = 0
         self.plan: str | None = None
@@ -65,13 +65,13 @@ class Taking:
     def look(self, position: Lsn) -> None:
         """Between two batches: take what is new, of which every change before `position` knew nothing."""
         try:
-            found = self._switch.path.stat()
+            found = self._reload_plan.path.stat()
         except FileNotFoundError:
             return
         if (seen := (found.st_ino, found.st_mtime_ns)) == self._seen:
             return
-        given = self._switch.given()
+        given = self._reload_plan.given()
         if given is not None and given[0] > self._number:
             self._number, self.plan = given
-            self._switch.take(self._number, position)
+            self._reload_plan.take(self._number, position)
         self._seen = seen

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from tenacity import Retrying
 
-from headrace.capture.continuity import Origin
+from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.signals import ConfirmLimit
 from headrace.errors import HeadraceError, patiently, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.plan import Work
-from headrace.sinks.opensearch import Client, Counters, MetaIndex, Parked
+from headrace.sinks.opensearch import Client, Counters, DeferredKeys, MetaIndex
 from headrace.spark.query_commits import CommitLog
 
 _LOG = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _RESTORED_SECONDS = 5.0
 """How often it is looked in a quiet time whether what was noted is still there."""
 
 
-class Noting:
+class ProgressTracker:
     """A thread that notes what a query has applied, from `open` to `close`.
 
     Args:
@@ -48,7 +48,7 @@ class Noting:
         sink, plan = work.connections.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
-        self._parked = Parked(self._client, plan.slot, plan.prefix)
+        self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)
         self._commits = CommitLog(checkpoint)
         self._held = held
         self._counted = counted
@@ -109,13 +109,13 @@ class Noting:
         return patiently(longest=1.0, ending=self._ending)
 
     def _note(self, batch: int) -> None:
-        """Everything up to the end of a batch is durable or parked."""
+        """Everything up to the end of a batch is durable or deferred."""
         try:
             end = self._commits.end_of(batch)
         except FileNotFoundError:
             return  # Spark has forgotten it: there are later ones
         counters = self._counted(batch)
-        origin = Origin.from_json(end)
+        origin = LogOrigin.from_json(end)
         self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
         self._noted = batch
         _LOG.debug(
@@ -126,13 +126,13 @@ class Noting:
             reach("applied")
 
     def _advance(self, reached: Offset, counters: Counters, began: Lsn | None = None) -> None:
-        """Note a position, and look at it again soon where documents before it are parked."""
+        """Note a position, and look at it again soon where documents before it are deferred."""
         for attempt in self._patiently():
             with attempt:
                 state = self._meta.advance(
                     reached.lsn,
                     counters,
-                    parked=self._parked.count() > 0,
+                    deferred=self._deferred.count() > 0,
                     last=reached.last,
                     began=began,
                 )

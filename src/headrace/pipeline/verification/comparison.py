@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, digest_of
-from headrace.pipeline.verification.recheck import Settling, Verdict
+from headrace.pipeline.verification.recheck import Recheck, Verdict
 from headrace.pipeline.verification.repair import Repair, is_fenced, why_not
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import IndexDocuments
@@ -37,7 +37,7 @@ class Comparison:
         self,
         report: Report,
         index: IndexDocuments,
-        settling: Settling,
+        settling: Recheck,
         repair: Repair | None,
     ) -> None:
         self._report = report

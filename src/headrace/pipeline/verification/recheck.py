@@ -101,7 +101,7 @@ class IndexSide(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settling:
+class Recheck:
     """Looks at documents until it is clear what is wrong with them.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.pipeline.applied_position import Applied
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.verification.recheck import Finding, Verdict
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.sinks.base import DocumentWriter
@@ -29,7 +29,7 @@ class Repair:
     """
 
     def __init__(
-        self, index: str, database: DatabaseDocuments, writer: DocumentWriter, applied: Applied
+        self, index: str, database: DatabaseDocuments, writer: DocumentWriter, applied: AppliedPosition
     ) -> None:
         self._index = index
         self._database = database

@@ -10,7 +10,7 @@ from headrace.assembly import Assembler
 from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
 from headrace.model import DocumentOperation, Lsn
-from headrace.pipeline.applied_position import Applied, why_behind
+from headrace.pipeline.applied_position import AppliedPosition, why_behind
 from headrace.pipeline.verification.recheck import Look
 from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
@@ -91,7 +91,7 @@ class IndexDocuments:
         return stored(self._client, self._index, ids, self._routings)
 
 
-class Pipeline:
+class StreamProgress:
     """Whether the run beside follows.
 
     Attributes:
@@ -99,7 +99,7 @@ class Pipeline:
             for it any more.
     """
 
-    def __init__(self, applied: Applied) -> None:
+    def __init__(self, applied: AppliedPosition) -> None:
         self._applied = applied
         self.why: str | None = None
 

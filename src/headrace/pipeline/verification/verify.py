@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 from headrace.assembly.digests import DigestRanges, Presence, Sample
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import Applied, check_filled
+from headrace.pipeline.applied_position import AppliedPosition, check_filled
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Here, Problems, Project, find_index
+from headrace.pipeline.project import Endpoints, Problems, Project, find_index
 from headrace.pipeline.verification.comparison import Comparison, compare
-from headrace.pipeline.verification.recheck import Settling
+from headrace.pipeline.verification.recheck import Recheck
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.report import Report
-from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments, Pipeline
+from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments, StreamProgress
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
@@ -57,13 +57,13 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     find_index(project, index)
-    own, here = project.sink_of(options.sink), project.resolve()
-    here = here.further.get(own.sink_name, here)
-    with Applied(here, own.slot, own.state_prefix) as applied:
+    own, endpoints = project.sink_of(options.sink), project.resolve()
+    endpoints = endpoints.secondary.get(own.sink_name, endpoints)
+    with AppliedPosition(endpoints, own.slot, own.state_prefix) as applied:
         state = applied.check()
         check_filled(state, own.slot)
-        with connect(here.database, application_name="headrace verify") as connection:
-            inspection = inspect(project, here, connection, reading=False)
+        with connect(endpoints.database, application_name="headrace verify") as connection:
+            inspection = inspect(project, endpoints, connection, reading=False)
         inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
         known = seeded_generation(inspection, state, index)
         _check_published(Generations(applied.documents, own.prefix), index, known)
@@ -77,24 +77,24 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             contents=own.sink.pipeline is None,
             repairing=options.repair,
         )
-        _compare(inspection, here, applied, report, reporter)
+        _compare(inspection, endpoints, applied, report, reporter)
     return report
 
 
 def _compare(
-    inspection: Inspection, here: Here, applied: Applied, report: Report, reporter: Reporter
+    inspection: Inspection, endpoints: Endpoints, applied: AppliedPosition, report: Report, reporter: Reporter
 ) -> None:
     """Fill the report, and repair what is wrong where it asks for that."""
     index, project, client = report.index, inspection.project, applied.documents
     spec, catalog = project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
-        reading, looking = (held.enter_context(ReadSession(here.database)) for _ in range(2))
+        reading, looking = (held.enter_context(ReadSession(endpoints.database)) for _ in range(2))
         database = DatabaseDocuments(looking, spec, catalog)
         routed = spec.routing is not None
         documents = IndexDocuments(client, report.generation, routed=routed)
-        pipeline = Pipeline(applied)
+        pipeline = StreamProgress(applied)
         levels = max(len(one.hops) for one in find_paths(spec, catalog))
-        settling = Settling(database, documents, pipeline.reached, levels, contents=report.contents)
+        settling = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
             target = Generation(index, report.generation, "", 0, "").target

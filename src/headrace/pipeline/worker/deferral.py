@@ -1,11 +1,11 @@
-"""Which documents does a task write with its batch, and which are parked for later?"""
+"""Which documents does a task write with its batch, and which are deferred for later?"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from headrace.datasources.partitioning import Share
+from headrace.datasources.partitioning import TaskShare
 from headrace.model import Key
 
 KEYS_AT_ONCE = 10_000
@@ -21,32 +21,36 @@ _DOCUMENTS_FOR_A_CHANGE = 10
 """What touches no more than so many documents for each change is no fan-out: it is a large batch."""
 
 _CHUNK_KEYS, _CHUNKS = 1_000, 50
-"""A parked chunk's size, at most; and how many there are of the smallest change that is parked, at least."""
+"""How many keys a deferred chunk has at most, and how many chunks the smallest deferred change has."""
 
 
-class Wanted:
-    """Takes keys, each once, and parks those of an index that has too many.
+class Deferral:
+    """Takes keys, each once, and defers those of an index that has too many.
 
     Args:
         share: the keys that are this task's.
         limit: documents of one index that a change may touch and still be written with its batch.
         changes: of the batch.
-        park: keeps chunks of keys of an index for later, durably.
+        defer: keeps chunks of keys of an index for later, durably.
 
     Attributes:
-        parked: how many keys were parked.
+        deferred: how many keys were deferred.
     """
 
     def __init__(
-        self, share: Share, limit: int, changes: int, park: Callable[[str, Sequence[Sequence[Key]]], None]
+        self,
+        share: TaskShare,
+        limit: int,
+        changes: int,
+        defer: Callable[[str, Sequence[Sequence[Key]]], None],
     ) -> None:
         self._share = share
         self._most = max(limit, _DOCUMENTS_FOR_A_CHANGE * changes) // share.count
         self._chunk = max(1, min(_CHUNK_KEYS, limit // _CHUNKS))
-        self._park = park
+        self._defer = defer
         self._keys: dict[str, dict[Key, None]] = {}
         self._overflowed: set[str] = set()
-        self.parked = 0
+        self.deferred = 0
 
     def add(self, index: str, keys: Iterable[Key]) -> None:
         """Take some keys; memory holds `limit` of an index at most, and the few that are added at once."""
@@ -55,16 +59,16 @@ class Wanted:
         if len(kept) > self._most:
             self._overflowed.add(index)
         if index in self._overflowed:
-            self._park_of(index, least=self._chunk)
+            self._deferral_of(index, least=self._chunk)
 
     def portions(self, first: Collection[str] = frozenset()) -> list[Portion]:
-        """What is to be written now; the rest is parked when this returns.
+        """What is to be written now; the rest is deferred when this returns.
 
         Args:
             first: the indexes that are written before the others.
         """
         for index in self._overflowed:
-            self._park_of(index, least=1)
+            self._deferral_of(index, least=1)
         wanted = [(index, key) for index, keys in self._keys.items() for key in keys]
         parted = ([one for one in wanted if (one[0] in first) is awaited] for awaited in (True, False))
         return [
@@ -73,7 +77,7 @@ class Wanted:
             for at in range(0, len(part), KEYS_AT_ONCE)
         ]
 
-    def _park_of(self, index: str, least: int) -> None:
+    def _deferral_of(self, index: str, least: int) -> None:
         """Park whole chunks, until fewer than `least` keys are left."""
         kept = iter(self._keys[index])
         count = len(self._keys[index])
@@ -82,8 +86,8 @@ class Wanted:
             chunks.append(list(islice(kept, self._chunk)))
             count -= len(chunks[-1])
         if chunks:
-            self._park(index, chunks)
-            self.parked += sum(map(len, chunks))
+            self._defer(index, chunks)
+            self.deferred += sum(map(len, chunks))
         self._keys[index] = dict.fromkeys(kept)
 
 

@@ -61,7 +61,7 @@ class Delivery:
             return result
         held = self._quarantine.held()
         passed: dict[str, set[str]] = {}
-        result = self._writer.write(_noting(operations, held, passed))
+        result = self._writer.write(_tracking(operations, held, passed))
         result += WriteResult(rejected=tuple(unreadable))
         self._stop_at(result)
         refused = [one for one in result.rejected if self._policy(one) is not None]
@@ -120,7 +120,7 @@ class Delivery:
         return found is not None and found.version > version
 
 
-def _noting(
+def _tracking(
     operations: Iterable[DocumentOperation], held: Held, passed: dict[str, set[str]]
 ) -> Iterator[DocumentOperation]:
     """The same operations; those of held documents are noted in `passed`."""

@@ -63,13 +63,13 @@ class DocumentsPlan:
     served: frozenset[str] = frozenset()
     kind: str = "opensearch"
     mirrors: Mapping[str, str] = field(default_factory=dict)
-    further: Mapping[str, DocumentsPlan] = field(default_factory=dict)
+    secondary: Mapping[str, DocumentsPlan] = field(default_factory=dict)
 
     @property
     def projection(self) -> Projection:
         """The columns of changed rows that resolution reads, for every sink."""
         found: dict[TableName, KeptColumns] = {}
-        for plan in (self, *self.further.values()):
+        for plan in (self, *self.secondary.values()):
             for table, routes in plan.resolution.routes.items():
                 for route in routes:
                     columns = KeptColumns(frozenset(route.columns), route.reads or frozenset())
@@ -110,7 +110,7 @@ class Connections:
     sink: Endpoint
     state: Endpoint | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    further: Mapping[str, Connections] = field(default_factory=dict)
+    secondary: Mapping[str, Connections] = field(default_factory=dict)
 
     @property
     def keeps_state(self) -> Endpoint:
@@ -126,28 +126,28 @@ class Work:
     connections: Connections
 
     @property
-    def further(self) -> dict[str, Work]:
+    def secondary(self) -> dict[str, Work]:
         """The work of the other sinks, by name."""
-        found = self.connections.further
-        return {name: Work(plan, found[name]) for name, plan in self.plan.further.items()}
+        found = self.connections.secondary
+        return {name: Work(plan, found[name]) for name, plan in self.plan.secondary.items()}
 
-    def beside(self, further: Mapping[str, Work]) -> Work:
+    def beside(self, secondary: Mapping[str, Work]) -> Work:
         """The same, with the work of other sinks."""
-        plans = {name: one.plan for name, one in further.items()}
-        connections = {name: one.connections for name, one in further.items()}
+        plans = {name: one.plan for name, one in secondary.items()}
+        connections = {name: one.connections for name, one in secondary.items()}
         return Work(
-            dataclasses.replace(self.plan, further=plans),
-            dataclasses.replace(self.connections, further=connections),
+            dataclasses.replace(self.plan, secondary=plans),
+            dataclasses.replace(self.connections, secondary=connections),
         )
 
     def to_options(self) -> dict[str, str]:
-        """Two options, the second of which holds all that is secret; and the name of a further sink."""
+        """Two options, the second of which holds all that is secret; and the name of a secondary sink."""
         options = {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
         return options | ({SINK_OPTION: self.sink} if self.sink else {})
 
     @property
     def sink(self) -> str:
-        """The name of a further sink; empty for the one that keeps the state."""
+        """The name of a secondary sink; empty for the one that keeps the state."""
         return self.plan.slot.partition("/")[2]
 
     @classmethod

@@ -1,8 +1,8 @@
-"""How does a further sink get its documents, and hold up none of the others? (decision 0068)
+"""How does a secondary sink get its documents, and hold up none of the others? (decision 0068)
 
 Each has a worker of its own, with its own generations. In a batch it has some seconds; what it has not taken
-by then is parked in the cluster that keeps the state, and from there `CatchingUp` writes it. So a batch is
-done when its documents are durable in that cluster, and durable or parked for each further sink.
+by then is deferred in the cluster that keeps the state, and from there `CatchUp` writes it. So a batch is
+done when its documents are durable in that cluster, and durable or deferred for each secondary sink.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from tenacity.nap import sleep_using_event
 from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, Retry, patiently
 from headrace.model import Key, Lsn, Op, key_of_id
-from headrace.pipeline.worker.deferral import Portion, Wanted
+from headrace.pipeline.worker.deferral import Deferral, Portion
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import Applied, Worker
+from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.contents import ids, refresh
-from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog
+from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.registry import open_sink
 from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.sinks.stdout import RelayWriter
 
 LIMIT_SECONDS = 5.0
-"""How long a batch begins anything new with a further sink; what hangs then may take as long again."""
+"""How long a batch begins anything new with a secondary sink; what hangs then may take as long again."""
 _PATIENT = 4
 """So much longer may a request take where no batch waits for it."""
 _LOOK_SECONDS = 1.0
@@ -43,12 +43,12 @@ _AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
 def is_of_a_sink(error: BaseException) -> bool:
-    """Whether a further sink is the reason; where it is the cluster that keeps the state, parking waits."""
+    """Whether a secondary sink is the reason, and not the cluster that keeps the state."""
     return isinstance(error, SinkFailure) or (isinstance(error, HeadraceError) and error.kind in _AWAY)
 
 
-class FurtherWorker(Worker):
-    """Writes to a further sink, and has limited patience with it.
+class SecondaryWorker(Worker):
+    """Writes to a secondary sink, and has limited patience with it.
 
     Args:
         ending: once it is set, nobody waits any more.
@@ -78,8 +78,8 @@ class FurtherWorker(Worker):
             return ApartWriter(super()._opened(options))
         return ApartWriter(PlainWriter(self._opened_plain, plan.indexes))
 
-    def _gently(self) -> Delivery:
-        return self._delivery if self.is_plain else super()._gently()
+    def _throttled(self) -> Delivery:
+        return self._delivery if self.is_plain else super()._throttled()
 
     def _opened_plain(self) -> DocumentWriter:
         kind, options = self._work.plan.kind, self._work.connections.options
@@ -110,18 +110,18 @@ class FurtherWorker(Worker):
         return (key_of_id(one, width) for one in ids(self._state, target))
 
 
-class ParkingWorker(FurtherWorker):
-    """The same beside the stream: what the sink does not take is parked."""
+class DeferringWorker(SecondaryWorker):
+    """The same beside the stream: what the sink does not take is deferred."""
 
     def __init__(self, work: Work) -> None:
         super().__init__(_hasty(work, LIMIT_SECONDS))
-        self._backlog = Backlog(self._state, work.plan.slot, work.plan.prefix)
+        self._backlog = SecondaryDeferredKeys(self._state, work.plan.slot, work.plan.prefix)
         self._end = 0.0
         self._away = False
         self._next_look = 0.0
 
-    def do(self, task: Task) -> Applied:
-        """Bring every document that changes touch up to date in this sink, or park it."""
+    def do(self, task: Task) -> WrittenBatch:
+        """Bring every document that changes touch up to date in this sink, or defer it."""
         self._end = time.monotonic() + LIMIT_SECONDS
         return super().do(task)
 
@@ -134,10 +134,10 @@ class ParkingWorker(FurtherWorker):
                     raise
                 self._failed(error)
         for index, keys in portion.items():
-            self._park(index, [keys], version)
+            self._defer(index, [keys], version)
         return WriteResult()
 
-    def _want_all(self, wanted: Wanted, index: str, version: Lsn) -> None:
+    def _want_all(self, wanted: Deferral, index: str, version: Lsn) -> None:
         if self._work.plan.is_plain:
             super()._want_all(wanted, index, version)
             return
@@ -148,7 +148,7 @@ class ParkingWorker(FurtherWorker):
                 self._failed(error)
             else:
                 return
-        self._park(index, [[EVERYTHING]], version)
+        self._defer(index, [[EVERYTHING]], version)
 
     def _attempts(self) -> Retrying:
         def is_passing(error: BaseException) -> bool:
@@ -158,7 +158,7 @@ class ParkingWorker(FurtherWorker):
 
         return patiently(longest=1.0).copy(retry=retry_if_exception(is_passing))
 
-    def _park(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
+    def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         for attempt in patiently():
             with attempt:
                 self._backlog.add(index, [key for keys in chunks for key in keys], version)
@@ -180,28 +180,28 @@ class ParkingWorker(FurtherWorker):
 
 
 class AllSinks:
-    """Applies changes in the cluster that keeps the state and, side by side, in the further sinks.
+    """Applies changes in the cluster that keeps the state and, side by side, in the secondary sinks.
 
     Args:
         primary: becomes this one's, to be closed.
-        work: of the further sinks, by name.
+        work: of the secondary sinks, by name.
     """
 
     def __init__(self, primary: Worker, work: Mapping[str, Work]) -> None:
         self.primary = primary
-        self._further = [ParkingWorker(one) for one in work.values()]
+        self._secondary = [DeferringWorker(one) for one in work.values()]
         self._thread = ThreadPoolExecutor(1, "headrace-beside")
-        self._threads = ThreadPoolExecutor(len(self._further), "headrace-sink")
+        self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
-    def apply(self, changes: pa.Table) -> Applied:
+    def apply(self, changes: pa.Table) -> WrittenBatch:
         """As `Worker.apply`; what is counted is what the cluster that keeps the state was given.
 
         Raises:
-            HeadraceError: what no patience cures; of a further sink only a document that it refuses and that
-                the policy of its index stops at.
+            HeadraceError: what no patience cures; of a secondary sink only a document that it refuses and
+                that the policy of its index stops at.
         """
         task = Task.of(changes)
-        beside = self._further
+        beside = self._secondary
         if _truncates(task.rows):
             # Those that are no clusters ask this one what there was: it must not have been deleted before.
             plain = [one for one in beside if one.is_plain]
@@ -219,11 +219,11 @@ class AllSinks:
         """Close all."""
         self._thread.shutdown()
         self._threads.shutdown()
-        for one in (self.primary, *self._further):
+        for one in (self.primary, *self._secondary):
             one.close()
 
-    def _all(self, further: Sequence[ParkingWorker], task: Task) -> None:
-        under_way = [self._threads.submit(one.do, task) for one in further]
+    def _all(self, secondary: Sequence[DeferringWorker], task: Task) -> None:
+        under_way = [self._threads.submit(one.do, task) for one in secondary]
         wait(under_way)
         for one in under_way:
             one.result()

@@ -19,39 +19,39 @@ from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, patiently
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
-from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Portion, Wanted, halves
+from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import paced
 from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
-from headrace.sinks.opensearch import Client, Parked
+from headrace.sinks.opensearch import Client, DeferredKeys
 from headrace.sinks.opensearch.contents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
 
 CHUNKS_AT_ONCE = 10
-"""Parked chunks that a task reads, writes and takes away together, at most."""
+"""Deferred chunks that a task reads, writes and takes away together, at most."""
 
 _SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class WrittenBatch:
     """What one task did.
 
     Attributes:
         position: what is applied once every task of the batch is done (bytes).
         changes: of the batch; 0 where another task counts them.
-        parked: documents that are still to be written.
+        deferred: documents that are still to be written.
     """
 
     position: Lsn
     changes: int
     result: WriteResult = field(default_factory=WriteResult)
-    parked: int = 0
+    deferred: int = 0
 
 
 class Worker:
@@ -67,7 +67,7 @@ class Worker:
         self._writer = self._opened(work.plan.writer)
         self._delivery = self._delivering(self._writer)
         self._gentle: tuple[DocumentWriter, Delivery] | None = None
-        self._parked = Parked(self._client, work.plan.slot, work.plan.prefix)
+        self._deferred = DeferredKeys(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
         """Close every connection."""
@@ -80,12 +80,12 @@ class Worker:
             self._state.close()
 
     @property
-    def further(self) -> dict[str, Work]:
-        """The work of the further sinks, which is not this worker's."""
-        return self._work.further
+    def secondary(self) -> dict[str, Work]:
+        """The work of the secondary sinks, which is not this worker's."""
+        return self._work.secondary
 
-    def apply(self, changes: pa.Table) -> Applied:
-        """Bring every document that `changes` touch up to date, or park it.
+    def apply(self, changes: pa.Table) -> WrittenBatch:
+        """Bring every document that `changes` touch up to date, or defer it.
 
         Args:
             changes: in `CHANGES_SCHEMA`, with the batch's progress row.
@@ -95,16 +95,16 @@ class Worker:
         """
         return self.do(Task.of(changes))
 
-    def do(self, task: Task) -> Applied:
+    def do(self, task: Task) -> WrittenBatch:
         """As `apply`."""
         if not task.rows.num_rows:
             self._warm_up()
-            return Applied(task.position, 0)
+            return WrittenBatch(task.position, 0)
         result, wanted = WriteResult(), self._wanted(task)
         for one in wanted.portions(self._work.plan.served):
             result += self._write(one, task.version)
         counted = task.rows.num_rows if task.share.number == 0 else 0
-        return Applied(task.position, counted, result, wanted.parked)
+        return WrittenBatch(task.position, counted, result, wanted.deferred)
 
     def _warm_up(self) -> None:
         """In a quiet moment, open what the next change would have to wait for."""
@@ -122,7 +122,7 @@ class Worker:
         snapshot: str | None,
         rows_per_second: float | None = None,
         *,
-        gently: bool = False,
+        throttled: bool = False,
     ) -> WriteResult:
         """Write the documents of a range of root rows.
 
@@ -132,12 +132,12 @@ class Worker:
             snapshot: an exported one whose documents they are; None, or one that has gone, reads what is
                 there, which is no older.
             rows_per_second: no faster than that.
-            gently: leave the stream room in the sink.
+            throttled: leave the stream room in the sink.
 
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        delivery = self._gently() if gently else self._delivery
+        delivery = self._throttled() if throttled else self._delivery
         tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
         rewritten = False
         for attempt in self._attempts():
@@ -149,7 +149,7 @@ class Worker:
                 result = self._seed(session, delivery, index, part, version, pace=rows_per_second)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
         if rewritten:  # the snapshot sees such a table without rows, and the log says nothing of it
-            return self.seed(index, part, version, None, rows_per_second, gently=gently)
+            return self.seed(index, part, version, None, rows_per_second, throttled=throttled)
         reach("range")
         return result
 
@@ -228,7 +228,7 @@ class Worker:
         return result
 
     def work_off(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
-        """Write the documents of parked chunks; not of one that is done, or whose generation has gone.
+        """Write the documents of deferred chunks; not of one that is done, or whose generation has gone.
 
         Args:
             at_once: how many are read, written and taken away together: so many are repeated after a kill.
@@ -236,13 +236,13 @@ class Worker:
         result = WriteResult()
         for first in range(0, len(identities), at_once):
             result += self._work_off(identities[first : first + at_once])
-            reach("parked")
+            reach("deferred")
         return result
 
     def _work_off(self, identities: Sequence[str]) -> WriteResult:
         for attempt in patiently():
             with attempt:
-                found = [self._parked.chunk(one) for one in identities]
+                found = [self._deferred.chunk(one) for one in identities]
         chunks = [one for one in found if one is not None]
         written = {target: name for name, target in self._work.plan.targets.items()}
         wanted: dict[Lsn, dict[str, dict[Key, None]]] = {}
@@ -258,20 +258,20 @@ class Worker:
             result += self._write_beside({index: list(keys) for index, keys in by_index.items()}, version)
         for attempt in patiently():
             with attempt:
-                self._parked.done(chunks)
+                self._deferred.done(chunks)
         return result
 
-    def _wanted(self, task: Task) -> Wanted:
+    def _wanted(self, task: Task) -> Deferral:
         """The keys to assemble; a whole index is enumerated from the sink."""
         plan = self._work.plan
 
-        def park(index: str, chunks: Sequence[Sequence[Key]]) -> None:
-            self._park(index, chunks, task.version)
+        def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
+            self._defer(index, chunks, task.version)
 
         for attempt in patiently():
             with attempt, self._reading() as session:
                 session.await_replay(task.version)
-                wanted = Wanted(task.share, plan.large_change, task.rows.num_rows, park)
+                wanted = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
                 touched = Resolver(session, plan.resolution).resolve(task.rows)
                 for index, keys in touched.keys:
                     wanted.add(index, keys)
@@ -279,15 +279,15 @@ class Worker:
                     self._want_all(wanted, index, task.version)
         return wanted
 
-    def _want_all(self, wanted: Wanted, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a further sink
+    def _want_all(self, wanted: Deferral, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a secondary sink
         """Take all keys of what the index holds."""
         every = self._keys_in(index)
         while some := list(islice(every, KEYS_AT_ONCE)):
             wanted.add(index, some)
 
-    def _park(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
+    def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         """Keep keys for later, durably."""
-        self._parked.park(index, self._work.plan.targets[index], version, chunks)
+        self._deferred.defer(index, self._work.plan.targets[index], version, chunks)
 
     def _opened(self, options: WriterOptions) -> DocumentWriter:
         """A writer to the sink."""
@@ -297,7 +297,7 @@ class Worker:
     def _delivering(self, writer: DocumentWriter) -> Delivery:
         return Delivery(self._client, writer, self._work.plan, state=self._state)
 
-    def _gently(self) -> Delivery:
+    def _throttled(self) -> Delivery:
         """What leaves others room in the sink; opened when it is first used."""
         if self._gentle is None:
             writer = self._opened(self._work.plan.writer.gentle())

@@ -8,14 +8,14 @@ from typing import Protocol
 import pyarrow as pa
 
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
-from headrace.pipeline.worker.secondary_writer import AllSinks, FurtherWorker
-from headrace.pipeline.worker.worker import Applied, Worker
+from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
+from headrace.pipeline.worker.worker import Worker, WrittenBatch
 
 
 class Applier(Protocol):
     """Brings documents up to date with changes."""
 
-    def apply(self, changes: pa.Table) -> Applied:
+    def apply(self, changes: pa.Table) -> WrittenBatch:
         """As `Worker.apply`."""
         ...
 
@@ -40,19 +40,19 @@ def worker_of(options: Mapping[str, str]) -> Worker:
 
 def made(work: Work) -> Worker:
     """A worker for one sink, whichever it is."""
-    return FurtherWorker(work) if work.sink else Worker(work)
+    return SecondaryWorker(work) if work.sink else Worker(work)
 
 
 def applier_of(options: Mapping[str, str]) -> Applier:
     """The same for the stream, which writes to all sinks."""
     worker = worker_of(options)
-    if not worker.further:
+    if not worker.secondary:
         return worker
     key = options[PLAN_OPTION], options[SECRET_OPTION]
     for known, found in _ALL:
         if known == key:
             return found
-    _ALL[:] = [(key, AllSinks(worker, worker.further))]
+    _ALL[:] = [(key, AllSinks(worker, worker.secondary))]
     return _ALL[0][1]
 
 

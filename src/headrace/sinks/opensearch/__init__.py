@@ -1,38 +1,38 @@
 """OpenSearch: how do documents get there, where do they live, what is remembered about them?"""
 
 from headrace.sinks.opensearch.client import Client
-from headrace.sinks.opensearch.control_requests import Order, Orders
-from headrace.sinks.opensearch.deferred_keys import Chunk, Parked
+from headrace.sinks.opensearch.control_requests import ControlRequest, ControlRequests
+from headrace.sinks.opensearch.deferred_keys import Chunk, DeferredKeys
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.generations import Generation, Generations
 from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.position_request import Wish
+from headrace.sinks.opensearch.position_request import PositionRequest
 from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_document import KeptDocument, build_notes
+from headrace.sinks.opensearch.state_document import StateDocument, build_notes
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
     "Chunk",
     "Client",
+    "ControlRequest",
+    "ControlRequests",
     "Counters",
+    "DeferredKeys",
     "Endpoint",
     "Generation",
     "GenerationState",
     "Generations",
     "IndexOptions",
-    "KeptDocument",
     "MetaIndex",
     "OpenSearchWriter",
-    "Order",
-    "Orders",
-    "Parked",
     "PipelineState",
+    "PositionRequest",
     "Quarantine",
     "Quarantined",
-    "Wish",
+    "StateDocument",
     "WriterOptions",
     "build_notes",
     "mapping",

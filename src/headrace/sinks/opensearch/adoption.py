@@ -13,7 +13,7 @@ _KEPT = ("filter", "index_routing", "search_routing", "is_write_index", "is_hidd
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class AliasHolder:
     """What a name leads to.
 
     Attributes:
@@ -25,12 +25,12 @@ class Holder:
     alias: Mapping[str, Any] | None = field(default_factory=dict)
 
 
-def holders(client: Client, name: str) -> list[Holder]:
+def holders(client: Client, name: str) -> list[AliasHolder]:
     """Everything that `name` leads to."""
     answer = client.read(path(name, query={"expand_wildcards": "all"}), allow=(404,))
     found = answer.json() if answer.ok else {}
     return [
-        Holder(index, None if index == name else about.get("aliases", {}).get(name, {}))
+        AliasHolder(index, None if index == name else about.get("aliases", {}).get(name, {}))
         for index, about in sorted(found.items())
     ]
 
@@ -66,6 +66,6 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
     return [{"remove": {"index": index, "alias": name}}, *back]
 
 
-def _added(one: Holder, name: str) -> dict[str, Any]:
+def _added(one: AliasHolder, name: str) -> dict[str, Any]:
     kept = {key: value for key, value in (one.alias or {}).items() if key in _KEPT}
     return {"add": {"index": one.index, "alias": name, **kept}}

@@ -51,7 +51,7 @@ class Outcome(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ItemVerdict:
     """An answer, read: what is settled and what must be sent again, with the first reason why."""
 
     settled: WriteResult
@@ -117,14 +117,14 @@ def body(chunk: Sequence[Item]) -> bytes:
     return b"".join([item.lines for item in chunk])
 
 
-def judge(data: bytes, chunk: Sequence[Item]) -> Verdict:
+def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
     """Read the answer with status 200 to `chunk`.
 
     Raises:
         ValueError: the answer is not one line per item; what happened is unknown.
     """
     if data.startswith(b'{"errors":false'):
-        return Verdict(_accepted(chunk))
+        return ItemVerdict(_accepted(chunk))
     items = json.loads(data)["items"]
     if len(items) != len(chunk):
         raise ValueError(f"{len(items)} answers to {len(chunk)} operations")
@@ -168,7 +168,7 @@ def _told(answer: dict[str, Any]) -> tuple[int, Any]:
     return inner["status"], inner.get("error")
 
 
-def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
+def _sorted(told: list[tuple[Item, int, Any]]) -> ItemVerdict:
     done: list[Item] = []
     again: list[Item] = []
     refused: list[Rejection] = []
@@ -187,7 +187,7 @@ def _sorted(told: list[tuple[Item, int, Any]]) -> Verdict:
         else:
             fatal = fatal or (outcome, item, in_the_way(error))
     settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
-    return Verdict(settled, tuple(again), reason, fatal)
+    return ItemVerdict(settled, tuple(again), reason, fatal)
 
 
 def _accepted(items: Sequence[Item]) -> WriteResult:

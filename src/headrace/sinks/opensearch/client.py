@@ -26,7 +26,7 @@ from urllib3.exceptions import HTTPError
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.product import Flavour
+from headrace.sinks.opensearch.product import Product
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
@@ -86,7 +86,7 @@ class Client:
         self._pool = _pool(self.endpoint)
         self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
-        self._flavour: Flavour | None = None
+        self._product: Product | None = None
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
@@ -145,30 +145,30 @@ class Client:
             reraise=True,
         ):
             with attempt:
-                self._flavour = None
-                found = self.flavour()
+                self._product = None
+                found = self.product()
                 self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
                 return found.version
         raise AssertionError("tenacity re-raises the last error")
 
-    def flavour(self) -> Flavour:
+    def product(self) -> Product:
         """Which server it is; asked once.
 
         Raises:
             HeadraceError: SINK_REJECTED where it is another kind of server, or too old.
         """
-        if self._flavour is None:
+        if self._product is None:
             answer = self.call("GET", "/")
-            self._flavour = _flavour(answer)
-        return self._flavour
+            self._product = _product(answer)
+        return self._product
 
     def primaries(self) -> dict[str, str | int]:
         """What a search's query needs to ask primary shards: a replica may lag behind a refresh.
 
         Raises:
-            HeadraceError: as `flavour`.
+            HeadraceError: as `product`.
         """
-        return {"preference": "_primary"} if self.flavour().copies_segments else {}
+        return {"preference": "_primary"} if self.product().copies_segments else {}
 
     def close(self) -> None:
         """Close all connections; idempotent, and a later request opens new ones."""
@@ -231,9 +231,9 @@ def _transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 
-def _flavour(answer: Answer) -> Flavour:
+def _product(answer: Answer) -> Product:
     try:
-        found = Flavour.of(answer.json())
+        found = Product.of(answer.json())
     except ValueError as error:
         raise HeadraceError(
             Kind.SINK_REJECTED,

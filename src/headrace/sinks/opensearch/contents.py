@@ -68,7 +68,7 @@ def await_replicas(client: Client, index: str, seconds: float) -> None:
     Raises:
         HeadraceError: SINK_BUSY, where they do not within so many seconds.
     """
-    if not client.flavour().copies_segments:
+    if not client.product().copies_segments:
         return
     deadline = time.monotonic() + seconds
     target = path("_cat", "segment_replication", index, query={"format": "json", "h": "bytes_behind"})

@@ -19,7 +19,7 @@ What = Literal["reindex", "rollback"]
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class ControlRequest:
     """What is asked for.
 
     Attributes:
@@ -35,7 +35,7 @@ class Order:
     primary_term: int
 
 
-class Orders:
+class ControlRequests:
     """The orders to one pipeline."""
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
@@ -54,7 +54,7 @@ class Orders:
         self._client.call("PUT", path(self._meta, "_doc", self._id(index)), body)
         return number
 
-    def read(self, indexes: Iterable[str]) -> list[Order]:
+    def read(self, indexes: Iterable[str]) -> list[ControlRequest]:
         """What is asked of these indexes.
 
         Raises:
@@ -65,7 +65,7 @@ class Orders:
         if not by_id or not answer.ok:
             return []
         return [
-            Order(
+            ControlRequest(
                 by_id[one["_id"]],
                 cast("What", one["_source"]["order"]),
                 one["_source"]["number"],
@@ -77,7 +77,7 @@ class Orders:
             if one.get("found") and one["_source"].get("order") in ("reindex", "rollback")
         ]
 
-    def done(self, order: Order) -> None:
+    def done(self, order: ControlRequest) -> None:
         """Take it away, unless another stands in its place.
 
         Raises:

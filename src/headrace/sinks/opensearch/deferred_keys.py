@@ -1,8 +1,8 @@
 """Which documents are still to be written for changes that count as read?
 
 A change that touches very many documents would keep every later one waiting. The keys of its documents are
-parked: written to the hidden index `{prefix}headrace_parked` in chunks, each taken away once its documents
-are durable. Until none is left the slot stays before that change.
+deferred: written in chunks to the system index `{prefix}headrace_deferred`. Each chunk is deleted once its
+documents are durable. Until none is left the slot stays before that change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.system_index import HiddenIndex
+from headrace.sinks.opensearch.system_index import SystemIndex
 
 _PROPERTIES = {
     "slot": {"type": "keyword"},
@@ -32,7 +32,7 @@ class Chunk:
     Attributes:
         id: of the chunk.
         index: the logical index.
-        target: the generation's write alias, as it was when they were parked.
+        target: the generation's write alias, as it was when they were deferred.
         version: a position that whoever assembles them now sees (decision 0015), in bytes.
         keys: of the root rows; empty where only the chunk was asked for.
     """
@@ -44,25 +44,25 @@ class Chunk:
     keys: tuple[Key, ...] = ()
 
 
-class Parked:
-    """The parked documents of one pipeline."""
+class DeferredKeys:
+    """The deferred documents of one pipeline."""
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._slot = slot
-        self.index = f"{prefix}headrace_parked"
-        self._chunks = HiddenIndex(client, self.index, _PROPERTIES)
+        self.index = f"{prefix}headrace_deferred"
+        self._chunks = SystemIndex(client, self.index, _PROPERTIES)
 
     @property
     def identity(self) -> Identity | None:
-        """Another one where what was parked cannot be there still: the index was deleted, or restored."""
+        """Another one where what was deferred cannot be there still: the index was deleted, or restored."""
         return self._chunks.identity
 
-    def park(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
-        """Keep the keys of each chunk; durable when it returns. What is parked twice is written twice.
+    def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
+        """Keep the keys of each chunk; durable when it returns. What is deferred twice is written twice.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be parked or none.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be deferred or none.
         """
         common = {"slot": self._slot, "index": index, "target": target, "version": version}
         self._chunks.make()

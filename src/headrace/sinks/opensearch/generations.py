@@ -144,7 +144,7 @@ class Generations:
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
-        self._client.call("PUT", path(index), self._client.flavour().fitted(request))
+        self._client.call("PUT", path(index), self._client.product().fitted(request))
         return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:

@@ -28,7 +28,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.state_document import KeptDocument, meta_index
+from headrace.sinks.opensearch.state_document import StateDocument, meta_index
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
@@ -40,7 +40,7 @@ _GONE = {"type": "index_not_found_exception"}
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """Who has a lease.
 
     Attributes:
@@ -105,13 +105,13 @@ class Lease:
         prefix: str,
         indexes: Sequence[str],
         *,
-        me: Holder | None = None,
+        me: LeaseHolder | None = None,
         patience: float = LOST_SECONDS,
         beat: float = BEAT_SECONDS,
     ) -> None:
         self._client = client
         self._index = meta_index(prefix)
-        self._me = me or Holder.here(slot)
+        self._me = me or LeaseHolder.here(slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
         self._quick = Client(_impatient(client.endpoint), read_attempts=1)
@@ -123,7 +123,7 @@ class Lease:
         names = {slot_lease(slot): f"the slot {slot!r}"}
         names |= {f"{index}.index_lease": f"the index {prefix}{index}" for index in indexes}
         self._leases = {
-            identity: (KeptDocument(client, self._index, identity, what), what)
+            identity: (StateDocument(client, self._index, identity, what), what)
             for identity, what in names.items()
         }
 
@@ -260,7 +260,7 @@ def slot_lease(slot: str) -> str:
     return f"{slot}.lease"
 
 
-def holder_of(client: Client, slot: str, prefix: str) -> Holder | None:
+def holder_of(client: Client, slot: str, prefix: str) -> LeaseHolder | None:
     """Who runs with this slot, as far as the cluster knows; None where nobody seems to.
 
     Raises:
@@ -273,14 +273,14 @@ def holder_of(client: Client, slot: str, prefix: str) -> Holder | None:
     return None if holder.gone else holder
 
 
-def _holder(found: Mapping[str, Any]) -> Holder:
+def _holder(found: Mapping[str, Any]) -> LeaseHolder:
     try:
-        return Holder(**found["holder"])
+        return LeaseHolder(**found["holder"])
     except (KeyError, TypeError):
-        return Holder("unknown", 0, "", "", "unknown", "unknown")
+        return LeaseHolder("unknown", 0, "", "", "unknown", "unknown")
 
 
-def _in_use(what: str, holder: Holder) -> HeadraceError:
+def _in_use(what: str, holder: LeaseHolder) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_IN_USE,
         f"another Headrace works with {what} ({holder}, slot {holder.slot!r})",

@@ -15,13 +15,13 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.control_requests import Orders
-from headrace.sinks.opensearch.deferred_keys import Parked
-from headrace.sinks.opensearch.position_request import wish_document
+from headrace.sinks.opensearch.control_requests import ControlRequests
+from headrace.sinks.opensearch.deferred_keys import DeferredKeys
+from headrace.sinks.opensearch.position_request import position_request_document
 from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_document import KeptDocument, build_notes, meta_index
+from headrace.sinks.opensearch.state_document import StateDocument, build_notes, meta_index
 
 _GENERATIONS = "generations"
 
@@ -33,7 +33,7 @@ class MetaIndex:
     overwritten. Call `load` first.
 
     Args:
-        slot: the pipeline's. With `SLOT/SINK` it is the state of a further sink: the pipeline's own, with
+        slot: the pipeline's. With `SLOT/SINK` it is the state of a secondary sink: the pipeline's own, with
             the sink's generations; only those are written.
     """
 
@@ -44,16 +44,17 @@ class MetaIndex:
         self.index = meta_index(prefix)
         what = f"the state of slot {slot}"
         pipeline, _, self._sink = slot.partition("/")
-        self._progress = KeptDocument(client, self.index, pipeline, what)
-        self._list = KeptDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
-        self._parked = Parked(client, pipeline, prefix)
+        self._progress = StateDocument(client, self.index, pipeline, what)
+        self._list = StateDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
+        self._deferred = DeferredKeys(client, pipeline, prefix)
         self._state: PipelineState | None = None
         self._kept: Sequence[Any] | None = None
 
     def load(self) -> PipelineState | None:
         """What was saved last, by anyone; None where the pipeline is new.
 
-        Where the index of what was parked is gone, or was restored, nothing is ahead: it is still in the log.
+        Where the index of what was deferred is gone, or was restored, nothing is ahead: it is still in the
+            log.
 
         Raises:
             HeadraceError: CONTINUITY, where the document cannot be read.
@@ -64,7 +65,7 @@ class MetaIndex:
             self._kept = ()
         state = None if progress is None else self._read(progress)
         if state is not None and self._has_lost(state):
-            state = dataclasses.replace(state, ahead=None, parked_in=None)
+            state = dataclasses.replace(state, ahead=None, deferred_in=None)
         self._state = state
         return state
 
@@ -98,28 +99,29 @@ class MetaIndex:
         reached: Lsn,
         counters: Counters,
         *,
-        parked: bool = False,
+        deferred: bool = False,
         last: KnownCommit | None = None,
         began: Lsn | None = None,
     ) -> PipelineState:
-        """Note, in one request, that all changes up to `reached` are durable or `parked`; never moves back.
+        """Note, in one request, that all changes up to `reached` are durable or `deferred`; never moves back.
 
         `last` is the last transaction before that place, where it is known; `began` as in the state.
 
         Raises:
-            HeadraceError: as `save`; CONTINUITY where the index of what was parked is gone, or was restored.
+            HeadraceError: as `save`; CONTINUITY where the index of what was deferred is gone, or was
+                restored.
         """
         assert self._state is not None, "load or save first"
-        if not parked and self._has_lost(self._state):
+        if not deferred and self._has_lost(self._state):
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"somebody deleted or restored the index {self._parked.index}: documents that were to be "
+                f"somebody deleted or restored the index {self._deferred.index}: documents that were to be "
                 "written are lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        place = self._place_of_parked(self._state.parked_place) if parked else None
+        place = self._place_of_parked(self._state.deferred_place) if deferred else None
         state = self._state.advanced(
-            reached, counters, parked=parked, parked_in=place, last=last, began=began
+            reached, counters, deferred=deferred, deferred_in=place, last=last, began=began
         )
         self.save(state)
         return state
@@ -137,36 +139,36 @@ class MetaIndex:
         self._state, self._kept = state, listed
 
     def forget_log(self) -> None:
-        """Forget what was parked and what somebody waits for: places in a log that does not go on."""
-        self._parked.forget()
-        self._client.call("DELETE", path(*wish_document(self.index, self._slot)), allow=(404,))
+        """Forget what was deferred and what somebody waits for: places in a log that does not go on."""
+        self._deferred.forget()
+        self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
 
     def delete(self) -> None:
-        """Forget the pipeline, what it has parked, what was refused and what was asked of it."""
-        Parked(self._client, self._slot, self._prefix).forget()
+        """Forget the pipeline, what it has deferred, what was refused and what was asked of it."""
+        DeferredKeys(self._client, self._slot, self._prefix).forget()
         Quarantine(self._client, self._slot, self._prefix).forget()
-        self._client.call("DELETE", path(*wish_document(self.index, self._slot)), allow=(404,))
+        self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
         for one in (self._list.load() or {}).get(_GENERATIONS, ()):
             build_notes(self._client, self._slot, self._prefix, one["generation"]).delete()
-            Orders(self._client, self._slot, self._prefix).forget([one["index"]])
+            ControlRequests(self._client, self._slot, self._prefix).forget([one["index"]])
         if not self._sink:
             self._progress.delete()
         self._list.delete()
         self._state = self._kept = None
 
     def _place_of_parked(self, noted: Identity | None) -> Identity | None:
-        """Which index documents are parked in, as it was when that was noted first."""
+        """Which index documents are deferred in, as it was when that was noted first."""
         if noted is not None and noted.is_known:
             return noted
-        found = self._parked.identity
+        found = self._deferred.identity
         return found if noted is None or not noted.is_another(found) else noted
 
     def _has_lost(self, state: PipelineState) -> bool:
-        """Whether documents were parked, and are not known any more."""
+        """Whether documents were deferred, and are not known any more."""
         if state.ahead is None:
             return False
-        found = self._parked.identity
-        return found is None if state.parked_in is None else state.parked_in.is_another(found)
+        found = self._deferred.identity
+        return found is None if state.deferred_in is None else state.deferred_in.is_another(found)
 
     def _read(self, progress: Mapping[str, Any]) -> PipelineState:
         older = {} if self._kept is None else {_GENERATIONS: self._kept}

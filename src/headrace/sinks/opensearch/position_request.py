@@ -13,17 +13,17 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 
 
-def wish_document(index: str, slot: str) -> tuple[str, str, str]:
+def position_request_document(index: str, slot: str) -> tuple[str, str, str]:
     """Where the wish stands; no slot's name has a dot."""
     return index, "_doc", f"{slot}.wish"
 
 
-class Wish:
+class PositionRequest:
     """The last wish to one pipeline. Two who wait overwrite each other's: both ask again while they wait."""
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
-        self._document = wish_document(f"{prefix}headrace_meta", slot)
+        self._document = position_request_document(f"{prefix}headrace_meta", slot)
 
     def make(self, lsn: Lsn) -> None:
         """Ask for an applied position of at least `lsn`, a place that the server has reached already.

@@ -21,7 +21,7 @@ _WITHOUT_LICENCE = ("oss", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
-class Flavour:
+class Product:
     """What a server says of itself.
 
     Attributes:

@@ -17,7 +17,7 @@ from typing import Any
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.contents import documents
-from headrace.sinks.opensearch.system_index import HiddenIndex
+from headrace.sinks.opensearch.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 
@@ -58,7 +58,7 @@ class Quarantine:
         self._client = client
         self._slot = slot
         self.index = f"{prefix}headrace_quarantine"
-        self._entries = HiddenIndex(client, self.index, _PROPERTIES)
+        self._entries = SystemIndex(client, self.index, _PROPERTIES)
         self._mark = path(self.index, "_doc", f"{slot}.mark")
         self._seen: object = None
         self._held: dict[str, set[str]] = {}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.meta import MetaIndex
-from headrace.sinks.opensearch.secondary_backlog import Backlog
-from headrace.sinks.opensearch.state_document import KeptDocument, meta_index
+from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.state_document import StateDocument, meta_index
 
 
-def sinks_document(client: Client, slot: str, prefix: str) -> KeptDocument:
-    """Which further sinks a pipeline writes to."""
-    return KeptDocument(client, meta_index(prefix), f"{slot}.sinks", f"the sinks of slot {slot}")
+def sinks_document(client: Client, slot: str, prefix: str) -> StateDocument:
+    """Which secondary sinks a pipeline writes to."""
+    return StateDocument(client, meta_index(prefix), f"{slot}.sinks", f"the sinks of slot {slot}")
 
 
 def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
-    """Forget what is noted of a further sink; its documents stay where they are.
+    """Forget what is noted of a secondary sink; its documents stay where they are.
 
     Its generations first: a start that is killed in between must not take them for intact, without what was
-    parked for them, if the sink comes back.
+    deferred for them, if the sink comes back.
     """
     own = f"{slot}/{name}"
     MetaIndex(client, own, prefix).delete()
-    Backlog(client, own, prefix).forget()
+    SecondaryDeferredKeys(client, own, prefix).forget()

@@ -175,7 +175,7 @@ def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    fitted = client.flavour().fitted({**body, "settings": {"index": body["settings"]["index"]}})
+    fitted = client.product().fitted({**body, "settings": {"index": body["settings"]["index"]}})
     template = {"settings": fitted["settings"], "mappings": fitted["mappings"]}
     asked = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
     return client.read(path("_index_template", "_simulate"), asked, allow=(400, 403, 404, 405)).ok
@@ -195,7 +195,7 @@ def try_out(
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
     try:
-        client.call("PUT", target, client.flavour().fitted({**body, "settings": {"index": settings}}))
+        client.call("PUT", target, client.product().fitted({**body, "settings": {"index": settings}}))
         look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))

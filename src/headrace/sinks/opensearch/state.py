@@ -84,10 +84,9 @@ class PipelineState:
         system_identifier: of the PostgreSQL cluster, as it prints it.
         consistent_point: where the slot began.
         applied: every change up to here is durable in the documents; the slot is confirmed no further.
-        ahead: where documents are parked: every change up to here is durable or parked, and the stream goes
-            on from here; else None.
-        parked_in: the index that they are parked in, as it was when `ahead` was noted; None where it is not
-            known.
+        ahead: where documents are deferred: every change up to here is durable or deferred, and the stream
+            goes on from here; else None.
+        deferred_in: the index of their keys, as it was when `ahead` was noted; None where it is not known.
         last: the last transaction with a change before `reached`; None where it is not known.
         began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
         standby: whether the server is a standby; None where it is not known.
@@ -115,7 +114,7 @@ class PipelineState:
     ahead: Lsn | None = None
     last: KnownCommit | None = None
     began: Lsn | None = None
-    parked_in: Identity | None = None
+    deferred_in: Identity | None = None
     standby: bool | None = None
 
     @property
@@ -124,9 +123,9 @@ class PipelineState:
         return self.applied if self.ahead is None else self.ahead
 
     @property
-    def parked_place(self) -> Identity | None:
-        """The index that documents are parked in; None where none are, or it is not known."""
-        return None if self.ahead is None else self.parked_in
+    def deferred_place(self) -> Identity | None:
+        """The index that documents are deferred in; None where none are, or it is not known."""
+        return None if self.ahead is None else self.deferred_in
 
     def of(self, index: str) -> tuple[GenerationState, ...]:
         """The generations of one logical index, oldest first."""
@@ -167,16 +166,16 @@ class PipelineState:
         reached: Lsn,
         counters: Counters,
         *,
-        parked: bool = False,
-        parked_in: Identity | None = None,
+        deferred: bool = False,
+        deferred_in: Identity | None = None,
         last: KnownCommit | None = None,
         began: Lsn | None = None,
     ) -> Self:
         """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
 
         Args:
-            parked: some documents are not durable yet; then `applied` stays.
-            parked_in: where they are, if that was not known before, or not as well.
+            deferred: some documents are not durable yet; then `applied` stays.
+            deferred_in: where they are, if that was not known before, or not as well.
             last: the last transaction before `reached`; None where it is the one that is known.
             began: where the timeline begins, if it was not known before.
         """
@@ -184,9 +183,9 @@ class PipelineState:
         known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         state = replace(self, counters=counted, last=known, began=since)
-        if parked:
-            return replace(state, ahead=reached, parked_in=parked_in or self.parked_place)
-        return replace(state, applied=reached, ahead=None, parked_in=None)
+        if deferred:
+            return replace(state, ahead=reached, deferred_in=deferred_in or self.deferred_place)
+        return replace(state, applied=reached, ahead=None, deferred_in=None)
 
     def place(self) -> dict[str, Any]:
         """Whose log the documents come from, and up to where they have it."""
@@ -212,7 +211,7 @@ class PipelineState:
             "consistent_point": format_lsn(self.consistent_point),
             "applied": format_lsn(self.applied),
             "ahead": None if self.ahead is None else format_lsn(self.ahead),
-            "parked_in": None if self.parked_place is None else self.parked_place.to_json(),
+            "deferred_in": None if self.deferred_place is None else self.deferred_place.to_json(),
             "last": None if self.last is None else self.last.to_json(),
             "timeline_began": None if self.began is None else format_lsn(self.began),
             "standby": self.standby,
@@ -240,7 +239,7 @@ class PipelineState:
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
             ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
-            parked_in=Identity.from_json(found["parked_in"]) if found.get("parked_in") else None,
+            deferred_in=Identity.from_json(found["deferred_in"]) if found.get("deferred_in") else None,
             last=KnownCommit.from_json(found.get("last")),
             began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
             standby=found.get("standby"),

@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.system_index import make_hidden
+from headrace.sinks.opensearch.system_index import make_system_index
 
 _PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 
@@ -37,7 +37,7 @@ class _Seen:
         return {"if_seq_no": self.seq_no, "if_primary_term": self.primary_term}
 
 
-class KeptDocument:
+class StateDocument:
     """One document; used from one thread. Call `load` first.
 
     Args:
@@ -101,7 +101,7 @@ class KeptDocument:
         """Whether what was seen last was still there, so that it is replaced."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
-            make_hidden(self._client, self._index, _PROPERTIES)
+            make_system_index(self._client, self._index, _PROPERTIES)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         self._writes += 1
         whole = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
@@ -156,8 +156,8 @@ def _seen(found: dict[str, Any] | None) -> _Seen | None:
     return None if found is None else _Seen(found["_seq_no"], found["_primary_term"])
 
 
-def build_notes(client: Client, slot: str, prefix: str, generation: str) -> KeptDocument:
+def build_notes(client: Client, slot: str, prefix: str, generation: str) -> StateDocument:
     """Where the progress of a generation's seeding is kept; nothing else writes there."""
-    return KeptDocument(
+    return StateDocument(
         client, meta_index(prefix), f"{slot}.build.{generation}", f"the progress of {generation}"
     )

@@ -40,14 +40,14 @@ def hidden(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_hidden(client: Client, name: str, properties: Mapping[str, Any]) -> Answer:
+def make_system_index(client: Client, name: str, properties: Mapping[str, Any]) -> Answer:
     """Make such an index, where there is none; status 400 where there is one already, or cannot be one.
 
     Each replica writes by itself, so that every copy finds what is there. A cluster may insist on another
     way; then only the primary shards are asked, as everywhere.
     """
     body = hidden(properties)
-    if client.flavour().copies_segments:
+    if client.product().copies_segments:
         pinned = {
             **body,
             "settings": {"index": {**body["settings"]["index"], "replication.type": "DOCUMENT"}},
@@ -58,7 +58,7 @@ def make_hidden(client: Client, name: str, properties: Mapping[str, Any]) -> Ans
     return client.call("PUT", path(name), body, allow=(400,))
 
 
-class HiddenIndex:
+class SystemIndex:
     """One hidden index; used from one thread.
 
     Args:
@@ -92,7 +92,7 @@ class HiddenIndex:
         """
         if (identity := self.identity) is not None:
             return identity
-        answer = make_hidden(self._client, self.name, self._properties)
+        answer = make_system_index(self._client, self.name, self._properties)
         if (identity := self.identity) is None:
             why = failures.reason(answer.data)
             raise HeadraceError(

@@ -16,7 +16,7 @@ from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
-from headrace.sinks.opensearch.bulk import Item, Outcome, Verdict
+from headrace.sinks.opensearch.bulk import Item, ItemVerdict, Outcome
 from headrace.sinks.opensearch.bulk_size import BulkSize
 from headrace.sinks.opensearch.client import Answer, Client, path
 
@@ -264,7 +264,7 @@ def _too_large(sent: int) -> str:
     return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
 
 
-def _verdict(answer: Answer, part: list[Item]) -> Verdict:
+def _verdict(answer: Answer, part: list[Item]) -> ItemVerdict:
     if answer.status in _UNANSWERED:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,

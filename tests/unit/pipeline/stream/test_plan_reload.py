@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.pipeline.stream.plan_reload import Switch, Taking
+from headrace.pipeline.stream.plan_reload import PlanReload, PlanReloadReader
 
 
 def test_a_plan_is_taken_once_and_the_newest_of_several(tmp_path: Path) -> None:
-    switch = Switch(tmp_path / "plan")
-    taking = Taking(switch)
+    switch = PlanReload(tmp_path / "plan")
+    taking = PlanReloadReader(switch)
     taking.look(10)
     assert (taking.plan, switch.taken()) == (None, None)
     switch.give(1, "first")
@@ -25,8 +25,8 @@ def test_a_plan_is_taken_once_and_the_newest_of_several(tmp_path: Path) -> None:
 
 
 def test_an_older_one_is_never_taken_again(tmp_path: Path) -> None:
-    switch = Switch(tmp_path / "plan")
-    taking = Taking(switch)
+    switch = PlanReload(tmp_path / "plan")
+    taking = PlanReloadReader(switch)
     switch.give(2, "second")
     taking.look(20)
     switch.give(1, "first")

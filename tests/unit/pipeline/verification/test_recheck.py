@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from headrace.pipeline.verification.recheck import Look, Settling, Verdict
+from headrace.pipeline.verification.recheck import Look, Recheck, Verdict
 from headrace.sinks.opensearch.stored import Stored
 
 Step = Callable[["World"], None]
@@ -79,7 +79,7 @@ class World:
 
 
 def settled(world: World, **more: object) -> dict[str, Verdict]:
-    settling = Settling(world, world, world.reached, sleep=lambda _: None, **more)  # type: ignore[arg-type]
+    settling = Recheck(world, world, world.reached, sleep=lambda _: None, **more)  # type: ignore[arg-type]
     return {one.id: one.verdict for one in settling.settle(["a"])}
 
 
@@ -151,7 +151,7 @@ def test_a_version_beyond_the_log_is_told() -> None:
     world.commit("a", b'{"x":1}')
     world.held["a"] = Stored(2**61, b'{"x":2}')
     world.applied = world.position_now
-    [found] = Settling(world, world, world.reached).settle(["a"])
+    [found] = Recheck(world, world, world.reached).settle(["a"])
     assert (found.verdict, found.ahead) == (Verdict.DIFFERENT, True)
 
 

@@ -1,4 +1,4 @@
-"""Which documents a task writes and which it parks."""
+"""Which documents a task writes and which it defers."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from headrace.datasources.partitioning import LEAST_ROWS, Share, Task, shared
+from headrace.datasources.partitioning import LEAST_ROWS, Task, TaskShare, shared
 from headrace.model import CHANGES_SCHEMA, Key
-from headrace.pipeline.worker.deferral import Wanted, halves, portion
+from headrace.pipeline.worker.deferral import Deferral, halves, portion
 
 
 class Lot:
-    """Where keys are parked."""
+    """Where keys are deferred."""
 
     def __init__(self) -> None:
         self.chunks: list[tuple[str, list[Key]]] = []
 
-    def park(self, index: str, chunks: Sequence[Sequence[Key]]) -> None:
+    def defer(self, index: str, chunks: Sequence[Sequence[Key]]) -> None:
         self.chunks += [(index, list(keys)) for keys in chunks]
 
     def keys(self, index: str) -> list[Key]:
@@ -37,7 +37,7 @@ def rows(count: int) -> pa.RecordBatch:
 
 def test_what_readers_wait_for_is_written_before_the_rest() -> None:
     """Of a large batch, too: whoever builds or keeps a generation does not hold them up."""
-    wanted = Wanted(Share(), 100_000, 1, Lot().park)
+    wanted = Deferral(TaskShare(), 100_000, 1, Lot().defer)
     for index in ("kept", "served", "building"):
         wanted.add(index, keys(7_000))
     portions = wanted.portions({"served", "gone"})
@@ -50,31 +50,31 @@ def test_what_readers_wait_for_is_written_before_the_rest() -> None:
 
 def test_few_documents_are_written_with_the_batch_each_once() -> None:
     lot = Lot()
-    wanted = Wanted(Share(), 5_000, 1, lot.park)
+    wanted = Deferral(TaskShare(), 5_000, 1, lot.defer)
     wanted.add("a", keys(1_500))
     wanted.add("b", keys(10))
     wanted.add("a", keys(100, first=1_450))
     portions = wanted.portions()
     assert [sum(map(len, one.values())) for one in portions] == [1_560]
     assert [key for one in portions for key in one.get("a", ())] == keys(1_550)
-    assert (lot.chunks, wanted.parked) == ([], 0)
+    assert (lot.chunks, wanted.deferred) == ([], 0)
 
 
-def test_too_many_of_an_index_are_parked_and_other_indexes_are_not() -> None:
+def test_too_many_of_an_index_are_deferred_and_other_indexes_are_not() -> None:
     lot = Lot()
-    wanted = Wanted(Share(), 5_000, 1, lot.park)
+    wanted = Deferral(TaskShare(), 5_000, 1, lot.defer)
     for first in range(0, 7_500, 500):
         wanted.add("a", keys(500, first))
     wanted.add("b", keys(3))
     assert [dict(one) for one in wanted.portions()] == [{"b": keys(3)}]
     assert sorted(lot.keys("a")) == sorted(keys(7_500))
     assert max(len(chunk) for _, chunk in lot.chunks) == 100
-    assert wanted.parked == 7_500
+    assert wanted.deferred == 7_500
 
 
 def test_a_batch_of_many_changes_is_no_fan_out() -> None:
     lot = Lot()
-    wanted = Wanted(Share(), 5_000, 1_000, lot.park)
+    wanted = Deferral(TaskShare(), 5_000, 1_000, lot.defer)
     wanted.add("a", keys(9_000))
     assert sum(len(one["a"]) for one in wanted.portions()) == 9_000
     assert lot.chunks == []
@@ -83,16 +83,16 @@ def test_a_batch_of_many_changes_is_no_fan_out() -> None:
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_shares_are_all_of_the_documents_and_none_twice(count: int) -> None:
     every: list[Key] = [*keys(5_000), ("a", "b"), ("ab", ""), ("ü",)]
-    found = [key for number in range(count) for key in Share(number, count).own(every)]
+    found = [key for number in range(count) for key in TaskShare(number, count).own(every)]
     assert sorted(found) == sorted(every)
-    assert all(len(Share(number, count).own(every)) > 4_000 // count for number in range(count))
+    assert all(len(TaskShare(number, count).own(every)) > 4_000 // count for number in range(count))
 
 
 @pytest.mark.parametrize(("count", "tasks"), [(0, 1), (LEAST_ROWS - 1, 1), (LEAST_ROWS, 3)])
 def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
     parts = shared([rows(count)] if count else [], 700, 800, most=3)
     told = [Task.of(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
-    assert [one.share for one in told] == [Share(number, tasks) for number in range(tasks)]
+    assert [one.share for one in told] == [TaskShare(number, tasks) for number in range(tasks)]
     assert {(one.position, one.version, one.rows.num_rows) for one in told} == {(700, 800, count)}
 
 

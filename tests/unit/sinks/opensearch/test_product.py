@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch.product import Flavour
+from headrace.sinks.opensearch.product import Product
 
 BODY: dict[str, Any] = {
     "settings": {"index": {}},
@@ -20,19 +20,19 @@ def about(number: str, **more: str) -> dict[str, object]:
     return {"version": {"number": number, **more}}
 
 
-def field(flavour: Flavour) -> object:
-    return flavour.fitted(BODY)["mappings"]["properties"]["a"]["properties"]["b"]
+def field(product: Product) -> object:
+    return product.fitted(BODY)["mappings"]["properties"]["a"]["properties"]["b"]
 
 
 def test_opensearch_gets_what_the_schema_asks_for() -> None:
-    found = Flavour.of(about("3.8.0", distribution="opensearch"))
+    found = Product.of(about("3.8.0", distribution="opensearch"))
     assert (found.name, found.is_too_old) == ("opensearch", False)
     assert found.fitted(BODY) == BODY
 
 
 def test_elasticsearch_gets_its_own_type_where_its_build_has_it() -> None:
-    assert field(Flavour.of(about("8.15.0", build_flavor="default"))) == {"type": "flattened"}
-    assert field(Flavour.of(about("7.10.2", build_flavor="oss"))) == {"type": "object", "enabled": False}
+    assert field(Product.of(about("8.15.0", build_flavor="default"))) == {"type": "flattened"}
+    assert field(Product.of(about("7.10.2", build_flavor="oss"))) == {"type": "object", "enabled": False}
     assert BODY["mappings"]["properties"]["a"]["properties"]["b"] == {"type": "flat_object"}
 
 
@@ -49,10 +49,10 @@ def test_elasticsearch_gets_its_own_type_where_its_build_has_it() -> None:
     ],
 )
 def test_what_lacks_the_means_is_known(said: dict[str, object], too_old: bool) -> None:
-    assert Flavour.of(said).is_too_old is too_old
+    assert Product.of(said).is_too_old is too_old
 
 
 @pytest.mark.parametrize("said", [None, [], {}, {"version": "3"}, {"version": {"number": 3}}])
 def test_what_is_no_search_server_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match="no version"):
-        Flavour.of(said)
+        Product.of(said)

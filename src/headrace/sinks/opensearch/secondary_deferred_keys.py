@@ -1,8 +1,9 @@
-"""Which documents does a further sink still lack, because it did not take them when they were due?
+"""Which documents does a secondary sink still lack, because it did not take them when they were due?
 
-A set of (generation, key) in the hidden index `{prefix}headrace_backlog` of the cluster that keeps the state:
-one entry for each, however often it was due, with the highest version at which it was. Beside it stands a
-mark for as long as the sink counts as away: nobody then waits for it before parking. Another one names the
+A set of (generation, key) in the hidden index `{prefix}headrace_deferred_secondary` of the cluster that keeps
+the state: one entry for each, however often it was due, with the highest version at which it was. Beside it
+stands a
+mark for as long as the sink counts as away: nobody then waits for it before deferring. Another one names the
 index that the entries are in and the history of its shard, so that its loss is noticed.
 """
 
@@ -20,7 +21,7 @@ from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state_document import meta_index
-from headrace.sinks.opensearch.system_index import HiddenIndex
+from headrace.sinks.opensearch.system_index import SystemIndex
 
 EVERYTHING: Key = ()
 """Instead of a key: whatever the generation holds."""
@@ -47,8 +48,8 @@ class Owed:
     version: Lsn
 
 
-class Backlog:
-    """What one further sink lacks; used from one thread.
+class SecondaryDeferredKeys:
+    """What one secondary sink lacks; used from one thread.
 
     Args:
         client: of the cluster that keeps the state.
@@ -58,7 +59,7 @@ class Backlog:
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._slot = slot
-        self._entries = HiddenIndex(client, f"{prefix}headrace_backlog", _PROPERTIES)
+        self._entries = SystemIndex(client, f"{prefix}headrace_deferred_secondary", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
         self._place = (meta_index(prefix), "_doc", f"{slot}.backlog")
         self._noted: Identity | None = None

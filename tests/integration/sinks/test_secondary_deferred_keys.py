@@ -12,9 +12,9 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
-from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog, Owed
+from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, Owed, SecondaryDeferredKeys
 from headrace.sinks.opensearch.secondary_sinks import forget_sink
-from headrace.sinks.opensearch.system_index import HiddenIndex
+from headrace.sinks.opensearch.system_index import SystemIndex
 from support.http_proxy import Answer, HttpProxy, Request
 from support.snapshots import Snapshot
 
@@ -32,18 +32,20 @@ STATE = PipelineState(
 
 
 @pytest.fixture
-def backlog(client: Client) -> Iterator[Backlog]:
-    one = Backlog(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
+def backlog(client: Client) -> Iterator[SecondaryDeferredKeys]:
+    one = SecondaryDeferredKeys(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
     yield one
     one.forget()
 
 
-def test_a_document_has_one_entry_with_the_newest_version(backlog: Backlog, client: Client) -> None:
+def test_a_document_has_one_entry_with_the_newest_version(
+    backlog: SecondaryDeferredKeys, client: Client
+) -> None:
     backlog.add("g", [("1",), ("2",), ("a", "b")], 10)
     backlog.add("g", [("1",)], 30)
     backlog.add("g", [("1",), ("2",)], 20)
     backlog.add("h", [EVERYTHING], 5)
-    Backlog(client, "s/c", PREFIX).add("g", [("1",)], 1)
+    SecondaryDeferredKeys(client, "s/c", PREFIX).add("g", [("1",)], 1)
     assert backlog.oldest(10) == [
         Owed("h", EVERYTHING, 5),
         Owed("g", ("a", "b"), 10),
@@ -51,11 +53,11 @@ def test_a_document_has_one_entry_with_the_newest_version(backlog: Backlog, clie
         Owed("g", ("1",), 30),
     ]
     assert (backlog.count(), backlog.count(["g"]), backlog.count(["x"])) == (4, 3, 0)
-    Backlog(client, "s/c", PREFIX).forget()
+    SecondaryDeferredKeys(client, "s/c", PREFIX).forget()
     assert backlog.count() == 4
 
 
-def test_what_is_due_again_meanwhile_stays(backlog: Backlog) -> None:
+def test_what_is_due_again_meanwhile_stays(backlog: SecondaryDeferredKeys) -> None:
     backlog.add("g", [("1",), ("2",)], 10)
     taken = backlog.oldest(10)
     backlog.add("g", [("1",)], 11)
@@ -67,22 +69,26 @@ def test_what_is_due_again_meanwhile_stays(backlog: Backlog) -> None:
 
 def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client: Client) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one, other = Backlog(client, "s/b", prefix), Backlog(client, "s/c", prefix)
+    one, other = SecondaryDeferredKeys(client, "s/b", prefix), SecondaryDeferredKeys(client, "s/c", prefix)
     assert not one.is_lost()
     one.add("g", [("1",)], 10)
     assert not one.is_lost()
-    client.call("DELETE", f"/{prefix}headrace_backlog")
+    client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
     assert one.is_lost()
     other.add("g", [("1",)], 10)
     one.add("g", [("2",)], 11)
-    assert (one.is_lost(), Backlog(client, "s/b", prefix).is_lost(), other.is_lost()) == (True, True, False)
+    assert (one.is_lost(), SecondaryDeferredKeys(client, "s/b", prefix).is_lost(), other.is_lost()) == (
+        True,
+        True,
+        False,
+    )
     one.renounce()
     assert not one.is_lost()
-    client.call("DELETE", f"/{prefix}headrace_backlog")
+    client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
     one.renounce()
     assert (one.is_lost(), other.is_lost()) == (False, True)
     one.add("g", [("1",)], 12)
-    client.call("DELETE", f"/{prefix}headrace_backlog")
+    client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
     assert one.is_lost()
     for each in (one, other):
         each.forget()
@@ -94,23 +100,23 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     opensearch: EmbeddedOpenSearch, client: Client
 ) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one = Backlog(client, "s/b", prefix)
+    one = SecondaryDeferredKeys(client, "s/b", prefix)
     one.add("g", [("1",)], 10)
-    snapshot = Snapshot(opensearch, f"{prefix}headrace_backlog")
+    snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred_secondary")
     one.add("g", [("2",)], 11)
     snapshot.close()
     assert not one.is_lost(), "closed is not lost"
     snapshot.restore()
     assert one.is_lost()
     one.add("g", [("3",)], 12)
-    assert (one.is_lost(), Backlog(client, "s/b", prefix).is_lost()) == (True, True)
+    assert (one.is_lost(), SecondaryDeferredKeys(client, "s/b", prefix).is_lost()) == (True, True)
     one.renounce()
     assert not one.is_lost()
 
-    known = HiddenIndex(client, f"{prefix}headrace_backlog", {}).identity
+    known = SystemIndex(client, f"{prefix}headrace_deferred_secondary", {}).identity
     assert known is not None
     client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.backlog", {"index": known.uuid})
-    again = Backlog(client, "s/b", prefix)
+    again = SecondaryDeferredKeys(client, "s/b", prefix)
     again.add("g", [("4",)], 13)
     snapshot.restore_in_place()
     assert again.is_lost(), "a note of an older version is completed"
@@ -137,7 +143,7 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         known = own.load()
         assert known is not None
         own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
-        Backlog(client, "s/b", prefix).add("users_ab_1", [("1",)], 10)
+        SecondaryDeferredKeys(client, "s/b", prefix).add("users_ab_1", [("1",)], 10)
 
         front.spoil = cut_off
         with pytest.raises(HeadraceError):
@@ -148,12 +154,12 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         assert again is not None
         assert again.generations == (), "what it lacks is not known any more"
         forget_sink(client, "s", prefix, "b")
-        assert Backlog(client, "s/b", prefix).count() == 0
+        assert SecondaryDeferredKeys(client, "s/b", prefix).count() == 0
         for name in ("meta", "backlog"):
             client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
-def test_the_mark_says_why_nobody_waits(backlog: Backlog) -> None:
+def test_the_mark_says_why_nobody_waits(backlog: SecondaryDeferredKeys) -> None:
     assert backlog.why_away() is None
     backlog.away("it is full")
     assert backlog.why_away() == "it is full"
@@ -169,7 +175,7 @@ def test_an_index_that_the_cluster_refuses_to_make_is_told_of(opensearch: Embedd
         return Answer(400, said) if request.method == "PUT" else None
 
     with HttpProxy(opensearch.url, spoil=refuse) as front, closing(Client(Endpoint((front.url,)))) as client:
-        one = HiddenIndex(client, f"{PREFIX}refused_{uuid.uuid4().hex[:8]}", {})
+        one = SystemIndex(client, f"{PREFIX}refused_{uuid.uuid4().hex[:8]}", {})
         with pytest.raises(HeadraceError, match="maximum shards open") as caught:
             one.make()
         assert caught.value.kind is Kind.SINK_BUSY

@@ -1,4 +1,4 @@
-"""A further sink that fails holds up nobody, and gets what it lacks when it is back."""
+"""A secondary sink that fails holds up nobody, and gets what it lacks when it is back."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
-from headrace.pipeline.stream.catch_up import CatchingUp
+from headrace.pipeline.stream.catch_up import CatchUp
 from headrace.pipeline.worker import secondary_writer
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
-from headrace.pipeline.worker.secondary_writer import AllSinks, FurtherWorker
+from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
@@ -34,7 +34,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.contents import documents, refresh
-from headrace.sinks.opensearch.secondary_backlog import EVERYTHING, Backlog
+from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
 from support.http_proxy import Answer, HttpProxy, Request
 
 SCHEMA = """
@@ -70,8 +70,8 @@ class World:
             self.plan(f"{slot}/other", self.other),
             Connections(url, Endpoint((front.url,)), Endpoint((node,))),
         )
-        self.backlog = Backlog(self.client, self.work.plan.slot, PREFIX)
-        first, second = Worker(primary), FurtherWorker(self.work)
+        self.backlog = SecondaryDeferredKeys(self.client, self.work.plan.slot, PREFIX)
+        first, second = Worker(primary), SecondaryWorker(self.work)
         for worker in (first, second):
             worker.seed("people", CtidRange(0, None), self.position(), None)
         second.close()
@@ -166,7 +166,7 @@ def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World
     assert "503" in (world.backlog.why_away() or "")
 
     told: list[tuple[int, str | None]] = []
-    with CatchingUp(world.work, lambda *one: told.append(one), never):
+    with CatchUp(world.work, lambda *one: told.append(one), never):
         assert until(lambda: any(why for _, why in told), 20), "it says why it waits"
         world.front.heal()
         assert until(lambda: told[-1] == (0, None), 30)
@@ -185,7 +185,7 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     assert len(world.held(world.other)) == 30
     assert EVERYTHING in {one.key for one in world.backlog.oldest(10)}
     world.front.heal()
-    with CatchingUp(world.work, lambda *_: None, never):
+    with CatchUp(world.work, lambda *_: None, never):
         assert until(lambda: world.backlog.count() == 0, 30)
     assert world.held(world.other) == {"7": "new"}
 

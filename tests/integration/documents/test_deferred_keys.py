@@ -17,16 +17,16 @@ from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
-from headrace.pipeline.worker.worker import Applied, Worker
+from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
     Client,
+    DeferredKeys,
     Endpoint,
     Generations,
     IndexOptions,
-    Parked,
     WriterOptions,
     mapping,
 )
@@ -56,7 +56,7 @@ EMPTIED = {"schema": "public", "table": "country", "op": "t"}
 
 
 class World:
-    """A database, its documents, and a worker that parks early."""
+    """A database, its documents, and a worker that defers early."""
 
     def __init__(self, url: str, node: str, folder: Path) -> None:
         self.writer = psycopg.connect(url, autocommit=True)
@@ -74,12 +74,12 @@ class World:
             targets={"people": self.generation.target},
             writer=WriterOptions(),
             slot=f"s{uuid.uuid4().hex[:8]}",
-            prefix="test_parked_",
+            prefix="test_deferred_",
             skip_rejected=frozenset(),
             large_change=LIMIT,
         )
         self.connections = Connections(url, Endpoint((node,)))
-        self.parked = Parked(self.client, self.plan.slot, self.plan.prefix)
+        self.deferred = DeferredKeys(self.client, self.plan.slot, self.plan.prefix)
         self.worker = self.workers(self.plan)
         self.worker.seed("people", CtidRange(0, None), self.position(), None)
 
@@ -90,7 +90,7 @@ class World:
         return Worker(Work(plan, connections))
 
     def close(self) -> None:
-        self.parked.forget()
+        self.deferred.forget()
         self.worker.close()
         self.generations.drop(self.generation)
         self.client.close()
@@ -100,7 +100,7 @@ class World:
         [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
         return parse_lsn(text)
 
-    def apply(self, sql: bytes, change: Mapping[str, object], shares: int = 1) -> list[Applied]:
+    def apply(self, sql: bytes, change: Mapping[str, object], shares: int = 1) -> list[WrittenBatch]:
         """Commit, and let the tasks of a batch with that change do their work."""
         self.writer.execute(sql)
         end = self.position()
@@ -121,7 +121,7 @@ class World:
         return {str(one): names.get(country) for one, country in people}
 
     def work_off(self) -> int:
-        return self.worker.work_off([one.id for one in self.parked.chunks(1_000)]).upserted
+        return self.worker.work_off([one.id for one in self.deferred.chunks(1_000)]).upserted
 
 
 @pytest.fixture
@@ -133,28 +133,28 @@ def world(
     one.close()
 
 
-def test_a_change_of_many_documents_is_parked_and_worked_off(world: World) -> None:
+def test_a_change_of_many_documents_is_deferred_and_worked_off(world: World) -> None:
     assert world.held() == world.expected()
     before, count = world.held(), PEOPLE - 1
     [done] = world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
-    assert (done.parked, done.result.upserted) == (count, 0)
+    assert (done.deferred, done.result.upserted) == (count, 0)
     assert world.held() == before
-    assert world.parked.count() == count, "a chunk holds one fiftieth of the limit, and one at least"
-    assert Parked(world.client, "another", world.plan.prefix).count() == 0
+    assert world.deferred.count() == count, "a chunk holds one fiftieth of the limit, and one at least"
+    assert DeferredKeys(world.client, "another", world.plan.prefix).count() == 0
     assert world.work_off() == count
-    assert (world.parked.count(), world.held()) == (0, world.expected())
+    assert (world.deferred.count(), world.held()) == (0, world.expected())
 
 
-def test_few_documents_are_not_parked(world: World) -> None:
+def test_few_documents_are_not_deferred(world: World) -> None:
     change = {**RENAMED, "after": [("id", "2"), ("name", "Nowhere")]}
     [done] = world.apply(b"UPDATE country SET name = 'Nowhere' WHERE id = 2", change)
-    assert (done.parked, done.result.upserted, world.parked.count()) == (0, 3, 0)
+    assert (done.deferred, done.result.upserted, world.deferred.count()) == (0, 3, 0)
     assert world.held() == world.expected()
 
 
 def test_a_truncate_of_a_child_parks_every_document_that_exists(world: World) -> None:
     [done] = world.apply(b"TRUNCATE country", EMPTIED)
-    assert done.parked == PEOPLE + 2
+    assert done.deferred == PEOPLE + 2
     assert world.work_off() == PEOPLE + 2
     assert world.held() == world.expected()
 
@@ -182,11 +182,11 @@ def test_chunks_of_a_generation_that_has_gone_are_let_go(world: World) -> None:
     other = world.generations.create("people", "cd", {"settings": {"index": {}}, "mappings": {}})
     worker = world.workers(replace(world.plan, targets={"people": other.target}))
     try:
-        assert worker.work_off([one.id for one in world.parked.chunks(1_000)]).upserted == 0
+        assert worker.work_off([one.id for one in world.deferred.chunks(1_000)]).upserted == 0
     finally:
         worker.close()
         world.generations.drop(other)
-    assert (world.parked.count(), world.held()) == (0, before)
+    assert (world.deferred.count(), world.held()) == (0, before)
 
 
 def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world: World) -> None:
@@ -194,7 +194,7 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
     world.apply(
         b"INSERT INTO person VALUES (1000, 1); UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED
     )
-    chunks = [one.id for one in world.parked.chunks(1_000)]
+    chunks = [one.id for one in world.deferred.chunks(1_000)]
 
     def empty(request: Request) -> None:
         if "_bulk" in request.target and b'"1000"' in request.body:
@@ -236,7 +236,7 @@ def test_what_is_deleted_while_its_bulk_hangs_stays_deleted(
         HttpProxy(opensearch.url, spoil=delete) as front,
         contextlib.closing(world.workers(world.plan, front.url)) as worker,
     ):
-        worker.work_off([one.id for one in world.parked.chunks(1_000)])
+        worker.work_off([one.id for one in world.deferred.chunks(1_000)])
     assert asked == [True]
     assert world.held() == world.expected()
 
