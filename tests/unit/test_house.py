@@ -1,0 +1,71 @@
+"""Is the house as its pages say: the rooms, the commands, and names that mean one thing?"""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+
+from typer.main import get_command
+
+from headrace.cli.app import app
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src/headrace"
+
+
+def rooms() -> set[str]:
+    return {folder.name for folder in SOURCE.iterdir() if (folder / "__init__.py").exists()}
+
+
+def test_no_public_class_name_stands_twice() -> None:
+    found = defaultdict(list)
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(file.relative_to(SOURCE)))
+    assert {name: files for name, files in found.items() if len(files) > 1} == {}
+
+
+def test_contributing_lists_every_room_once() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    listed = re.findall(r"^\| `(\w+)/` \|", page, re.MULTILINE)
+    assert sorted(listed) == sorted(rooms())
+
+
+def test_every_room_has_its_layer() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = " | ".join(
+        next(one for one in contracts if one["name"] == "Rooms depend only downward")["layers"]
+    )
+    assert {name.removeprefix("headrace.") for name in layers.split(" | ")} >= rooms()
+
+
+def test_the_readme_lists_every_command_as_its_help_does() -> None:
+    page = (ROOT / "README.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z]+)` \| (.*) \|$", page, re.MULTILINE))
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    helps = {name: command.short_help.rstrip(".") for name, command in commands.items()}
+    assert {name: text.capitalize() for name, text in listed.items()} == {
+        name: text.capitalize() for name, text in helps.items()
+    }
+
+
+def test_unit_tests_mirror_the_source() -> None:
+    """A test of one file stands where the file does; others are named by what they show."""
+    strangers = [
+        str(file.relative_to(ROOT))
+        for file in (ROOT / "tests/unit").rglob("test_*.py")
+        if file.parent != ROOT / "tests/unit"
+        and not (SOURCE / file.parent.relative_to(ROOT / "tests/unit")).is_dir()
+    ]
+    assert strangers == []
+
+
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    named = re.findall(r"`?([a-z_]+/[a-z_/]+\.py)`?", page)
+    assert len(named) > 20
+    assert [name for name in named if not (SOURCE / name).is_file()] == []
