@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +18,7 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from chaos.ground import Ground
+from e2e.harness import Headrace
 from headrace.demo.shop import INDEXES
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
@@ -31,6 +35,7 @@ _BLOCK = "index.blocks.read_only_allow_delete"
 _ROOT = "products"
 _LOCK_SECONDS = 5
 _MOMENT = 0.5
+_WIDE = 640_000  # times 32 bytes
 _RENAME = "UPDATE public.products SET name = $1 WHERE id = $2"
 _BELOW = ("order_items", "product_tags", "reviews")
 """What a TRUNCATE of the root table empties with it."""
@@ -305,6 +310,62 @@ def _restored(*, stopped: bool) -> Fault:
     return strike
 
 
+def _wide(ground: Ground) -> bool:
+    """Values of 20 MB in a column that no document reads, which comes and goes."""
+    table = ground.random.choice(_BELOW)
+    _on_the_database(ground, f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS unread text")
+    for _ in range(2):
+        chosen = f"(SELECT ctid FROM {table} ORDER BY random() LIMIT 1)"
+        wide = f"repeat(md5(random()::text), {_WIDE})"
+        _on_the_database(ground, f"UPDATE {table} SET unread = {wide} WHERE ctid = {chosen}")
+    time.sleep(_MOMENT)
+    _on_the_database(ground, f"ALTER TABLE {table} DROP COLUMN unread")
+    return True
+
+
+def _put_back(ground: Ground) -> bool:
+    """The server's storage is put back to what it was some seconds ago; then everything is built anew."""
+    before = ground.run.config.read_text()
+    _kill_run(ground)
+    ground.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))
+    data = ground.postgres._site.data
+    copy = data.with_name("copy")
+    ground.postgres.stop()
+    subprocess.run(["cp", "-a", data, copy], check=True)
+    try:
+        wrong = ground.settle()
+        time.sleep(ground.random.uniform(1, 4))
+        ground.postgres.stop("immediate")
+        shutil.rmtree(data)
+    finally:
+        copy.rename(data)
+    wrong = wrong or ground.settle()
+    assert not wrong, wrong
+    _kill_run(ground)
+    ground.run.config.write_text(before)
+    return True
+
+
+def _second(ground: Ground) -> bool:
+    """Another deployment of the same tables in the same cluster comes, is right, and is taken away."""
+    folder = ground.run.config.parent.parent / "second"
+    second = Headrace(folder, ground.shop, ground.opensearch.url, "second")
+    try:
+        second.start()
+        second.wait_ready()
+        with ground.writers.paused():
+            second.converges()
+        second.terminate()
+    finally:
+        second.close()
+    subprocess.run(
+        [sys.executable, "-m", "headrace", "teardown", "--indexes", "--yes", "--config", str(second.config)],
+        check=True,
+        capture_output=True,
+    )
+    return True
+
+
 _KILLED: Mapping[str, Blow] = {
     "the run": _kill_run,
     "Java": _kill_java,
@@ -334,5 +395,8 @@ FAULTS: Mapping[str, Fault] = {
     "altered and altered back, stopped": _altered_back(stopped=True),
     "documents restored, live": _restored(stopped=False),
     "documents restored, stopped": _restored(stopped=True),
+    "wide values that no document reads": _wide,
+    "storage put back": _put_back,
+    "a second deployment in the cluster": _second,
 }
 """All of them, by name."""
