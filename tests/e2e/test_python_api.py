@@ -18,7 +18,7 @@ from e2e.harness import Headrace
 PAGE = Path(__file__).parents[2] / "docs/python.md"
 
 AROUND = """
-import json, os, pathlib, threading
+import json, os, pathlib, threading, time
 import psutil
 
 def left():
@@ -33,6 +33,9 @@ before = left()
 program = compile(pathlib.Path({program!r}).read_text(), "docs/python.md", "exec")
 for _ in range({times}):
     exec(program, {{}})
+end = time.monotonic() + 5
+while left() != before and time.monotonic() < end:
+    time.sleep(0.1)  # py4j's own thread looks once a second whether it is to end
 print("LEFT", json.dumps([before, left()]))
 """
 

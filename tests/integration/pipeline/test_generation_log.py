@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery, Supervisor, needs_of
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import connect, execute
+from headrace.reporter import LoggingReporter
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.spark.job_gate import JobGate
 from headrace.status.board import StatusBoard
@@ -42,7 +44,7 @@ class Ground:
         self.client = Client(self.endpoints.sink)
         self.orders = ControlRequests(self.client, self.project.slot, self.project.prefix)
         self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
-        self.board = StatusBoard()
+        self.board = StatusBoard(reporter=LoggingReporter(logging.getLogger("headrace")))
         with connect(self.endpoints.database) as connection:
             self.inspection = inspect(self.project, self.endpoints, connection, reading=False)
         state = self.meta.load()
@@ -165,15 +167,16 @@ def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground:
 
 
 def test_what_is_told_of_a_filled_generation_are_its_documents(
-    ground: Ground, capsys: pytest.CaptureFixture[str]
+    ground: Ground, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The stream writes into it too, while it is filled: the filling finds those and writes only the rest."""
+    caplog.set_level(logging.INFO, "headrace")
     new = ground.reindexed()
     for number in range(5):
         ground.client.call("PUT", f"/{new.generation}/_doc/a:{number}", {"shop": "a"})
     ground.generation_log.complete(new, 2)
     assert ground.board.view().indexes[0].documents == 5
-    assert f"{ground.project.prefix}stock: 5 documents" in capsys.readouterr().err
+    assert f"{ground.project.prefix}stock: 5 documents" in caplog.text
 
 
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
@@ -384,11 +387,8 @@ class Changed:
         pass
 
 
-def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Ground) -> None:
     """Half an answer would stay in the connection, and be taken for the next question's."""
-    monkeypatch.setattr("headrace.pipeline.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
     stopping = Stopping()
     run = PipelineRun(ground.project, ground.endpoints, ground.board, stopping, options=RunOptions())
     known = CatalogBaseline(ground.inspection, ground.endpoints)

@@ -187,6 +187,9 @@ class NothingBuilt:
 
     serves_all = True
 
+    def prepare(self, _filled: object) -> None:
+        pass
+
     def replaced(self) -> tuple[()]:
         return ()
 
