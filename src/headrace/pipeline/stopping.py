@@ -13,7 +13,7 @@ class Stopped(BaseException):
 
 
 class Stopping(threading.Event):
-    """Set when the run is to end.
+    """Set when the run is to end (decision 0053).
 
     Within `interrupting`, `stop` raises `Stopped` in the thread that runs: no loop would notice there.
     """
