@@ -44,13 +44,15 @@ class Stopping(threading.Event):
             raise Stopped
 
     def stop(self) -> None:
-        """End the work in order; from a signal's handler or from another thread.
+        """End the work in order; from a signal's handler or from another thread. A second call does nothing.
 
         Raises:
             Stopped: called in the thread that runs, within `interrupting`.
         """
-        self.set()
         with self._lock:
+            if self.is_set():
+                return
+            self.set()
             if self._interrupted == threading.get_ident():
                 raise Stopped
             if self._interrupted is not None:

@@ -1,0 +1,103 @@
+"""A run in a thread of its own is told to end by another thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from headrace.pipeline.stopping import Stopped, Stopping
+
+
+def ended(stopping: Stopping, work: Callable[[threading.Event], None]) -> list[str]:
+    """How `work` ends in a thread that is told to stop once it has begun."""
+    begun, said = threading.Event(), []
+
+    def run() -> None:
+        try:
+            work(begun)
+            said.append("done")
+        except Stopped:
+            said.append("stopped")
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(5)
+    stopping.stop()
+    thread.join(5)
+    assert not thread.is_alive()
+    return said
+
+
+def test_what_has_no_loop_that_would_notice_is_interrupted() -> None:
+    stopping = Stopping()
+
+    def wait(begun: threading.Event) -> None:
+        with stopping.interrupting():
+            begun.set()
+            while True:
+                time.sleep(0.01)
+
+    assert ended(stopping, wait) == ["stopped"]
+
+
+def test_a_loop_that_notices_is_not() -> None:
+    stopping = Stopping()
+
+    def wait(begun: threading.Event) -> None:
+        with stopping.interrupting():
+            pass
+        begun.set()
+        while not stopping.is_set():
+            time.sleep(0.01)
+        time.sleep(0.05)
+
+    assert ended(stopping, wait) == ["done"]
+
+
+def test_what_must_not_stop_half_way_is_finished_first() -> None:
+    stopping = Stopping()
+    finished: list[bool] = []
+
+    def wait(begun: threading.Event) -> None:
+        with stopping.interrupting():
+            with stopping.patient():
+                begun.set()
+                while not stopping.is_set():
+                    time.sleep(0.01)
+                finished.append(True)
+            finished.append(False)
+
+    assert ended(stopping, wait) == ["stopped"]
+    assert finished == [True]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.0005, 0.001, 0.002])
+def test_it_never_arrives_behind_the_part_that_it_interrupts(delay: float) -> None:
+    """Whoever leaves the part while somebody stops it is stopped there, or not at all."""
+    for _ in range(50):
+        stopping, begun, late = Stopping(), threading.Event(), list[str]()
+        thread = threading.Thread(target=leave, args=(stopping, begun, late))
+        thread.start()
+        begun.wait(5)
+        time.sleep(delay)
+        stopping.stop()
+        thread.join(5)
+        assert late == []
+
+
+def leave(stopping: Stopping, begun: threading.Event, late: list[str]) -> None:
+    """Leave such a part after a millisecond; `late` tells of what arrives behind it."""
+    try:
+        with stopping.interrupting():
+            begun.set()
+            time.sleep(0.001)
+    except Stopped:
+        return
+    try:
+        for _ in range(100):
+            time.sleep(0.00002)
+    except Stopped:
+        late.append("late")
