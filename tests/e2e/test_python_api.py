@@ -24,7 +24,8 @@ import psutil
 def left():
     me = psutil.Process()
     ports = [c.laddr.port for c in me.net_connections("inet") if c.status == psutil.CONN_LISTEN]
-    threads = [one.name for one in threading.enumerate()]
+    # A thread that Python did not start stays in its list, as a dummy, when it has logged and ended.
+    threads = [one.name for one in threading.enumerate() if not isinstance(one, threading._DummyThread)]
     return {{"threads": threads, "children": [c.name() for c in me.children(True)], "ports": ports,
         "environment": sorted(os.environ)}}
 
