@@ -21,7 +21,7 @@ from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
-from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
@@ -269,7 +269,7 @@ def swept(world: World) -> int:
             world.writer.execute("SELECT pg_logical_emit_message(false, '', 'x')")
             world.worker.mend(index, [key_of_id(one, 2) for one in found], world.position())
 
-        return sweep(identities, lambda: ids(world.client, index), mend)
+        return reconcile(identities, lambda: ids(world.client, index), mend)
 
 
 def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:

@@ -207,9 +207,9 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
         beside: Any = NothingParked()
         unknown: Any = None
         running = RunningQuery(
-            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, job_gate=JobGate()
+            query, nothing, unknown, watched.catalog, {}, beside=beside, backfills=nothing, job_gate=JobGate()
         )
-        ended = pool.submit(Supervisor(run._surroundings(watched.lock), running).until_ended)
+        ended = pool.submit(Supervisor(run._context(watched.lock), running).run)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE
