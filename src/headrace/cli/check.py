@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, each, open_what_loads
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list, open_loadable
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
@@ -45,7 +45,7 @@ def check_deployment(
     """
     report = CheckReport()
     try:
-        project, mistakes = open_what_loads(config, environ, slot=slot, publication=publication)
+        project, mistakes = open_loadable(config, environ, slot=slot, publication=publication)
         report.add(mistakes)
         if project is not None:
             report.indexes += project.specs
@@ -53,7 +53,7 @@ def check_deployment(
                 on_gap = environ.get("HEADRACE_ON_GAP") or project.deployment.source.on_gap
                 _look(project, project.resolve(), report, whole=not mistakes, on_gap=on_gap)
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
     if as_json:
         terminal.data(_as_data(report))
     else:
@@ -68,7 +68,7 @@ def _look(project: Project, endpoints: Endpoints, report: CheckReport, *, whole:
         with connect(endpoints.database, application_name="headrace check") as connection:
             inspection = inspect(project, endpoints, connection)
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
     else:
         found = (problem(one.level, one.error, one.sql) for one in inspection.findings)
         report.problems += sorted(found, key=_place)
@@ -94,7 +94,7 @@ def _look(project: Project, endpoints: Endpoints, report: CheckReport, *, whole:
     except GapError as error:  # it knows more of the slot
         gap = error
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _tell_gap(gap, report, reseeds=on_gap == "reseed")

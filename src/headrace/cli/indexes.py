@@ -10,8 +10,8 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.generation_requests import ask, wait_until_served
-from headrace.pipeline.project import find_index, open_place, open_project
+from headrace.pipeline.generation_requests import request_generation, wait_until_served
+from headrace.pipeline.project import find_index, open_endpoints, open_project
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
@@ -48,7 +48,7 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    endpoints, name, prefix = open_place(config, environ, slot)
+    endpoints, name, prefix = open_endpoints(config, environ, slot)
     with AppliedPosition(endpoints, name, prefix) as applied:
         state = applied.state()
         indexes = dict.fromkeys(one.index for one in state.generations)
@@ -84,7 +84,7 @@ def order(
     find_index(project, index)
     endpoints = project.resolve()
     with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
-        request = ask(applied, project, index, what)
+        request = request_generation(applied, project, index, what)
         if request.is_heard:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
         else:

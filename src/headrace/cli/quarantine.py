@@ -11,10 +11,10 @@ from headrace.cli import terminal
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, open_place, open_project
+from headrace.pipeline.project import Endpoints, Project, open_endpoints, open_project
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.sides import DatabaseDocuments
-from headrace.pipeline.verification.verify import seeded_generation
+from headrace.pipeline.verification.verify import find_served_generation
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import (
@@ -41,7 +41,7 @@ def show_quarantine(
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    endpoints, own, prefix = open_place(config, environ, slot)
+    endpoints, own, prefix = open_endpoints(config, environ, slot)
     with contextlib.closing(Client(endpoints.sink)) as client:
         found = Quarantine(client, own, prefix).entries(index, id_)
     if as_json:
@@ -67,7 +67,7 @@ def drop_quarantined(
     Raises:
         HeadraceError: as `show_quarantine`; USAGE where nobody can answer.
     """
-    endpoints, own, prefix = open_place(config, environ, slot)
+    endpoints, own, prefix = open_endpoints(config, environ, slot)
     with contextlib.closing(Client(endpoints.sink)) as client:
         quarantine = Quarantine(client, own, prefix)
         found = quarantine.entries(index, id_)
@@ -102,7 +102,7 @@ def retry_quarantined(
                 terminal.warn(f"{name}: the deployment does not have this index any more")
                 left += entries
                 continue
-            served = seeded_generation(_inspected(project, endpoints), applied.check(), name)
+            served = find_served_generation(_inspected(project, endpoints), applied.check(), name)
             mine = [one for one in entries if one.generation == served.generation]
             refused = _rebuilt(project, endpoints, applied, served, [one.id for one in mine])
             quarantine.drop(served.generation, [one.id for one in mine if one.id not in refused])

@@ -10,11 +10,11 @@ from headrace.cli import terminal
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import (
     AppliedPosition,
-    awaited_position,
-    check_filled,
+    check_backfilled,
+    parse_position,
     wait_until_applied,
 )
-from headrace.pipeline.project import open_place
+from headrace.pipeline.project import open_endpoints
 
 
 def wait_applied(
@@ -39,12 +39,12 @@ def wait_applied(
         HeadraceError: BEHIND where it is not within `timeout`; SLOT_UNKNOWN where the cluster does not know
             the deployment; USAGE, CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
-    wanted = None if lsn is None else awaited_position(lsn)
+    wanted = None if lsn is None else parse_position(lsn)
     began = time.monotonic()
-    endpoints, name, prefix = open_place(config, environ, slot, sink)
+    endpoints, name, prefix = open_endpoints(config, environ, slot, sink)
     with AppliedPosition(endpoints, name, prefix) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
-        check_filled(applied.check(), name)
+        check_backfilled(applied.check(), name)
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             left = timeout - (time.monotonic() - began)
             wait_until_applied(applied, awaited, name, timeout=left, searchable=searchable)

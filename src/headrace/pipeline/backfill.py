@@ -25,7 +25,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_pieces
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.workers import made
+from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, build_notes
 from headrace.sinks.opensearch.contents import count, ids, refresh
@@ -281,7 +281,7 @@ class Backfill:
         return unfinished
 
     def _exported(self, backfill: _GenerationBackfill) -> str | None:
-        """Return the slot's snapshot for a generation that joined where it was taken; later ones have none."""
+        """Return the slot's snapshot for a generation that joined where it was taken, else None."""
         slot = None if self._snapshot is None else self._snapshot.slot
         if slot is None or backfill.state.joined > slot.consistent_point:
             return None
@@ -331,7 +331,7 @@ class Backfill:
         assert state is not None, "it was loaded a moment ago"
         with (
             ReadSession(self._work.connections.database) as session,
-            contextlib.closing(made(self._work)) as worker,
+            contextlib.closing(open_worker(self._work)) as worker,
         ):
             session.await_replay(state.reached)
             version: Lsn = state.reached

@@ -320,9 +320,8 @@ class GenerationLog:
         project = self._inspection.project
         self._board.report.done(f"{project.label}{project.prefix}{generation.index}: {documents:,} documents")
         if before is not None and before.frozen:
-            self._board.report.done(
-                f"{project.label}{generation.index}: readers see {generation.generation}, which is followed again"
-            )
+            name = f"{project.label}{generation.index}"
+            self._board.report.done(f"{name}: readers see {generation.generation}, which is followed again")
 
     def give_up(self, generations: Collection[GenerationState], reason: str) -> None:
         """Freeze generations, so that the others can go on; no query runs."""

@@ -13,7 +13,7 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Endpoints
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
-from headrace.pipeline.worker.workers import made
+from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, normalised
 from headrace.sinks.opensearch import (
@@ -216,16 +216,16 @@ class GenerationManager:
             HeadraceError: an error that is not retryable.
         """
         for generation in generations:
-            emptied_tables = sorted(self.spec(generation).tables() & set(emptied))
-            if not emptied_tables:
+            tables = sorted(self.spec(generation).tables() & set(emptied))
+            if not tables:
                 continue
             if generation.building:
                 self.forget_progress(generation)
                 continue
             self._board.report.info(
-                f"{generation.index}: {emptied_tables[0]} has lost a partition; assembling every document anew"
+                f"{generation.index}: {tables[0]} has lost a partition; assembling every document anew"
             )
-            with contextlib.closing(made(self.work([generation]))) as worker:
+            with contextlib.closing(open_worker(self.work([generation]))) as worker:
                 worker.renew(generation.generation, applied)
 
     def finish(self, generation: GenerationState) -> None:

@@ -13,7 +13,7 @@ from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.dry_run import query_findings, try_reading
-from headrace.pipeline.project import Endpoints, Problems, Project, completed
+from headrace.pipeline.project import Endpoints, Problems, Project, with_specs
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan
@@ -56,7 +56,7 @@ class Inspection:
     unfit: Mapping[str, str] = field(default_factory=dict)
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
-        """Return the columns that the documents of these indexes or retained generations read; of all without a name."""
+        """Return the columns that these indexes or retained generations read; all without a name."""
         specs = self.project.followed
         return used_columns([specs[name] for name in names or specs], self.catalog)
 
@@ -128,7 +128,7 @@ def inspect(
         unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.kept.keys()}
         all_findings = _distinct(finding for found in by_index.values() for finding in found)
         specs_by_name = {name: complete(spec, catalog) for name, spec in project.followed.items()}
-        project = completed(project, specs_by_name)
+        project = with_specs(project, specs_by_name)
         specs = list(project.followed.values())
         all_findings += query_findings(session, specs, catalog)
         limits = {name: project.index_options(name).nested_objects for name in project.followed}

@@ -259,7 +259,7 @@ class PipelineRun:
                 state = self._reseeding.begin(slot, state, inspection.server, published, text)
                 running.push(slot_held.pop_all())
         generation_log = self._generation_log(inspection, state, catalog)
-        # Secondary sinks first: taking up the primary sink replaces the catalog notes that they are compared with.
+        # Secondary sinks first: taking up the primary sink replaces the catalog that they are compared with.
         self._secondary_sinks.take_up(inspection, catalog, state, published, drift)
         generation_log.take_up(published, drift, catalog.baseline.to_text(), beginning.requests)
         return catalog, generation_log
@@ -292,10 +292,10 @@ class PipelineRun:
             if restarts > _MOST_RESTARTS:
                 raise failure
             self._gap = failure if isinstance(failure, GapError) else None
-            again = Restart(
+            restart = Restart(
                 lambda connection: self._take_up_again(connection, running), lock, self._board, self._stopping
             )
-            catalog, generation_log = again.behind(failure, self._endpoints)
+            catalog, generation_log = restart.run(failure, self._endpoints)
 
     def _take_up_again(
         self, connection: Connection, running: contextlib.ExitStack

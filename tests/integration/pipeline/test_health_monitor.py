@@ -61,11 +61,16 @@ class Watched:
     board: StatusBoard
     lock: SlotLock
     catalog: SchemaDriftMonitor
-    trouble: Path
+    reader_status: Path
 
     def watch(self) -> HealthMonitor:
         return HealthMonitor(
-            self.endpoints, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
+            self.endpoints,
+            self.project,
+            self.board,
+            self.lock,
+            catalog=self.catalog,
+            reader_status=self.reader_status,
         )
 
 
@@ -201,7 +206,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     server, _ = own
     board, stopping = watched.board, Stopping()
     run = PipelineRun(watched.project, watched.endpoints, board, stopping, options=RunOptions())
-    query: Any = EndlessQuery(watched.trouble)
+    query: Any = EndlessQuery(watched.reader_status)
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
@@ -221,7 +226,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
             assert board.view().lag_bytes
             server.start()
             assert until(lambda: board.phase is Phase.LIVE, 60)
-            note = ReaderStatus(watched.trouble)
+            note = ReaderStatus(watched.reader_status)
             note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
             assert until(lambda: board.phase is Phase.DEGRADED, 60)
             said = board.snapshot()
