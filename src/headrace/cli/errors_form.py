@@ -1,4 +1,4 @@
-"""In which form is an error told: as a line for people, or as JSON for programs?"""
+"""Hold the form of error messages: a line of text, or JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Print what a comparison of an index with the database found."""
+"""Print the report of a comparison of an index with the database."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report
 
 
-def tell(report: Report) -> None:
-    """Print the report for people."""
+def print_report(report: Report) -> None:
+    """Print the report as text."""
     sample = report.sample
     chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
     terminal.answer(
@@ -22,7 +22,7 @@ def tell(report: Report) -> None:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
     for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():
         if drift.count:
-            _tell_drift(verdict, drift)
+            _print_drift(verdict, drift)
     if report.in_flight:
         _line(
             f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
@@ -37,22 +37,26 @@ def tell(report: Report) -> None:
             "nothing behind the applied position is in the index"
         )
     if report.repairing and report.wrong:
-        _tell_repair(report)
-    _conclude(report)
+        _print_repair(report)
+    _print_conclusion(report)
 
 
-def _tell_drift(verdict: Verdict, drift: Drift) -> None:
+def _print_drift(verdict: Verdict, drift: Drift) -> None:
     _line(f"{verdict!s:<12} {drift.count:,}")
-    for one in drift.first:
-        ahead = f"  (version {one['version']} is ahead of the log)" if one.get("ahead") else ""
-        what = f"  {one['path']}: expected {one['expected']}, found {one['found']}" if "path" in one else ""
-        why = f"  {one['why']}" if "why" in one else ""
-        _line(f"    {_shown(one['id'])}{what}{ahead}{why}")
+    for example in drift.first:
+        ahead = f"  (version {example['version']} is ahead of the log)" if example.get("ahead") else ""
+        what = (
+            f"  {example['path']}: expected {example['expected']}, found {example['found']}"
+            if "path" in example
+            else ""
+        )
+        why = f"  {example['why']}" if "why" in example else ""
+        _line(f"    {_shown(example['id'])}{what}{ahead}{why}")
     if drift.count > len(drift.first):
         _line(f"    … and {drift.count - len(drift.first):,} more")
 
 
-def _tell_repair(report: Report) -> None:
+def _print_repair(report: Report) -> None:
     if report.repaired:
         _line(f"repaired     {report.repaired:,}: built anew, and right now")
     if report.left_count:
@@ -63,12 +67,12 @@ def _tell_repair(report: Report) -> None:
             _line(f"    … and {report.left_count - len(report.left):,} more")
 
 
-def _conclude(report: Report) -> None:
-    fenced = report.fenced or sum(one.ahead for one in report.drift.values())
+def _print_conclusion(report: Report) -> None:
+    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
-        mended = f": {report.repaired:,} built anew" if report.repaired else ""
-        terminal.done(f"{report.alias} is what the database says{part}{mended}")
+        repaired = f": {report.repaired:,} built anew" if report.repaired else ""
+        terminal.done(f"{report.alias} is what the database says{part}{repaired}")
         return
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired

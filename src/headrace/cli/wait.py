@@ -1,4 +1,4 @@
-"""`headrace wait`: when is a commit in the documents?"""
+"""`headrace wait`: wait until a commit is in the documents."""
 
 from __future__ import annotations
 
@@ -27,17 +27,20 @@ def wait_applied(
     timeout: float,
     sink: str | None = None,
 ) -> None:
-    """Return once everything before `lsn` is in the documents of every index.
+    """Wait until everything before `lsn` is in the documents of every index.
 
     Args:
-        lsn: as PostgreSQL prints it; None is the end of the server's log now.
-        searchable: refresh the indexes then, so that a search finds it.
+        config: the path of the deployment file.
+        environ: values of the variables that the file names.
+        slot: overrides the file's slot.
+        lsn: a position as PostgreSQL prints it; None: the end of the server's log now.
+        searchable: refresh the indexes then, so that a search finds the changes.
         timeout: seconds.
-        sink: in whose documents; None is the primary's.
+        sink: the sink of the documents; None: the primary.
 
     Raises:
-        HeadraceError: BEHIND where it is not within `timeout`; SLOT_UNKNOWN where the cluster does not know
-            the deployment; USAGE, CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
+        HeadraceError: BEHIND after `timeout`; SLOT_UNKNOWN: the cluster does not know the deployment; USAGE,
+            CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
     wanted = None if lsn is None else parse_position(lsn)
     began = time.monotonic()
