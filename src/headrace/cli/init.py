@@ -101,11 +101,11 @@ def _write(folder: Path, files: Mapping[Path, str]) -> None:
 
 def _find(text: str, tables: list[TableName]) -> TableName:
     schema, _, name = text.rpartition(".")
-    wanted = TableName(schema or "public", name)
-    if wanted in tables:
-        return wanted
+    table_name = TableName(schema or "public", name)
+    if table_name in tables:
+        return table_name
     raise HeadraceError(
         Kind.USAGE,
-        f"there is no table {wanted} in the database",
-        meant(str(wanted), [str(known_table) for known_table in tables]) or "The database has no tables.",
+        f"there is no table {table_name} in the database",
+        meant(str(table_name), [str(known_table) for known_table in tables]) or "The database has no tables.",
     )

@@ -61,14 +61,14 @@ def preview(
         view = _View(session, spec)
         prepared = time.perf_counter()
         session.query(_BEGIN)
-        found = [view.document(one) for one in ids] if ids else view.first(limit or 1)
+        found = [view.document(id_) for id_ in ids] if ids else view.first(limit or 1)
     if timing:
         terminal.say(f"connected and planned in {_milliseconds(prepared - began)}")
-    for one in found:
-        _show(spec, one, timing=timing)
+    for document in found:
+        _show(spec, document, timing=timing)
     if not found:
         terminal.warn(f"{spec.name} has no document: {spec.table} has no live row{_left_out(spec)}")
-    return bool(found) and all(one.body is not None for one in found)
+    return bool(found) and all(document.body is not None for document in found)
 
 
 class _View:
@@ -80,7 +80,7 @@ class _View:
 
     def __init__(self, session: ReadSession, declared: IndexSpec) -> None:
         catalog = read_catalog(session, declared.tables())
-        errors = tuple(one.error for one in findings(declared, catalog) if one.level == "error")
+        errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
         if errors:
             raise Problems(errors)
         self._session = session

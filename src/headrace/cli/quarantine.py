@@ -124,13 +124,13 @@ def _rebuild(
     project: Project,
     endpoints: Endpoints,
     applied: AppliedPosition,
-    known: GenerationState,
+    served: GenerationState,
     ids: Sequence[str],
 ) -> dict[str, str]:
     """Write the documents of `ids` as they should be; return those that are refused, and why."""
-    index, inspection = known.index, _inspect(project, endpoints)
+    index, inspection = served.index, _inspect(project, endpoints)
     project = inspection.project
-    target = Generation(index, known.generation, known.hash, 0, known.uuid).target
+    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
     writer = open_writer(applied.client, {index: target}, project.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:

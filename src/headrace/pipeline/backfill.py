@@ -336,9 +336,9 @@ class Backfill:
             session.await_replay(state.reached)
             version: Lsn = state.reached
 
-            def assemble(found: list[str]) -> None:
-                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in found]
-                worker.mend(backfill.name, keys, version)
+            def assemble(differing: list[str]) -> None:
+                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
+                worker.rebuild(backfill.name, keys, version)
 
             assembled = reconcile(
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble

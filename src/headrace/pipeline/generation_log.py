@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.generation_monitor import GenerationMonitor
-from headrace.pipeline.generation_states import Next, apply_request, succeed, superseded, why_built
+from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.schema_drift import SchemaDrift
@@ -176,7 +176,7 @@ class GenerationLog:
         )
         self.state = state
         for index in self._indexes:
-            self._carry_out(index, succeed(state.of(index), self.manager.hashes[index]))
+            self._carry_out(index, plan_from_files(state.of(index), self.manager.hashes[index]))
         done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
         self.drop_doomed()
@@ -370,7 +370,7 @@ class GenerationLog:
         self.state = self.state.changed(*frozen)
         self._warn_of(frozen)
         for index in {generation.index for generation in frozen}:
-            self._carry_out(index, succeed(self.state.of(index), self.manager.hashes[index]))
+            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
             self.show(index)
         self._save(self.state)
         self.drop_doomed()

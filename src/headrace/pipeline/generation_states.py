@@ -29,7 +29,7 @@ class Next:
     request: str = ""
 
 
-def succeed(generations: Sequence[GenerationState], wanted_hash: str) -> Next:
+def plan_from_files(generations: Sequence[GenerationState], wanted_hash: str) -> Next:
     """Decide the next step that the schema files require.
 
     Args:

@@ -423,12 +423,12 @@ def open_endpoints(
     _check_names(slot, None)
     deployment = load_deployment(config, environ)
     name, primary = _primary_sink(deployment)
-    wanted = find_cluster(deployment.sinks, sink or name)
+    cluster = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
     endpoints, prefix = Endpoints.of(resolved, name, primary, own), _prefix_of(deployment, primary)
-    if wanted is primary:
+    if cluster is primary:
         return endpoints, own, prefix
-    return endpoints.beside(resolved, sink or name, wanted), f"{own}/{sink}", prefix
+    return endpoints.beside(resolved, sink or name, cluster), f"{own}/{sink}", prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

@@ -395,7 +395,7 @@ class PipelineRun:
             if ending.failure is None:
                 self._apply_query_end(catalog, watch, generation_log, ending)
                 continue
-            failure = watch.explained(ending.failure)
+            failure = watch.explain(ending.failure)
             if failure.kind in _FROM_ONE_GENERATION and self._has_bystanders(generation_log):
                 catalog, generation_log = self._go_on_without_unread(failure, generation_log, lock)
                 continue

@@ -146,7 +146,7 @@ class SchemaDriftMonitor:
             raise
         self._next = time.monotonic() + self._seconds
 
-    def explained(self, failure: HeadraceError) -> HeadraceError:
+    def explain(self, failure: HeadraceError) -> HeadraceError:
         """Return the error of an altered table where that explains why the query failed; else `failure`."""
         if failure.retry is Retry.BACK_OFF:
             return failure

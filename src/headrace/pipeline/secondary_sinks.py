@@ -82,13 +82,13 @@ class SecondarySinks:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
         document = sinks_document(self._client, self._project.slot, self._project.prefix)
-        known: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
-        wanted = {name: self._identity(name) for name in self._project.secondary}
-        for name, nature in known.items():
-            if wanted.get(name) != nature:
+        saved: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
+        configured = {name: self._identity(name) for name in self._project.secondary}
+        for name, identity in saved.items():
+            if configured.get(name) != identity:
                 forget_sink(self._client, self._project.slot, self._project.prefix, name)
-        if known != wanted:
-            document.save({"sinks": wanted})
+        if saved != configured:
+            document.save({"sinks": configured})
 
     def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
         """Add the retained generations of each sink to an inspection, and load the states."""

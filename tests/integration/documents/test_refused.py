@@ -88,7 +88,7 @@ class World:
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""
-        return len(self.worker.seed("thing", CtidRange(0, None), version, snapshot).rejected)
+        return len(self.worker.backfill("thing", CtidRange(0, None), version, snapshot).rejected)
 
     def ids(self) -> set[str]:
         """Of the documents that the index holds."""
@@ -459,7 +459,7 @@ def test_the_ids_of_an_index_are_compared_whatever_its_condition_fails_of(make: 
     plan = world.worker._work.plan
 
     def mend(found: list[str]) -> None:
-        world.worker.mend("thing", [(one,) for one in found], 2)
+        world.worker.rebuild("thing", [(one,) for one in found], 2)
 
     with ReadSession(world.url) as session:
         identities = Identities(session, plan.specs["thing"], plan.catalog)

@@ -103,7 +103,7 @@ class CatchUp:
             if EVERYTHING in generation_keys:
                 worker.renew(generation, version)
             if keys_to_mend := [key for key in generation_keys if key != EVERYTHING]:
-                worker.mend(generation, keys_to_mend, version)
+                worker.rebuild(generation, keys_to_mend, version)
         return bool(keys)
 
     def _pause_longer(self, deferred: SecondaryDeferredKeys, error: HeadraceError) -> None:

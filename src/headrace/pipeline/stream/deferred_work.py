@@ -41,7 +41,7 @@ class DeferredPart(Piece):
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of all chunks."""
-        return worker.work_off(self.chunks, self.at_once)
+        return worker.write_deferred(self.chunks, self.at_once)
 
 
 class DeferredWork:

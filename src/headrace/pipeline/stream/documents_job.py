@@ -69,7 +69,7 @@ class BackfillRange(Piece):
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of the range."""
-        return worker.seed(
+        return worker.backfill(
             self.index, self.rows, self.version, self.snapshot, self.rows_per_second, throttled=self.throttled
         )
 

@@ -32,10 +32,10 @@ class Difference:
 
 def first_difference(expected: bytes, found: bytes) -> Difference | None:
     """Return the first difference of two JSON documents; None where they are equal."""
-    return next(_differences("", _parsed(expected), _parsed(found)), None)
+    return next(_differences("", _parse(expected), _parse(found)), None)
 
 
-def _parsed(document: bytes) -> Any:
+def _parse(document: bytes) -> Any:
     return json.loads(document, parse_float=Decimal, parse_int=Decimal)
 
 
@@ -46,14 +46,14 @@ def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
             if key in expected and key in found:
                 yield from _differences(inner, expected[key], found[key])
             else:
-                yield Difference(inner, _shown(expected, key), _shown(found, key))
+                yield Difference(inner, _show(expected, key), _show(found, key))
     elif isinstance(expected, list) and isinstance(found, list):
         for number in range(max(len(expected), len(found))):
             inner = f"{path}[{number}]"
             if number < min(len(expected), len(found)):
                 yield from _differences(inner, expected[number], found[number])
             else:
-                yield Difference(inner, _shown(expected, number), _shown(found, number))
+                yield Difference(inner, _show(expected, number), _show(found, number))
     elif type(expected) is not type(found) or expected != found:
         yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
 
@@ -64,7 +64,7 @@ def _inside(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _shown(held: Any, key: Any) -> str:
+def _show(held: Any, key: Any) -> str:
     exists = key in held if isinstance(held, dict) else key < len(held)
     return _cut(_text(held[key])) if exists else _NOTHING
 

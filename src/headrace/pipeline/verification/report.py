@@ -163,8 +163,8 @@ def as_data(report: Report) -> dict[str, Any]:
         "sample": None if report.sample is None else asdict(report.sample),
         "contents": report.contents,
         **{
-            str(verdict): {"count": one.count, "ahead": one.ahead, "first": one.first}
-            for verdict, one in report.drift.items()
+            str(verdict): {"count": drift.count, "ahead": drift.ahead, "first": drift.first}
+            for verdict, drift in report.drift.items()
         },
         "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
         "in_flight": report.in_flight,

@@ -69,8 +69,8 @@ class Deferral:
         """
         for index in self._overflowed:
             self._defer_chunks(index, least=1)
-        wanted = [(index, key) for index, keys in self._keys.items() for key in keys]
-        parts = ([item for item in wanted if (item[0] in first) is is_first] for is_first in (True, False))
+        items = [(index, key) for index, keys in self._keys.items() for key in keys]
+        parts = ([item for item in items if (item[0] in first) is is_first] for is_first in (True, False))
         return [
             portion_of(part[at : at + KEYS_AT_ONCE])
             for part in parts
@@ -91,18 +91,18 @@ class Deferral:
         self._keys[index] = dict.fromkeys(left)
 
 
-def portion_of(wanted: Iterable[tuple[str, Key]]) -> Portion:
+def portion_of(items: Iterable[tuple[str, Key]]) -> Portion:
     """Group keys by index."""
     portion: dict[str, list[Key]] = {}
-    for index, key in wanted:
+    for index, key in items:
         portion.setdefault(index, []).append(key)
     return portion
 
 
 def halves(whole: Portion) -> list[Portion]:
     """Divide a portion into two; a small one stays whole."""
-    wanted = [(index, key) for index, keys in whole.items() for key in keys]
-    if len(wanted) <= _UNDIVIDED_KEYS:
+    items = [(index, key) for index, keys in whole.items() for key in keys]
+    if len(items) <= _UNDIVIDED_KEYS:
         return [whole]
-    middle = len(wanted) // 2
-    return [portion_of(wanted[:middle]), portion_of(wanted[middle:])]
+    middle = len(items) // 2
+    return [portion_of(items[:middle]), portion_of(items[middle:])]

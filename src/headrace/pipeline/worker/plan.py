@@ -146,7 +146,7 @@ class Work:
 
     def to_options(self) -> dict[str, str]:
         """Return the plan as one option, all secrets as another, and the name of a secondary sink."""
-        options = {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
+        options = {PLAN_OPTION: _pack(self.plan), SECRET_OPTION: _pack(self.connections)}
         return options | ({SINK_OPTION: self.sink} if self.sink else {})
 
     @property
@@ -157,15 +157,15 @@ class Work:
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Read what `to_options` wrote; only for options that this process's own driver set."""
-        plan, connections = _unpacked(options[PLAN_OPTION]), _unpacked(options[SECRET_OPTION])
+        plan, connections = _unpack(options[PLAN_OPTION]), _unpack(options[SECRET_OPTION])
         assert isinstance(plan, DocumentsPlan)
         assert isinstance(connections, Connections)
         return cls(plan, connections)
 
 
-def _packed(value: object) -> str:
+def _pack(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode("ascii")
 
 
-def _unpacked(text: str) -> object:
+def _unpack(text: str) -> object:
     return pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it

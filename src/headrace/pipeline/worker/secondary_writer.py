@@ -138,13 +138,13 @@ class DeferringWorker(SecondaryWorker):
             self._defer(index, [keys], version)
         return WriteResult()
 
-    def _add_all_keys(self, wanted: Deferral, index: str, version: Lsn) -> None:
+    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
         if self._work.plan.is_plain:
-            super()._add_all_keys(wanted, index, version)
+            super()._add_all_keys(deferral, index, version)
             return
         if not self._is_away():
             try:
-                super()._add_all_keys(wanted, index, version)
+                super()._add_all_keys(deferral, index, version)
             except HeadraceError as error:
                 self._note_away(error)
             else:
@@ -224,10 +224,10 @@ class AllSinks:
             worker.close()
 
     def _run_all(self, secondary: Sequence[DeferringWorker], task: Task) -> None:
-        futures = [self._threads.submit(one.do, task) for one in secondary]
+        futures = [self._threads.submit(worker.do, task) for worker in secondary]
         wait(futures)
-        for one in futures:
-            one.result()
+        for future in futures:
+            future.result()
 
 
 def _truncates(rows: pa.Table) -> bool:

@@ -115,7 +115,7 @@ class Worker:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
 
-    def seed(
+    def backfill(
         self,
         index: str,
         part: CtidRange,
@@ -147,10 +147,10 @@ class Worker:
                 self._session_at(snapshot) as session,
             ):
                 session.await_replay(version)
-                result = self._seed(session, delivery, index, part, version, rate=rows_per_second)
+                result = self._backfill(session, delivery, index, part, version, rate=rows_per_second)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
         if rewritten:  # the snapshot sees such a table as empty, and the log does not report it
-            return self.seed(index, part, version, None, rows_per_second, throttled=throttled)
+            return self.backfill(index, part, version, None, rows_per_second, throttled=throttled)
         reach("range")
         return result
 
@@ -163,7 +163,7 @@ class Worker:
                 raise
         return ReadSession(url)
 
-    def _seed(
+    def _backfill(
         self,
         session: ReadSession,
         delivery: Delivery,
@@ -207,8 +207,8 @@ class Worker:
             yield first
             yield from operations
 
-    def mend(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
-        """Assemble the documents of these keys again; `version` as for `seed`."""
+    def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
+        """Assemble the documents of these keys again; `version` as for `backfill`."""
         for attempt in patiently():
             with attempt, self._open_session() as session:
                 session.await_replay(version)
@@ -218,7 +218,7 @@ class Worker:
         return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
-        """Assemble every document of an index again; `version` as for `seed`."""
+        """Assemble every document of an index again; `version` as for `backfill`."""
         for attempt in self._attempts():
             with attempt:
                 with self._open_session() as session:
@@ -228,7 +228,7 @@ class Worker:
                     result += self._write_unchanged({index: page}, version)
         return result
 
-    def work_off(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
+    def write_deferred(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
         """Write the documents of deferred chunks; skip chunks that are done or whose generation was dropped.
 
         Args:
@@ -237,11 +237,11 @@ class Worker:
         """
         result = WriteResult()
         for first in range(0, len(identities), at_once):
-            result += self._write_deferred(identities[first : first + at_once])
+            result += self._write_chunks(identities[first : first + at_once])
             reach("deferred")
         return result
 
-    def _write_deferred(self, identities: Sequence[str]) -> WriteResult:
+    def _write_chunks(self, identities: Sequence[str]) -> WriteResult:
         for attempt in patiently():
             with attempt:
                 loaded = [self._deferred.chunk(id_) for id_ in identities]
@@ -324,7 +324,7 @@ class Worker:
         return (key for key in keys if len(key) == width)
 
     def _write_unchanged(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_seed`.
+        """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_backfill`.
 
         Rows that were deleted between reading and writing are deleted again. The cluster may have forgotten
         the stream's delete, after `gc_deletes` or because a node was restarted.
