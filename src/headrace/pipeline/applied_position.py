@@ -70,7 +70,7 @@ class AppliedPosition:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._drop_connection()
         self.documents.close()
         self.client.close()

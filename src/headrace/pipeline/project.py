@@ -37,7 +37,7 @@ _LONGEST_NAME = 63
 
 
 class Problems(HeadraceError):  # noqa: N818 - it holds several
-    """Several errors at once, one to a line."""
+    """Several errors at once; the text has one line for each."""
 
     def __init__(self, errors: tuple[HeadraceError, ...]) -> None:
         super().__init__(errors[0].kind, errors[0].cause, errors[0].remedy)

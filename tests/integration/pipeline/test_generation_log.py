@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from headrace.cli.terminal import TerminalReporter
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
@@ -42,7 +43,7 @@ class Ground:
         self.client = Client(self.endpoints.sink)
         self.orders = ControlRequests(self.client, self.project.slot, self.project.prefix)
         self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
-        self.board = StatusBoard()
+        self.board = StatusBoard(reporter=TerminalReporter())
         with connect(self.endpoints.database) as connection:
             self.inspection = inspect(self.project, self.endpoints, connection, reading=False)
         state = self.meta.load()
