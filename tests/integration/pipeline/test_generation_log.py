@@ -385,11 +385,8 @@ class Changed:
         pass
 
 
-def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Ground) -> None:
     """Half an answer would stay in the connection, and be taken for the next question's."""
-    monkeypatch.setattr("headrace.pipeline.stopping._LONGEST_SECONDS", 3600.0)  # it would end the tests
     stopping = Stopping()
     run = PipelineRun(ground.project, ground.endpoints, ground.board, stopping, options=RunOptions())
     known = CatalogBaseline(ground.inspection, ground.endpoints)

@@ -166,8 +166,8 @@ class EndlessQuery:
 
     active = True
 
-    def __init__(self, trouble: Path) -> None:
-        self.trouble = trouble
+    def __init__(self, reader_status: Path) -> None:
+        self.reader_status = reader_status
 
     def begun(self) -> bool:
         return True
@@ -190,9 +190,12 @@ class NothingBuilt:
     def completed(self) -> tuple[()]:
         return ()
 
+    def prepare(self, _complete: object) -> None:
+        pass
+
     serves_all = True
 
-    def replaced(self) -> tuple[()]:
+    def freeze_replaced(self) -> tuple[()]:
         return ()
 
     def failure(self) -> None:
