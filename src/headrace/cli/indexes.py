@@ -1,4 +1,4 @@
-"""`headrace indexes`, `reindex` and `rollback`: which generations are there, and which one do readers see?"""
+"""`headrace indexes`, `reindex` and `rollback`: list generations, and request others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.generation_requests import ask, wait_until_served
-from headrace.pipeline.project import find_index, open_place, open_project
+from headrace.pipeline.generation_requests import request_generation, wait_until_served
+from headrace.pipeline.project import find_index, open_endpoints, open_project
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
@@ -19,16 +19,20 @@ from headrace.sinks.opensearch.orphans import Orphan, orphans
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """One generation, for people and programs.
+class ListedGeneration:
+    """One generation as `headrace indexes` lists it; its fields are the keys of the JSON output.
 
     Attributes:
+        index: the name of the index.
+        generation: the name of the generation.
         state: served, building, kept, frozen, failed, gone or orphaned (docs/operations.md).
-        documents: searchable ones, nested parts not counted; of one that is built, those written; None where
-            it is gone.
-        bytes: on disk, without replicas.
+        documents: searchable documents without nested parts; while building, those written; None where the
+            generation is gone.
+        bytes: bytes on disk, without replicas.
         created: ISO 8601, UTC.
-        ordered: what is asked for and not done yet.
+        hash: the hash of the definition that it is built from.
+        reason: why it is frozen, or how to remove it.
+        ordered: a control request that is not done yet.
     """
 
     index: str
@@ -48,43 +52,52 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    endpoints, name, prefix = open_place(config, environ, slot)
+    endpoints, name, prefix = open_endpoints(config, environ, slot)
     with AppliedPosition(endpoints, name, prefix) as applied:
         state = applied.state()
-        indexes = dict.fromkeys(one.index for one in state.generations)
-        ordered = {one.index: one.what for one in ControlRequests(applied.client, name, prefix).read(indexes)}
+        indexes = dict.fromkeys(generation.index for generation in state.generations)
+        ordered = {
+            generation.index: generation.what
+            for generation in ControlRequests(applied.client, name, prefix).read(indexes)
+        }
         found = [
-            _listed(applied.client, one, ordered.get(one.index), (name, prefix)) for one in state.generations
+            _list_generation(applied.client, generation, ordered.get(generation.index), (name, prefix))
+            for generation in state.generations
         ]
-        found += [_orphaned(applied.client, orphan) for orphan in orphans(applied.client, prefix)]
+        found += [_list_orphan(applied.client, orphan) for orphan in orphans(applied.client, prefix)]
     if as_json:
-        terminal.data([asdict(one) for one in found])
+        terminal.data([asdict(generation) for generation in found])
         return
     head = ("index", "generation", "state", "documents", "size", "age", "hash")
-    terminal.table(head, [_row(one) for one in found], right=(3, 4, 5))
-    for one in found:
-        if one.reason:
-            terminal.say(f"{one.generation}: {one.reason}")
+    terminal.table(head, [_row(generation) for generation in found], right=(3, 4, 5))
+    for generation in found:
+        if generation.reason:
+            terminal.say(f"{generation.generation}: {generation.reason}")
     for index, what in ordered.items():
         terminal.say(f"{index}: {what} is asked for, and not done yet")
 
 
-def order(
+def request_change(
     config: Path, environ: Mapping[str, str], slot: str | None, index: str, what: What, *, wait: float | None
 ) -> None:
-    """Ask the pipeline to build `index` anew, or to let readers see the generation before.
+    """Request a reindex or a rollback of `index` from the pipeline.
 
     Args:
+        config: the path of the deployment file.
+        environ: values of the variables that the file names.
+        slot: overrides the file's slot.
+        index: the name of the index.
+        what: what is requested.
         wait: seconds to wait until it is done; None returns at once.
 
     Raises:
-        HeadraceError: as `ask` and `wait_until_served`; CONFIG.
+        HeadraceError: as for `request_generation` and `wait_until_served`; CONFIG.
     """
     project = open_project(config, environ, slot=slot)
     find_index(project, index)
     endpoints = project.resolve()
     with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
-        request = ask(applied, project, index, what)
+        request = request_generation(applied, project, index, what)
         if request.is_heard:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
         else:
@@ -95,27 +108,39 @@ def order(
             terminal.done(f"{index}: readers see {served}")
 
 
-def _listed(client: Client, one: GenerationState, ordered: str | None, place: tuple[str, str]) -> Listed:
-    documents, bytes_, created = _size(client, one.generation)
-    if created is not None and one.building:
-        notes = build_notes(client, *place, one.generation).load()
+def _list_generation(
+    client: Client, generation: GenerationState, ordered: str | None, place: tuple[str, str]
+) -> ListedGeneration:
+    documents, bytes_, created = _size(client, generation.generation)
+    if created is not None and generation.building:
+        notes = build_notes(client, *place, generation.generation).load()
         documents = 0 if notes is None else notes["documents"]
-    state = _state(one) if created is not None else "gone"
-    return Listed(one.index, one.generation, state, documents, bytes_, created, one.hash, one.frozen, ordered)
+    state = _state(generation) if created is not None else "gone"
+    return ListedGeneration(
+        generation.index,
+        generation.generation,
+        state,
+        documents,
+        bytes_,
+        created,
+        generation.hash,
+        generation.frozen,
+        ordered,
+    )
 
 
-def _orphaned(client: Client, orphan: Orphan) -> Listed:
+def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
     served = f"readers see it as {', '.join(orphan.aliases)}; " if orphan.aliases else ""
     reason = (
         f"{served}no deployment that keeps its state in this cluster knows it. Where none of another cluster "
         f"has it as a secondary sink: DELETE /{orphan.index}"
     )
     size = _size(client, orphan.index)
-    return Listed(orphan.name, orphan.index, "orphaned", *size, orphan.hash, reason, None)
+    return ListedGeneration(orphan.name, orphan.index, "orphaned", *size, orphan.hash, reason, None)
 
 
 def _size(client: Client, index: str) -> tuple[int | None, int | None, str | None]:
-    """An index's documents, its bytes without replicas, and when it was made; None where it is gone."""
+    """Return an index's documents, bytes without replicas and creation time; None where it is gone."""
     stats = client.read(path(index, "_stats", "store"), allow=(404,))
     settings = client.read(path(index, "_settings"), allow=(404,))
     counted = client.read(path(index, "_count"), allow=(404,))
@@ -127,31 +152,39 @@ def _size(client: Client, index: str) -> tuple[int | None, int | None, str | Non
     return counted.json()["count"], bytes_, created
 
 
-def _state(one: GenerationState) -> str:
-    if one.published:
+def _state(generation: GenerationState) -> str:
+    if generation.published:
         return "served"
-    if one.frozen:
-        return "failed" if one.building else "frozen"
-    return "building" if one.building else "kept"
+    if generation.frozen:
+        return "failed" if generation.building else "frozen"
+    return "building" if generation.building else "kept"
 
 
-def _row(one: Listed) -> tuple[str, ...]:
-    age = "" if one.created is None else _age(datetime.now(UTC) - datetime.fromisoformat(one.created))
-    state = f"{one.state}, frozen" if one.state == "served" and one.reason else one.state
+def _row(generation: ListedGeneration) -> tuple[str, ...]:
+    age = (
+        ""
+        if generation.created is None
+        else _age(datetime.now(UTC) - datetime.fromisoformat(generation.created))
+    )
+    state = (
+        f"{generation.state}, frozen"
+        if generation.state == "served" and generation.reason
+        else generation.state
+    )
     return (
-        one.index,
-        one.generation,
+        generation.index,
+        generation.generation,
         state,
-        "" if one.documents is None else f"{one.documents:,}",
-        "" if one.bytes is None else size(one.bytes),
+        "" if generation.documents is None else f"{generation.documents:,}",
+        "" if generation.bytes is None else size(generation.bytes),
         age,
-        one.hash,
+        generation.hash,
     )
 
 
-def _age(given: timedelta) -> str:
-    """In its largest unit."""
-    seconds = given.total_seconds()
+def _age(age: timedelta) -> str:
+    """Format an age in its largest unit."""
+    seconds = age.total_seconds()
     for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= length:
             return f"{seconds / length:.0f} {unit}"

@@ -1,6 +1,6 @@
-"""`headrace init`: a deployment file and a first schema file from a table's foreign keys.
+"""`headrace init`: write a deployment file and a first schema file from a table's foreign keys.
 
-Beside them what an editor completes schema files from; one that is there already is left as it is.
+It also writes the JSON Schema by which editors complete schema files. An existing one stays as it is.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
     """Write the files; where the folder has a deployment, add an index to it. Nothing is overwritten.
 
     Raises:
-        HeadraceError: USAGE for an unknown table, an unusable `sink`, an index or a schema file that exists;
-            DISK where they cannot be written; CONFIG, CONNECTION, AUTHENTICATION.
+        HeadraceError: USAGE: the table is unknown, `sink` is not a URL, or the index or schema file exists.
+            DISK: the files cannot be written. CONFIG, CONNECTION, AUTHENTICATION.
     """
     if not sink.startswith(("http://", "https://")):
         raise HeadraceError(Kind.USAGE, "--sink is no address of a cluster", "Write https://HOST:PORT.")
@@ -66,7 +66,7 @@ def initialise(url: str, table: str, folder: Path, sink: str) -> None:
 
 
 def _replace(file: Path, text: str) -> None:
-    """Write a file whole, or leave it as it is."""
+    """Write a file completely, or leave it as it is."""
     new = file.with_name(f"{file.name}.new")
     try:
         new.write_text(text, encoding="utf-8")
@@ -101,11 +101,11 @@ def _write(folder: Path, files: Mapping[Path, str]) -> None:
 
 def _find(text: str, tables: list[TableName]) -> TableName:
     schema, _, name = text.rpartition(".")
-    wanted = TableName(schema or "public", name)
-    if wanted in tables:
-        return wanted
+    table_name = TableName(schema or "public", name)
+    if table_name in tables:
+        return table_name
     raise HeadraceError(
         Kind.USAGE,
-        f"there is no table {wanted} in the database",
-        meant(str(wanted), [str(one) for one in tables]) or "The database has no tables.",
+        f"there is no table {table_name} in the database",
+        meant(str(table_name), [str(known_table) for known_table in tables]) or "The database has no tables.",
     )

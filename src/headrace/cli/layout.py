@@ -1,7 +1,7 @@
-"""How do JSON and SQL become readable without a change to what they say? Pure.
+"""Indent JSON and SQL without a change to their meaning. Pure functions.
 
-A parser of JSON would round numbers that a double cannot hold; here every value stays the text that it is.
-Of SQL only white space between words changes.
+A JSON parser would round numbers that a double cannot hold, so every value stays the same text. In SQL only
+white space between words changes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STEP = "  "
 
 
 def indented(text: str) -> str:
-    """The same JSON, one value to a line; empty lists and objects stay in one."""
+    """Indent JSON, one value to a line; empty lists and objects stay on one line."""
     lines: list[str] = [""]
     depth = 0
     opened = False
@@ -43,7 +43,7 @@ def indented(text: str) -> str:
 
 
 def indented_sql(text: str) -> str:
-    """The same statement, a line for each clause and each key of a document; subqueries are indented."""
+    """Indent a statement: a line for each clause and each key of a document, subqueries indented."""
     lines: list[str] = [""]
     nested: list[bool] = []
     for match in _WORDS.finditer(text):

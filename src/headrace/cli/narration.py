@@ -1,7 +1,7 @@
-"""What does `headrace run` say while it runs? What changes on the status board, in words.
+"""Print the changes of the status board while `headrace run` runs.
 
-Trouble and its end are lines wherever they are read; how an index is filled is a bar on a terminal, and a
-line every ten seconds elsewhere. On a terminal a last line says what the stream does.
+Failures and recoveries are lines everywhere. The progress of a backfill is a bar on a terminal, and a line
+every ten seconds elsewhere. On a terminal the last line shows the state of the stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _REMEMBERED = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that is said once."""
+    """A line of output."""
 
     kind: Literal["trouble", "recovery", "progress"]
     text: str
@@ -41,33 +41,33 @@ class Line:
 
 @dataclass(slots=True)
 class Narration:
-    """Decides what is worth a line; pure but for what it remembers.
+    """Decides which changes of the board are printed; pure except for what it remembers.
 
     Args:
-        progress: whether the filling of indexes is told in lines, and not by a bar.
+        progress: whether the progress of a backfill is printed in lines.
     """
 
     progress: bool
     _trouble: str | None = None
     _since: float = 0.0
-    _told: float = 0.0
+    _printed_at: float = 0.0
     _next: dict[str, float] = field(default_factory=dict)
 
     def lines(self, view: View, now: float) -> Iterator[Line]:
-        """What is new on the board at `now` (monotonic seconds)."""
+        """Yield what is new on the board at `now` (monotonic seconds)."""
         trouble = _trouble_of(view)
-        if trouble is not None and (self._trouble is None or now >= self._told + _AGAIN_SECONDS):
+        if trouble is not None and (self._trouble is None or now >= self._printed_at + _AGAIN_SECONDS):
             if trouble != self._trouble:
                 self._since = now if self._trouble is None else self._since
-                self._told, self._trouble = now, trouble
+                self._printed_at, self._trouble = now, trouble
                 yield Line("trouble", trouble)
         elif trouble is None and self._trouble is not None and view.phase is not Phase.STOPPED:
             self._trouble = None
             yield Line("recovery", f"works again, after {duration(now - self._since)}")
         if self.progress:
-            yield from self._filled(view, now)
+            yield from self._progress_lines(view, now)
 
-    def _filled(self, view: View, now: float) -> Iterator[Line]:
+    def _progress_lines(self, view: View, now: float) -> Iterator[Line]:
         building = dict(_building(view))
         self._next = {name: at for name, at in self._next.items() if name in building}
         for name, index in building.items():
@@ -77,7 +77,7 @@ class Narration:
 
 
 def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
-    """What is filled, of secondary sinks too, by the name that people know it by."""
+    """Yield the generations that are backfilled, with their names; secondary sinks too."""
     for index in view.indexes:
         if index.building is not None:
             yield index.name, index
@@ -88,7 +88,7 @@ def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
 
 
 def _trouble_of(view: View) -> str | None:
-    """Why the run does not get on; None where it does, or has not begun to."""
+    """Return why the run makes no progress; None where it does, or has not started."""
     reason = view.unready
     if view.phase is Phase.DEGRADED or (reason is not None and reason.startswith("stalled")):
         return reason
@@ -96,7 +96,7 @@ def _trouble_of(view: View) -> str | None:
 
 
 def progress_of(index: IndexStatus) -> str:
-    """How far an index is filled, how fast that goes, and how long it will take."""
+    """Describe how far a backfill is, how fast it is, and how long it will take."""
     parts = [f"{index.documents:,} documents"]
     if index.ranges_total:
         parts.append(f"{index.ranges_done:,} of {index.ranges_total:,} ranges")
@@ -108,7 +108,7 @@ def progress_of(index: IndexStatus) -> str:
 
 
 class Narrator:
-    """Tells a person, or a log, what becomes of a run; from its beginning to its end."""
+    """Prints what happens in a run, from its beginning to its end."""
 
     def __init__(self, board: StatusBoard, clock: Callable[[], float]) -> None:
         self._board = board
@@ -119,7 +119,7 @@ class Narrator:
         self._live: Live | None = None
         self._refused: dict[str, None] = {}
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._look_all, name="headrace narrator", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace narrator", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -133,7 +133,7 @@ class Narrator:
         if self._live is not None:
             self._live.stop()
 
-    def _look_all(self) -> None:
+    def _run(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
             view = self._board.view()
             for line in self._narration.lines(view, self._clock()):
@@ -141,7 +141,7 @@ class Narrator:
                     line.text
                 )
             for refusal in self._board.sinks.take_refusals():
-                if refusal not in self._refused:  # a document that changes often is refused as often
+                if refusal not in self._refused:  # a document that changes often is refused again each time
                     self._refused[refusal] = None
                     terminal.warn(refusal)
             while len(self._refused) > _REMEMBERED:
@@ -150,15 +150,15 @@ class Narrator:
                 self._show(view)
 
     def _show(self, view: View) -> None:
-        """Draw the last lines of the terminal anew; not before the start has said what it says."""
+        """Draw the last lines of the terminal again, once the start is over."""
         if self._live is None:
             if view.phase is Phase.STARTING:
                 return
             self._live = Live(console=terminal.err, transient=True, auto_refresh=False)
             self._live.start()
-        self._live.update(self._drawn(view), refresh=True)
+        self._live.update(self._render(view), refresh=True)
 
-    def _drawn(self, view: View) -> RenderableType:
+    def _render(self, view: View) -> RenderableType:
         bars = Table.grid(padding=(0, 2))
         for name, index in _building(view):
             bar = ProgressBar(max(1, index.ranges_total), index.ranges_done, width=_BAR_WIDTH)

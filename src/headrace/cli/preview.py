@@ -1,4 +1,4 @@
-"""`headrace preview`: what are the documents of these ids now? Reads: no slot, publication or sink."""
+"""`headrace preview`: print documents as they would be now, without slot, publication or sink."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headrace.pipeline.project import Problems, find_index, open_project
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 
-_ONE_MOMENT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _THOUSAND = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _PreviewedDocument:
     id: str
     body: bytes | None
     seconds: float
@@ -39,14 +39,18 @@ def preview(
     *,
     timing: bool,
 ) -> bool:
-    """Print documents as one moment of the database gives them; whether every id has one.
+    """Print documents from one snapshot of the database; return whether every id has one.
 
     Args:
-        ids: of the documents; as many as `limit`, the first by their key, where none is given.
-        timing: tell how long each took, on standard error.
+        config: the path of the deployment file.
+        environ: values of the variables that the file names.
+        index: the name of the index.
+        ids: the ids of the documents; without them the first documents by key are printed.
+        limit: how many documents without `ids`.
+        timing: print on standard error how long each took.
 
     Raises:
-        HeadraceError: what keeps the index from being read.
+        HeadraceError: the index cannot be read.
     """
     if ids and limit is not None:
         raise HeadraceError(Kind.USAGE, "--id and --limit do not go together", "Give one of them.")
@@ -56,27 +60,27 @@ def preview(
     with ReadSession(project.database()) as session:
         view = _View(session, spec)
         prepared = time.perf_counter()
-        session.query(_ONE_MOMENT)
-        found = [view.document(one) for one in ids] if ids else view.first(limit or 1)
+        session.query(_BEGIN)
+        found = [view.document(id_) for id_ in ids] if ids else view.first(limit or 1)
     if timing:
         terminal.say(f"connected and planned in {_milliseconds(prepared - began)}")
-    for one in found:
-        _show(spec, one, timing=timing)
+    for document in found:
+        _show(spec, document, timing=timing)
     if not found:
         terminal.warn(f"{spec.name} has no document: {spec.table} has no live row{_left_out(spec)}")
-    return bool(found) and all(one.body is not None for one in found)
+    return bool(found) and all(document.body is not None for document in found)
 
 
 class _View:
-    """One index as one session sees it.
+    """One index in one session.
 
     Raises:
-        HeadraceError: all that the database does not have.
+        HeadraceError: everything that is missing in the database.
     """
 
     def __init__(self, session: ReadSession, declared: IndexSpec) -> None:
         catalog = read_catalog(session, declared.tables())
-        errors = tuple(one.error for one in findings(declared, catalog) if one.level == "error")
+        errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
         if errors:
             raise Problems(errors)
         self._session = session
@@ -84,41 +88,45 @@ class _View:
         self._first = first_statement(plan_document(self._spec, catalog))
         self._assembler = Assembler(session, self._spec, catalog)
 
-    def document(self, id_: str) -> _Found:
-        """One document; an id that cannot be one of this index has none."""
+    def document(self, id_: str) -> _PreviewedDocument:
+        """Assemble one document; an id that no row can have has none."""
         began = time.perf_counter()
         width = len(self._spec.primary_key)
         key = key_of_id(id_, width)
-        made: list[DocumentOperation] = []
+        operations: list[DocumentOperation] = []
         if len(key) == width:
-            made = list(self._assembler.assemble([key], 0))
-        body = next((one.body for one in made if one.body is not None), None)
-        return _Found(id_, body, time.perf_counter() - began)
+            operations = list(self._assembler.assemble([key], 0))
+        body = next((operation.body for operation in operations if operation.body is not None), None)
+        return _PreviewedDocument(id_, body, time.perf_counter() - began)
 
-    def first(self, count: int) -> list[_Found]:
-        """The first live documents, those left out that a transform leaves out."""
+    def first(self, count: int) -> list[_PreviewedDocument]:
+        """Assemble the first documents by key, without those that a transform leaves out."""
         began = time.perf_counter()
         rows = self._session.query(self._first, (count,))
-        made = [DocumentOperation(self._spec.name, id_, 0, body.encode()) for id_, body in rows]
+        operations = [DocumentOperation(self._spec.name, id_, 0, body.encode()) for id_, body in rows]
         if self._spec.transform is not None:
-            made = list(transformed_operations(self._spec.transform, made))
-        each = (time.perf_counter() - began) / max(len(rows), 1)
-        return [_Found(one.id, one.body, each) for one in made if one.body is not None]
+            operations = list(transformed_operations(self._spec.transform, operations))
+        seconds_each = (time.perf_counter() - began) / max(len(rows), 1)
+        return [
+            _PreviewedDocument(operation.id, operation.body, seconds_each)
+            for operation in operations
+            if operation.body is not None
+        ]
 
 
 def _left_out(spec: IndexSpec) -> str:
     return "" if spec.transform is None else f", or {spec.transform} leaves it out"
 
 
-def _show(spec: IndexSpec, one: _Found, *, timing: bool) -> None:
-    if one.body is None:
-        terminal.warn(f"{spec.name} has no document {one.id}: no live row has this key{_left_out(spec)}")
+def _show(spec: IndexSpec, document: _PreviewedDocument, *, timing: bool) -> None:
+    if document.body is None:
+        terminal.warn(f"{spec.name} has no document {document.id}: no live row has this key{_left_out(spec)}")
         return
-    told = f"{spec.name} {one.id}"
+    line = f"{spec.name} {document.id}"
     if timing:
-        told += f"  {_milliseconds(one.seconds)}, {len(one.body):,} bytes"
-    terminal.say(told)
-    terminal.out.print(indented(one.body.decode()), markup=False)
+        line += f"  {_milliseconds(document.seconds)}, {len(document.body):,} bytes"
+    terminal.say(line)
+    terminal.out.print(indented(document.body.decode()), markup=False)
 
 
 def _milliseconds(seconds: float) -> str:

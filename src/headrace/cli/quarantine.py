@@ -1,4 +1,4 @@
-"""`headrace quarantine`: which documents did the cluster refuse, and what is to become of them?"""
+"""`headrace quarantine`: list, retry or forget the documents that the cluster refused."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headrace.cli import terminal
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, open_place, open_project
+from headrace.pipeline.project import Endpoints, Project, open_endpoints, open_project
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.sides import DatabaseDocuments
-from headrace.pipeline.verification.verify import seeded_generation
+from headrace.pipeline.verification.verify import find_served_generation
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import (
@@ -41,13 +41,15 @@ def show_quarantine(
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    endpoints, own, prefix = open_place(config, environ, slot)
+    endpoints, own, prefix = open_endpoints(config, environ, slot)
     with contextlib.closing(Client(endpoints.sink)) as client:
-        found = Quarantine(client, own, prefix).entries(index, id_)
+        entries = Quarantine(client, own, prefix).entries(index, id_)
     if as_json:
-        terminal.data([asdict(one) | {"position": format_lsn(one.position)} for one in found])
-    elif found:
-        rows = [(one.index, one.id, one.at, format_lsn(one.position), one.reason) for one in found]
+        terminal.data([asdict(entry) | {"position": format_lsn(entry.position)} for entry in entries])
+    elif entries:
+        rows = [
+            (entry.index, entry.id, entry.at, format_lsn(entry.position), entry.reason) for entry in entries
+        ]
         terminal.table(("index", "id", "since", "position", "reason"), rows)
     else:
         terminal.say("nothing is in quarantine")
@@ -62,34 +64,34 @@ def drop_quarantined(
     *,
     yes: bool,
 ) -> bool:
-    """Forget entries, after a question; what the index holds of these documents stays as it is.
+    """Forget entries after a question; the index is not changed.
 
     Raises:
-        HeadraceError: as `show_quarantine`; USAGE where nobody can answer.
+        HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    endpoints, own, prefix = open_place(config, environ, slot)
+    endpoints, own, prefix = open_endpoints(config, environ, slot)
     with contextlib.closing(Client(endpoints.sink)) as client:
         quarantine = Quarantine(client, own, prefix)
-        found = quarantine.entries(index, id_)
-        if not found:
+        entries = quarantine.entries(index, id_)
+        if not entries:
             terminal.say("nothing is in quarantine")
             return True
-        if not terminal.agreed(f"Forget {_counted(found)} until they change again?", yes=yes):
+        if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=yes):
             return False
-        for one in found:
-            quarantine.drop(one.generation, [one.id])
-    terminal.done(f"forgotten: {_counted(found)}")
+        for entry in entries:
+            quarantine.drop(entry.generation, [entry.id])
+    terminal.done(f"forgotten: {_count(entries)}")
     return True
 
 
 def retry_quarantined(
     config: Path, environ: Mapping[str, str], slot: str | None, index: str | None, id_: str | None
 ) -> bool:
-    """Build documents in quarantine anew, beside the running stream; whether all of them are accepted now.
+    """Build quarantined documents again, beside the running stream; return whether all are accepted now.
 
     Raises:
-        HeadraceError: SLOT_UNKNOWN, SCHEMA_CHANGED where an index was not built from these files; CONFIG,
-            SCHEMA, BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; CONFIG, SCHEMA,
+            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     project = open_project(config, environ, slot=slot)
     endpoints = project.resolve()
@@ -102,33 +104,33 @@ def retry_quarantined(
                 terminal.warn(f"{name}: the deployment does not have this index any more")
                 left += entries
                 continue
-            served = seeded_generation(_inspected(project, endpoints), applied.check(), name)
-            mine = [one for one in entries if one.generation == served.generation]
-            refused = _rebuilt(project, endpoints, applied, served, [one.id for one in mine])
-            quarantine.drop(served.generation, [one.id for one in mine if one.id not in refused])
-            again = [replace(one, reason=refused[one.id]) for one in mine if one.id in refused]
+            served = find_served_generation(_inspect(project, endpoints), applied.check(), name)
+            mine = [entry for entry in entries if entry.generation == served.generation]
+            refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
+            quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
+            again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
             quarantine.put(again)
-            left += [*again, *(one for one in entries if one.generation != served.generation)]
+            left += [*again, *(entry for entry in entries if entry.generation != served.generation)]
     if not found:
         terminal.say("nothing is in quarantine")
         return True
     terminal.done(f"{len(found) - len(left)} of {len(found)} documents are right now")
-    for one in left:
-        terminal.warn(f"{one.index} {one.id}: {one.reason}")
+    for entry in left:
+        terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
     return not left
 
 
-def _rebuilt(
+def _rebuild(
     project: Project,
     endpoints: Endpoints,
     applied: AppliedPosition,
-    known: GenerationState,
+    served: GenerationState,
     ids: Sequence[str],
 ) -> dict[str, str]:
-    """Write what the database says of `ids`; those that are refused, and why."""
-    index, inspection = known.index, _inspected(project, endpoints)
+    """Write the documents of `ids` as they should be; return those that are refused, and why."""
+    index, inspection = served.index, _inspect(project, endpoints)
     project = inspection.project
-    target = Generation(index, known.generation, known.hash, 0, known.uuid).target
+    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
     writer = open_writer(applied.client, {index: target}, project.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
@@ -136,18 +138,18 @@ def _rebuilt(
         return Repair(index, database, writer, applied).rebuild(ids)
 
 
-def _inspected(project: Project, endpoints: Endpoints) -> Inspection:
+def _inspect(project: Project, endpoints: Endpoints) -> Inspection:
     with connect(endpoints.database, application_name="headrace quarantine") as connection:
         return inspect(project, endpoints, connection, reading=False)
 
 
-def _by_index(found: Sequence[Quarantined]) -> dict[str, list[Quarantined]]:
+def _by_index(entries: Sequence[Quarantined]) -> dict[str, list[Quarantined]]:
     result: dict[str, list[Quarantined]] = {}
-    for one in found:
-        result.setdefault(one.index, []).append(one)
+    for entry in entries:
+        result.setdefault(entry.index, []).append(entry)
     return result
 
 
-def _counted(found: Sequence[Quarantined]) -> str:
-    counts = [f"{len(entries)} of {name}" for name, entries in _by_index(found).items()]
+def _count(all_entries: Sequence[Quarantined]) -> str:
+    counts = [f"{len(entries)} of {name}" for name, entries in _by_index(all_entries).items()]
     return f"{', '.join(counts)} in quarantine"

@@ -1,4 +1,4 @@
-"""How is each thing that was found told: as a line with its place, or as data for programs?"""
+"""Format the problems that `headrace check` finds: as lines with their place, or as data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.postgres.ddl_plan import Step
 from headrace.schema import LocatedError
 
 Level = Literal["error", "setup", "warning"]
-"""`setup`: nothing is wrong, but `headrace setup` has something to do before a run can start."""
+"""`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""
 
 _PLACED = re.compile(r"(?P<file>[^\n]+?):(?P<line>\d+)(?::(?P<column>\d+))?: (?P<problem>.*)", re.DOTALL)
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
@@ -23,14 +23,19 @@ _NUMBER_WIDTH = 5
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that was found.
+    """One problem.
 
     Attributes:
-        text: what is wrong, without its place and without the remedy.
-        file: as people write it: from here, where it lies below.
-        line, column: from 1; None where nothing says.
+        level: how serious it is.
+        code: the error code.
+        exit_code: the exit code of an error.
+        text: what is wrong, without the place and the remedy.
+        remedy: what the operator can do.
+        sql: statements that solve the problem.
+        file: the path of the file, relative to the working directory where it is below it.
+        line: the line from 1; None where it is unknown.
+        column: the column from 1; None where it is unknown.
         excerpt: that line of the file.
-        sql: statements that mend it.
     """
 
     level: Level
@@ -46,13 +51,13 @@ class Problem:
 
     @property
     def sentence(self) -> str:
-        """In one line, the excerpt left out."""
+        """The problem in one line, without the excerpt."""
         place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
         text = f"[{self.code}] {f'{place}: ' if place else ''}{self.text}"
         return f"{text}. {self.remedy}" if self.remedy else text
 
     def shown(self) -> str:
-        """The excerpt with its line number and a caret under the column; empty where there is none."""
+        """Return the excerpt with its line number and a caret under the column; empty where there is none."""
         if self.line is None or not self.excerpt.strip():
             return ""
         line = self.excerpt.expandtabs(1)
@@ -60,7 +65,7 @@ class Problem:
         return f"{self.line:>{_NUMBER_WIDTH}} │ {line}{marked}"
 
     def as_data(self) -> dict[str, object]:
-        """For programs; every key is always there."""
+        """Return the problem as JSON data; every key is always present."""
         return {
             "level": self.level,
             "code": self.code,
@@ -74,28 +79,28 @@ class Problem:
 
 
 def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
-    """What `error` says, and where its place in a file is if it has one."""
-    found = Problem(
+    """Build a problem from `error`, with its place in a file where it has one."""
+    base = Problem(
         level, error.code, error.exit_code, error.told, error.remedy, tuple(sql) or _statements(error.remedy)
     )
     if isinstance(error, LocatedError):
         place = error.place
         return replace(
-            found,
+            base,
             text=error.problem,
-            file=_shown(place.file),
+            file=_display_path(place.file),
             line=place.line,
             column=place.column,
             excerpt=place.text,
         )
     match = _PLACED.fullmatch(error.cause)
     if match is None or not Path(match["file"]).is_file():
-        return found
+        return base
     file, line, column = Path(match["file"]), int(match["line"]), match["column"]
     return replace(
-        found,
+        base,
         text=match["problem"],
-        file=_shown(file),
+        file=_display_path(file),
         line=line,
         column=int(column) if column else None,
         excerpt=_line(file, line),
@@ -103,7 +108,7 @@ def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Prob
 
 
 def warning(kind: Kind, text: str) -> Problem:
-    """A warning without a place."""
+    """Build a warning without a place."""
     return problem("warning", HeadraceError(kind, text))
 
 
@@ -112,11 +117,11 @@ def _statements(remedy: str) -> tuple[str, ...]:
     return () if match is None else (f"{match['sql']};",)
 
 
-def _shown(file: Path) -> str:
-    endpoints = Path.cwd()
+def _display_path(file: Path) -> str:
+    working_directory = Path.cwd()
     return (
-        str(file.relative_to(endpoints))
-        if file.is_absolute() and file.is_relative_to(endpoints)
+        str(file.relative_to(working_directory))
+        if file.is_absolute() and file.is_relative_to(working_directory)
         else str(file)
     )
 
@@ -131,7 +136,7 @@ def _line(file: Path, number: int) -> str:
 
 @dataclass
 class CheckReport:
-    """What was found; `indexes` are those that the files ask for."""
+    """The problems that were found; `indexes` are those that the files define."""
 
     indexes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -140,18 +145,18 @@ class CheckReport:
     coverage: list[TableCoverage] = field(default_factory=list)
 
     def add(self, errors: Iterable[HeadraceError]) -> None:
-        """Add what is wrong and keeps a run from starting."""
+        """Add errors that keep a run from starting."""
         self.problems += [problem("error", error) for error in errors]
 
     def add_outstanding(self, errors: Iterable[HeadraceError]) -> None:
-        """Add what keeps a run from starting until `headrace setup` has been run."""
+        """Add errors that keep a run from starting until `headrace setup` has been run."""
         self.problems += [problem("setup", error) for error in errors]
 
     def of(self, level: Level) -> list[Problem]:
-        """The problems of one level, in the order in which they were found."""
-        return [one for one in self.problems if one.level == level]
+        """Return the problems of one level, in the order in which they were found."""
+        return [entry for entry in self.problems if entry.level == level]
 
     @property
     def exit_code(self) -> int:
-        """0 where nothing is wrong."""
-        return max((one.exit_code for one in self.of("error")), default=0)
+        """The exit code: 0 where there is no error."""
+        return max((entry.exit_code for entry in self.of("error")), default=0)

@@ -1,4 +1,4 @@
-"""`headrace run`: signals, status server, and the run itself."""
+"""`headrace run`: run a deployment until a signal, with a status server."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def run_options(
     *,
     on_gap: OnGap | None = None,
 ) -> RunOptions:
-    """What the words of the command and Spark's own file say together.
+    """Combine the options of the command with Spark's own configuration file.
 
     Raises:
         HeadraceError: USAGE, CONFIG.
     """
-    given = given_settings(conf, environ)
-    return RunOptions(chosen_master(master, conf, given), log_level, given, on_gap)
+    settings = given_settings(conf, environ)
+    return RunOptions(chosen_master(master, conf, settings), log_level, settings, on_gap)
 
 
 def run_deployment(
@@ -42,10 +42,10 @@ def run_deployment(
     public_address: str | None,
     options: RunOptions,
 ) -> None:
-    """Run a deployment until it is told to stop.
+    """Run a deployment until a signal stops it.
 
     Raises:
-        HeadraceError: what keeps it from running.
+        HeadraceError: the error that ended the run.
     """
     project = open_project(config, environ, slot=slot, publication=publication)
     server = project.deployment.server

@@ -1,4 +1,4 @@
-"""`headrace schema`: what becomes of a schema file, and what may such a file hold?"""
+"""`headrace schema`: show an index's mapping, SQL and routes, or the JSON Schema of schema files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.schema.json_schema import schema_of_files
 from headrace.sinks.opensearch import mapping
 
 _RANGE_BLOCKS = 1024
-"""Of one range of a seeding."""
+"""Blocks of one range of a backfill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,10 @@ class ShownRoute:
     """How a changed row of a table leads to documents.
 
     Attributes:
-        field: the place in the document, dotted; empty for the root.
-        columns: of the changed row, whose old and new values count.
-        statement: leads them to the document's key; None where they are the key.
+        table: the table of the changed row.
+        field: the dotted place in the document; empty for the root.
+        columns: the columns of the changed row whose old and new values are used.
+        statement: the query from these columns to the document's key; None where they are the key.
     """
 
     table: str
@@ -46,14 +47,20 @@ class ShownRoute:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is known of an index; without the database only what the file says by itself.
+    """What a schema file defines; without the database only what follows from the file.
 
     Attributes:
-        mapping: the body with which the search index is made.
-        keys: the statement that reads documents by their keys, one text array for each part of the key.
-        more_keys: those that take its place, by the number of keys from which on they do.
-        range: the one that seeds a range of the root table.
-        old_rows: what old rows of each table must carry in the log.
+        index: the name of the index.
+        table: the root table.
+        primary_key: the columns of the primary key.
+        hash: the hash of the definition.
+        tables: all tables that documents read.
+        mapping: the body with which the search index is created.
+        keys: the statement that reads documents by keys, one text array for each part of the key.
+        more_keys: statements for more keys, by the number of keys from which they are used.
+        range: the statement that backfills a range of the root table.
+        routes: how changed rows lead to documents.
+        old_rows: the columns that old rows of each table must carry in the log.
     """
 
     index: str
@@ -89,7 +96,7 @@ def show_schema(
     if as_json:
         terminal.data(asdict(shown))
     else:
-        _tell(shown)
+        _print(shown)
 
 
 def _offline(project: Project, spec: IndexSpec) -> Shown:
@@ -98,7 +105,7 @@ def _offline(project: Project, spec: IndexSpec) -> Shown:
         table=str(spec.table),
         primary_key=spec.primary_key,
         hash=spec.hash,
-        tables=tuple(str(one) for one in sorted(spec.tables())),
+        tables=tuple(str(table) for table in sorted(spec.tables())),
         mapping=mapping(spec, project.index_options(spec.name)),
     )
 
@@ -107,12 +114,12 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
     declared = project.specs[shown.index]
     with ReadSession(project.database()) as session:
         catalog = read_catalog(session, declared.tables())
-    errors = tuple(one.error for one in findings(declared, catalog) if one.level == "error")
+    errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
     if errors:
         raise Problems(errors)
     spec = complete(declared, catalog)
     plan = plan_document(spec, catalog)
-    (_, few), *more = keys_statements(plan).items()
+    (_, statement), *larger = keys_statements(plan).items()
     return Shown(
         index=shown.index,
         table=shown.table,
@@ -120,16 +127,18 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         hash=shown.hash,
         tables=shown.tables,
         mapping=shown.mapping,
-        keys=few,
-        more_keys=dict(more),
+        keys=statement,
+        more_keys=dict(larger),
         range=range_statement(plan, CtidRange(0, 0), form_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
         old_rows=_old_rows(spec, catalog),
     )
 
 
-def _route(way: Way) -> ShownRoute:
-    return ShownRoute(str(way.table), way.field, tuple(one.name for one in way.lead), path_statement(way))
+def _route(path: Way) -> ShownRoute:
+    return ShownRoute(
+        str(path.table), path.field, tuple(column.name for column in path.lead), path_statement(path)
+    )
 
 
 def _old_rows(spec: IndexSpec, catalog: Catalog) -> dict[str, tuple[str, ...]]:
@@ -137,7 +146,7 @@ def _old_rows(spec: IndexSpec, catalog: Catalog) -> dict[str, tuple[str, ...]]:
     return {str(table): needs[table].columns for table in sorted(needs)}
 
 
-def _tell(shown: Shown) -> None:
+def _print(shown: Shown) -> None:
     key = ", ".join(shown.primary_key) or "its primary key"
     _line(f"{shown.index}: a document for each row of {shown.table}, its id from {key}")
     _line(f"reads {', '.join(shown.tables)}")
@@ -164,11 +173,11 @@ def _tell(shown: Shown) -> None:
 
 
 def _grouped(routes: Iterable[ShownRoute]) -> Iterator[tuple[ShownRoute, list[str]]]:
-    """The routes that differ, each with all fields that it serves."""
-    found: dict[ShownRoute, list[str]] = {}
-    for one in routes:
-        found.setdefault(replace(one, field=""), []).append(one.field or "the document")
-    yield from found.items()
+    """Yield the routes that differ, each with all fields that it serves."""
+    fields_by_route: dict[ShownRoute, list[str]] = {}
+    for route in routes:
+        fields_by_route.setdefault(replace(route, field=""), []).append(route.field or "the document")
+    yield from fields_by_route.items()
 
 
 def _head(text: str) -> None:

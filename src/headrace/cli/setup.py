@@ -14,10 +14,12 @@ from headrace.pipeline.teardown import PlannedTeardown, plan_teardown
 def set_up(
     config: Path, environ: Mapping[str, str], slot: str | None, publication: str | None, *, yes: bool
 ) -> bool:
-    """Publication and replica identities; the slot is made by the first run, with its snapshot.
+    """Create the publication and set replica identities, after a question; return whether it was done.
+
+    The first run creates the slot, with its snapshot.
 
     Raises:
-        HeadraceError: what keeps it from being done.
+        HeadraceError: the set-up is impossible.
     """
     project = open_project(config, environ, slot=slot, publication=publication)
     planned = plan_setup(project, terminal.TerminalReporter())
@@ -44,10 +46,10 @@ def tear_down(
     moved: bool,
     yes: bool,
 ) -> bool:
-    """Take back what was made in the database, and with `indexes` in the cluster.
+    """Remove what was created in the database and, with `indexes`, in the cluster, after a question.
 
     Raises:
-        HeadraceError: as `plan_teardown`.
+        HeadraceError: as for `plan_teardown`.
     """
     project = open_project(config, environ, slot=slot, publication=publication)
     with plan_teardown(project, terminal.TerminalReporter(), indexes=indexes, moved=moved) as planned:

@@ -1,4 +1,4 @@
-"""`headrace slots` and `headrace lag`: who keeps the log of the server, and how far behind are they?"""
+"""`headrace slots` and `headrace lag`: list and drop slots, and show how far behind they are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as
     Raises:
         HeadraceError: CONFIG, CONNECTION, AUTHENTICATION, DATABASE.
     """
-    with _opened(config, environ, slot) as (connection, own):
+    with _connect(config, environ, slot) as (connection, own):
         found = list_slots(connection)
     if as_json:
         terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
@@ -48,15 +48,15 @@ def drop_named(
     """Drop one slot of the deployment's database, after a question.
 
     Raises:
-        HeadraceError: USAGE without a name; SLOT_UNKNOWN; SLOT_IN_USE with the reader, or the Headrace, that
-            has it; PRIVILEGE, CONFIG, CONNECTION, DATABASE.
+        HeadraceError: USAGE without a name; SLOT_UNKNOWN; SLOT_IN_USE with the name of the reader or the
+            Headrace; PRIVILEGE, CONFIG, CONNECTION, DATABASE.
     """
     if name is None:
         raise HeadraceError(
             Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
         )
-    with _opened(config, environ, slot) as (connection, own), advisory_lock(connection, name):
-        facts = _known(connection, name)
+    with _connect(config, environ, slot) as (connection, own), advisory_lock(connection, name):
+        facts = _find_slot(connection, name)
         if facts.reader is not None:
             raise slot_in_use(facts)
         terminal.say(f"{facts.name}: {_meaning(facts, own)}")
@@ -71,15 +71,15 @@ def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_j
     """Print how far the deployment's slot is behind.
 
     Raises:
-        HeadraceError: SLOT_UNKNOWN where there is no slot, and so no lag; SLOT_LOST; CONFIG, CONNECTION,
+        HeadraceError: SLOT_UNKNOWN: there is no slot, so there is no lag. SLOT_LOST, CONFIG, CONNECTION,
             AUTHENTICATION, DATABASE.
     """
-    with _opened(config, environ, slot) as (connection, own):
+    with _connect(config, environ, slot) as (connection, own):
         facts = read_slot(connection, own)
         if as_json:
             found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
             terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
-        facts = facts or _known(connection, own)
+        facts = facts or _find_slot(connection, own)
     if facts.lost:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", SEED_AGAIN)
     if not as_json:
@@ -95,7 +95,7 @@ _KEYS = ("bytes", "seconds", "retained_bytes", "confirmed", "current", "wal_stat
 
 
 def slot_data(facts: SlotFacts, own: str) -> dict[str, object]:
-    """A slot as JSON has it; sizes in bytes, times in seconds, null where something is unknown."""
+    """Return a slot as JSON data: sizes in bytes, times in seconds, null where a value is unknown."""
     return {
         "slot": facts.name,
         "ours": facts.name == own,
@@ -115,11 +115,11 @@ def slot_data(facts: SlotFacts, own: str) -> dict[str, object]:
 
 
 def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
-    """How late the slot is; at least 0, None where nobody knows.
+    """Return how many seconds the slot is behind, at least 0; None where it is unknown.
 
-    With a reader it is what the server measures between flushing the log and the reader's confirmation.
-    Without one it is the time since the last reader left (PostgreSQL 17 and later): at least so late is
-    whatever came since then.
+    With a reader it is the time that the server measures between flushing the log and the reader's
+    confirmation. Without a reader it is the time since the last one left (PostgreSQL 17 and later): changes
+    since then are at least as late.
     """
     if facts.lost or facts.confirmed_flush is None:
         return None
@@ -133,8 +133,8 @@ def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
 
 
 @contextmanager
-def _opened(config: Path, environ: Mapping[str, str], slot: str | None) -> Iterator[tuple[Connection, str]]:
-    """The database of a deployment file, and the name of the deployment's slot; no cluster is needed."""
+def _connect(config: Path, environ: Mapping[str, str], slot: str | None) -> Iterator[tuple[Connection, str]]:
+    """Connect to the database of a deployment file; yield the connection and the deployment's slot."""
     if slot is not None:
         check_slot_name(slot)
     deployment = load_deployment(config, environ)
@@ -143,7 +143,7 @@ def _opened(config: Path, environ: Mapping[str, str], slot: str | None) -> Itera
         yield connection, slot or deployment.source.slot
 
 
-def _known(connection: Connection, name: str) -> SlotFacts:
+def _find_slot(connection: Connection, name: str) -> SlotFacts:
     names = {facts.name: facts for facts in list_slots(connection)}
     if name in names:
         return names[name]
@@ -156,7 +156,7 @@ def _known(connection: Connection, name: str) -> SlotFacts:
 
 
 def _meaning(facts: SlotFacts, own: str) -> str:
-    """What dropping it would mean."""
+    """Describe what dropping the slot would mean."""
     keeps = f"keeps {size(facts.retained)} of log"
     if facts.name == own:
         return f"{keeps}; it is this deployment's: without it the documents must be seeded again"

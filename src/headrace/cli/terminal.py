@@ -1,4 +1,4 @@
-"""How does Headrace speak to a person? Everything that is printed goes through here."""
+"""Print to the terminal or to a log; everything that the command line prints goes through this module."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
 out = Console(highlight=False, soft_wrap=True)
-"""What a command was asked for."""
+"""For the result of a command."""
 
 err = Console(stderr=True, highlight=False, soft_wrap=True)
-"""What it does meanwhile, and what goes wrong."""
+"""For progress, warnings and errors."""
 
 
 _timed = threading.Event()
@@ -29,7 +29,7 @@ _timed = threading.Event()
 
 @contextlib.contextmanager
 def timed() -> Iterator[None]:
-    """Begin each line with its time, and elsewhere than on a terminal with its level, as a log has it."""
+    """Begin each line with its time and, when not on a terminal, with its level as in a log."""
     _timed.set()
     try:
         yield
@@ -38,7 +38,7 @@ def timed() -> Iterator[None]:
 
 
 def _head(level: str, mark: str) -> str:
-    """What stands before a line."""
+    """Return the beginning of a line."""
     if not _timed.is_set():
         return f"{mark} " if mark else ""
     now = datetime.now(UTC)
@@ -48,7 +48,7 @@ def _head(level: str, mark: str) -> str:
 
 
 def _print(console: Console, head: str, text: str) -> None:
-    """Print a line; on a terminal it is broken between words, elsewhere it stays one line."""
+    """Print a line; on a terminal it is wrapped between words, elsewhere it stays one line."""
     if console.is_terminal:
         first = Text.from_markup(head).cell_len
         text = "\n".join(wrap(text, console.width, first=first))
@@ -56,28 +56,28 @@ def _print(console: Console, head: str, text: str) -> None:
 
 
 def answer(text: str) -> None:
-    """Tell what a command was asked for, in one line."""
+    """Print the result of a command, in one line."""
     _print(out, "", text)
 
 
 def say(text: str) -> None:
-    """Tell what is being done."""
+    """Print what is being done."""
     _print(err, _head("INFO", ""), text)
 
 
 def done(text: str) -> None:
-    """Tell what has been done."""
+    """Print what has been done."""
     _print(err, _head("INFO", "[green]✓[/green]"), text)
 
 
 def warn(text: str, excerpt: str = "") -> None:
-    """Tell what is not as it should be, but no reason to stop."""
+    """Print a warning."""
     _print(err, _head("WARNING", "[yellow]![/yellow]"), text)
     _quote(excerpt)
 
 
 def wrong(text: str, excerpt: str = "") -> None:
-    """Tell what is a reason to stop."""
+    """Print an error."""
     _print(err, "[bold red]error[/bold red] ", text)
     _quote(excerpt)
 
@@ -88,14 +88,14 @@ def _quote(excerpt: str) -> None:
 
 
 def fail(error: HeadraceError) -> None:
-    """Show an error, its line or its lines; to a person also what it quotes, which no log is to have."""
+    """Print an error and, only on a terminal, its detail, which quotes values that no log should have."""
     for line in str(error).splitlines():
         wrong(line)
     _quote(error.detail if err.is_terminal else "")
 
 
 def error_data(error: HeadraceError) -> dict[str, object]:
-    """An error for programs."""
+    """Return an error as JSON data."""
     return {
         "code": error.code,
         "cause": error.cause,
@@ -106,7 +106,7 @@ def error_data(error: HeadraceError) -> dict[str, object]:
 
 
 def data(value: object) -> None:
-    """Show a value as JSON; coloured for people alone, which takes its time."""
+    """Print a value as JSON, coloured on a terminal."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     if out.is_terminal:
         out.print_json(text)
@@ -115,7 +115,7 @@ def data(value: object) -> None:
 
 
 def script(title: str, steps: Sequence[Step]) -> None:
-    """Show SQL that can be run as it is; what is no SQL is a comment in it."""
+    """Print SQL that can be run as it is; other text is a comment in it."""
     out.print(f"[bold]-- {escape(title)}[/bold]\n")
     for line in render(steps).splitlines():
         is_dim = line.startswith(("--", "COMMENT"))
@@ -125,7 +125,7 @@ def script(title: str, steps: Sequence[Step]) -> None:
 
 
 def sql(statement: str, indent: str = "") -> None:
-    """Show a statement that may be long."""
+    """Print a statement that may be long."""
     lines = [f"{indent}{line}" for line in statement.splitlines()]
     for line in lines:
         for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
@@ -133,10 +133,10 @@ def sql(statement: str, indent: str = "") -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
-    """Show rows under a head; the columns whose places are in `right` hold numbers.
+    """Print a table; the columns whose numbers are in `right` are aligned to the right.
 
-    Where a terminal is too narrow, cells are broken between words, or each row is a block of lines. Elsewhere
-    one row is one line. Nothing is cut.
+    Where a terminal is too narrow, cells are wrapped, or each row is a block of lines. Elsewhere one row is
+    one line. Nothing is cut.
     """
     width = out.width if out.is_terminal else None
     is_headed = not is_stacked(head, rows, right, width)
@@ -145,10 +145,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
 
 
 def agreed(question: str, *, yes: bool) -> bool:
-    """Ask before something is altered; `yes` answers for whoever is not there.
+    """Ask the operator before something is altered; `yes` skips the question.
 
     Raises:
-        HeadraceError: USAGE, where nobody can answer.
+        HeadraceError: USAGE where the question cannot be answered.
     """
     if yes:
         return True
@@ -168,7 +168,7 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 @contextlib.contextmanager
 def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar for what takes long; yields a function that is told how much is done."""
+    """Show a progress bar; yield a function that takes how much is finished."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(title, total=total)
@@ -177,7 +177,7 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
 
 @contextlib.contextmanager
 def download(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar that appears with the first report of (finished, all)."""
+    """Show a bar from the first report on; yield a function that takes what is finished, and all."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         task = bar.add_task(title, total=None, visible=False)
@@ -185,7 +185,7 @@ def download(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def working(text: str) -> contextlib.AbstractContextManager[object]:
-    """Tell what is being done, with a sign of life on a terminal while it lasts."""
+    """Print what is being done, with a spinner on a terminal."""
     if err.is_terminal:
         return err.status(escape(text))
     say(text)
@@ -193,22 +193,22 @@ def working(text: str) -> contextlib.AbstractContextManager[object]:
 
 
 class TerminalReporter:
-    """Tells a person, or whoever reads the standard error."""
+    """Reports to the terminal, or to the standard error as a log."""
 
     def info(self, text: str) -> None:
-        """Tell what is being done."""
+        """Print what is being done."""
         say(text)
 
     def done(self, text: str) -> None:
-        """Tell what has been done."""
+        """Print what has been done."""
         done(text)
 
     def warning(self, text: str) -> None:
-        """Tell what is not as it should be, but no reason to stop."""
+        """Print a warning."""
         warn(text)
 
     def working(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Tell what is being done, with a sign of life on a terminal while it lasts."""
+        """Print what is being done, with a spinner on a terminal."""
         return working(text)
 
     def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:

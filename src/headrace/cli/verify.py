@@ -1,4 +1,4 @@
-"""`headrace verify INDEX`: does an index hold what the database says?"""
+"""`headrace verify INDEX`: compare an index with the database."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.cli.verify_report import tell
+from headrace.model import format_lsn
 from headrace.pipeline.project import open_project
-from headrace.pipeline.verification.report import as_data
+from headrace.pipeline.verification.recheck import Verdict
+from headrace.pipeline.verification.report import Drift, Report, as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 
 
@@ -22,14 +23,103 @@ def verify_index(
     options: VerifyOptions,
     as_json: bool,
 ) -> bool:
-    """Compare an index with the database and print what was found; whether it is right now.
+    """Compare an index with the database and print the report; return whether the index is right now.
 
     Raises:
-        HeadraceError: as `verify`.
+        HeadraceError: as for `verify`.
     """
     report = verify(open_project(config, environ, slot=slot), index, options, terminal.TerminalReporter())
     if as_json:
         terminal.out.print_json(json.dumps(as_data(report)))
     else:
-        tell(report)
+        _print_report(report)
     return report.right
+
+
+def _print_report(report: Report) -> None:
+    """Print the report as text."""
+    sample = report.sample
+    chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
+    terminal.answer(
+        f"{report.alias}: {report.documents:,} documents{chosen} compared in {report.seconds:.1f} s, "
+        f"{report.rate:,.0f}/s; the pipeline had applied {format_lsn(report.applied)}"
+    )
+    if not report.contents:
+        terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
+    for verdict, drift in {**report.drift, Verdict.UNREADABLE: report.unreadable}.items():
+        if drift.count:
+            _print_drift(verdict, drift)
+    if report.in_flight:
+        _line(
+            f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
+        )
+    if report.changing:
+        _line(
+            f"changing     {report.changing:,}: written anew each time they were looked at, so not compared"
+        )
+    if report.undecided:
+        _line(
+            f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
+            "nothing behind the applied position is in the index"
+        )
+    if report.repairing and report.wrong:
+        _print_repair(report)
+    _print_conclusion(report)
+
+
+def _print_drift(verdict: Verdict, drift: Drift) -> None:
+    _line(f"{verdict!s:<12} {drift.count:,}")
+    for example in drift.first:
+        ahead = f"  (version {example['version']} is ahead of the log)" if example.get("ahead") else ""
+        what = (
+            f"  {example['path']}: expected {example['expected']}, found {example['found']}"
+            if "path" in example
+            else ""
+        )
+        why = f"  {example['why']}" if "why" in example else ""
+        _line(f"    {_shown(example['id'])}{what}{ahead}{why}")
+    if drift.count > len(drift.first):
+        _line(f"    … and {drift.count - len(drift.first):,} more")
+
+
+def _print_repair(report: Report) -> None:
+    if report.repaired:
+        _line(f"repaired     {report.repaired:,}: built anew, and right now")
+    if report.left_count:
+        _line(f"not repaired {report.left_count:,}")
+        for id_, why in report.left.items():
+            _line(f"    {_shown(id_)}  {why}")
+        if report.left_count > len(report.left):
+            _line(f"    … and {report.left_count - len(report.left):,} more")
+
+
+def _print_conclusion(report: Report) -> None:
+    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
+    if report.right:
+        part = "" if report.sample is None else ", as far as the sample shows"
+        repaired = f": {report.repaired:,} built anew" if report.repaired else ""
+        terminal.done(f"{report.alias} is what the database says{part}{repaired}")
+        return
+    if report.wrong > report.repaired:
+        wrong = report.wrong - report.repaired
+        terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
+    if report.wrong and not report.repairing:
+        of = "" if report.sink is None else f" --sink {report.sink}"
+        terminal.say(f"`headrace verify {report.index}{of} --repair` builds them anew")
+    if fenced:
+        terminal.say(
+            "What is fenced needs a new generation: stop `headrace run`, delete the search index "
+            f"{report.generation}, and start it again: it seeds {report.index} anew"
+        )
+    if report.unreadable.count:
+        terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
+    if report.undecided:
+        terminal.say("Start `headrace run`, and verify again")
+
+
+def _line(text: str) -> None:
+    terminal.answer(f"  {text}")
+
+
+def _shown(id_: str) -> str:
+    return id_ if id_ and id_.isprintable() and " " not in id_ else json.dumps(id_)

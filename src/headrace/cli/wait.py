@@ -1,4 +1,4 @@
-"""`headrace wait`: when is a commit in the documents?"""
+"""`headrace wait`: wait until a commit is in the documents."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace.cli import terminal
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import (
     AppliedPosition,
-    awaited_position,
-    check_filled,
+    check_backfilled,
+    parse_position,
     wait_until_applied,
 )
-from headrace.pipeline.project import open_place
+from headrace.pipeline.project import open_endpoints
 
 
 def wait_applied(
@@ -27,24 +27,27 @@ def wait_applied(
     timeout: float,
     sink: str | None = None,
 ) -> None:
-    """Return once everything before `lsn` is in the documents of every index.
+    """Wait until everything before `lsn` is in the documents of every index.
 
     Args:
-        lsn: as PostgreSQL prints it; None is the end of the server's log now.
-        searchable: refresh the indexes then, so that a search finds it.
+        config: the path of the deployment file.
+        environ: values of the variables that the file names.
+        slot: overrides the file's slot.
+        lsn: a position as PostgreSQL prints it; None: the end of the server's log now.
+        searchable: refresh the indexes then, so that a search finds the changes.
         timeout: seconds.
-        sink: in whose documents; None is the primary's.
+        sink: the sink of the documents; None: the primary.
 
     Raises:
-        HeadraceError: BEHIND where it is not within `timeout`; SLOT_UNKNOWN where the cluster does not know
-            the deployment; USAGE, CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
+        HeadraceError: BEHIND after `timeout`; SLOT_UNKNOWN: the cluster does not know the deployment; USAGE,
+            CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
-    wanted = None if lsn is None else awaited_position(lsn)
+    wanted = None if lsn is None else parse_position(lsn)
     began = time.monotonic()
-    endpoints, name, prefix = open_place(config, environ, slot, sink)
+    endpoints, name, prefix = open_endpoints(config, environ, slot, sink)
     with AppliedPosition(endpoints, name, prefix) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
-        check_filled(applied.check(), name)
+        check_backfilled(applied.check(), name)
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             left = timeout - (time.monotonic() - began)
             wait_until_applied(applied, awaited, name, timeout=left, searchable=searchable)

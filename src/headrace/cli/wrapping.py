@@ -1,7 +1,7 @@
-"""How does a text fit a terminal's width? Lines are broken between words, columns of a table grow narrower.
+"""Wrap text and tables to the width of a terminal. Pure functions.
 
-Pure. What stands in backticks is a command, which somebody copies: it stays in one line, as far as it fits.
-A name in quotes is never broken.
+Lines are broken between words, and columns of a table become narrower. Text in backticks is a command, which
+the operator may copy: it stays on one line as far as it fits. A name in quotes is never broken.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ _WORD = re.compile(r"(?:`[^`]*`|[^\s`])+|`\S*")
 _QUOTED_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+|\S+")
 _INDENT = "  "
 _GAP = "  "
-_LEAST = 8
+_LEAST_WIDTH = 8
 """A column is never made narrower than this by breaking its words."""
 
 
 def wrap(text: str, width: int, *, first: int = 0, indent: str = _INDENT) -> list[str]:
-    """The lines of `text`, each no wider than `width`, broken between words.
+    """Wrap `text` between words into lines no wider than `width`.
 
     Args:
-        text: each of its lines is wrapped by itself.
-        width: in cells.
-        first: cells that stand before the first line already.
-        indent: begins each line that continues another.
+        text: each of its lines is wrapped separately.
+        width: the width in cells.
+        first: cells that are used before the first line.
+        indent: the beginning of each continuation line.
     """
-    found: list[str] = []
+    lines: list[str] = []
     for line in text.split("\n"):
-        found += _wrapped(line, _WORD, width, indent, 0 if found else first)
-    return found
+        lines += _wrap_line(line, _WORD, width, indent, 0 if lines else first)
+    return lines
 
 
 def wrap_sql(line: str, width: int) -> list[str]:
-    """The lines of one line of SQL: a comment stays one, and nothing in quotes is broken."""
+    """Wrap one line of SQL: a comment stays a comment, and nothing in quotes is broken."""
     if line.startswith("--"):
-        return _wrapped(line, _WORD, width, "--   ", 0)
-    return _wrapped(line, _QUOTED_WORD, width, _INDENT, 0)
+        return _wrap_line(line, _WORD, width, "--   ", 0)
+    return _wrap_line(line, _QUOTED_WORD, width, _INDENT, 0)
 
 
-def _wrapped(line: str, word: re.Pattern[str], width: int, indent: str, first: int) -> list[str]:
+def _wrap_line(line: str, word: re.Pattern[str], width: int, indent: str, first: int) -> list[str]:
     if first + cell_len(line) <= width:
         return [line]
     leading = line[: len(line) - len(line.lstrip())]
     indent = leading + indent
     lines, current, used, is_begun, end = [], leading, first + len(leading), False, 0
-    for found in word.finditer(line):
-        gap, text, end = line[end : found.start()], found[0], found.end()
+    for match in word.finditer(line):
+        gap, text, end = line[end : match.start()], match[0], match.end()
         pieces = text.split() if word is _WORD and cell_len(indent + text) > width else [text]
         for number, piece in enumerate(pieces):
             before = " " if number else gap
@@ -64,10 +64,10 @@ def _wrapped(line: str, word: re.Pattern[str], width: int, indent: str, first: i
 def table_lines(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int | None
 ) -> Iterator[str]:
-    """The lines of a table, its head first.
+    """Yield the lines of a table, its head first.
 
-    Where `width` is too narrow, columns of text are broken between words; where that does not help, each row
-    is a block of lines, without a head. None: one row is one line, however wide.
+    Where `width` is too narrow, columns of text are wrapped. Where that is not enough, each row is a block of
+    lines, without a head. None: one row is one line, however wide.
     """
     widest = _widths(head, rows)
     if width is None or _total(widest) <= width:
@@ -86,7 +86,7 @@ def table_lines(
 def is_stacked(
     head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int], width: int | None
 ) -> bool:
-    """Whether each row becomes a block of lines, so that there is no head."""
+    """Whether each row becomes a block of lines, so that the table has no head."""
     least = [_narrowest(column, place in right) for place, column in enumerate(zip(head, *rows, strict=True))]
     return width is not None and _total(_widths(head, rows)) > width and _total(least) > width
 
@@ -100,15 +100,15 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _narrowest(column: Sequence[str], is_number: bool) -> int:
-    """How narrow a column may become; one of numbers stays as it is."""
+    """Return how narrow a column may become; a column of numbers stays as it is."""
     if is_number:
         return max(map(cell_len, column))
     words = (cell_len(word) for cell in column for word in _WORD.findall(cell))
-    return min(max(map(cell_len, column)), max(_LEAST, *words, 0))
+    return min(max(map(cell_len, column)), max(_LEAST_WIDTH, *words, 0))
 
 
 def _shared(least: Sequence[int], widest: Sequence[int], width: int) -> list[int]:
-    """The room that is left goes to the columns that need it, the narrowest need first."""
+    """Divide the remaining width among the columns that need it, the smallest need first."""
     widths, left = list(least), width - _total(least)
     needs = sorted((most - few, place) for place, (few, most) in enumerate(zip(least, widest, strict=True)))
     for number, (need, place) in enumerate(needs):
@@ -126,14 +126,14 @@ def _grid(
         for number in range(max(map(len, cells))):
             line = [cell[number] if number < len(cell) else "" for cell in cells]
             aligned = [
-                " " * (width - cell_len(one)) + one if place in right else set_cell_size(one, width)
-                for place, (one, width) in enumerate(zip(line, widths, strict=True))
+                " " * (width - cell_len(cell)) + cell if place in right else set_cell_size(cell, width)
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
             ]
             yield _GAP.join(aligned).rstrip()
 
 
 def _block(head: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
-    """One row, a line for each cell that is not empty; its first cell stands above the others."""
+    """Yield one row as a block: a line for each cell that is not empty, under its first cell."""
     yield from wrap(row[0], width)
     names = max(map(cell_len, head[1:]), default=0)
     for name, cell in zip(head[1:], row[1:], strict=True):

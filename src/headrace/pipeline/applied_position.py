@@ -1,7 +1,7 @@
-"""How far are the documents? Asked from any machine that reaches the server and the cluster.
+"""Read how far the documents of a pipeline are, from any machine that reaches the server and the cluster.
 
-The answer is what the meta index says: whatever was committed before the applied position is durable in the
-documents. In a quiet time it follows the server's log only now and then, so whoever waits asks for it.
+The meta index holds the applied position: everything committed before it is durable in the documents. While
+few changes come, the pipeline moves this position only now and then. So a waiting process requests it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,28 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.contents import await_replicas
 from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
 
-_PATIENCE_SECONDS = 0.1
-"""A change is applied sooner than that: nobody needs to be asked."""
+_UNASKED_SECONDS = 0.1
+"""Most changes are applied sooner than that, without a position request."""
 _REPLICA_SECONDS = 30.0
-_WISH_SECONDS = 0.5
+_REQUEST_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 _Result = TypeVar("_Result")
 
 
 class AppliedPosition:
-    """One deployment, looked at from outside; used from one thread. Connections open when they are needed.
+    """The applied position of one deployment, read from outside; used from one thread.
+
+    Connections are opened when they are needed.
 
     Args:
-        here: of the sink whose documents it is about.
-        slot: whose position it is; with `prefix` it says where that is kept. A secondary sink's is
-            `SLOT/SINK`.
+        endpoints: the endpoints of the sink that holds the documents.
+        slot: the pipeline's slot; `SLOT/SINK` for a secondary sink. With `prefix` it names the state.
+        prefix: what precedes the names of the indexes that keep the state.
 
     Attributes:
-        client: of the cluster that keeps the state.
-        documents: of the one that has the documents.
-        sink: the secondary sink that it is about; empty where that is the primary.
+        client: client of the cluster that keeps the state.
+        documents: client of the cluster that holds the documents.
+        sink: the name of the secondary sink; empty for the primary.
     """
 
     def __init__(self, endpoints: Endpoints, slot: str, prefix: str) -> None:
@@ -55,8 +57,8 @@ class AppliedPosition:
         self._meta = MetaIndex(self.client, slot, prefix)
         self._position_request = PositionRequest(self.client, self._slot, prefix)
         self._deferred = DeferredKeys(self.client, self._slot, prefix)
-        self._backlog = SecondaryDeferredKeys(self.client, slot, prefix)
-        self._next_wish = 0.0
+        self._sink_deferred = SecondaryDeferredKeys(self.client, slot, prefix)
+        self._next_request = 0.0
         self._connection: Connection | None = None
 
     def __enter__(self) -> Self:
@@ -68,28 +70,28 @@ class AppliedPosition:
         self.close()
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._drop_connection()
         self.documents.close()
         self.client.close()
 
     def end_of_log(self) -> Lsn:
-        """A place in the log behind every commit that can be seen now; on a standby, what is replayed.
+        """Return a position behind every commit that is visible now; on a standby, the replayed position.
 
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
         """
-        return self._asking(lambda connection: end_of_commits(query_of(connection)))
+        return self._query_server(lambda connection: end_of_commits(query_of(connection)))
 
     def slot(self) -> SlotFacts | None:
-        """The slot as it is now; None where there is none."""
-        return self._asking(lambda connection: read_slot(connection, self._slot))
+        """Return the slot as it is now; None where it does not exist."""
+        return self._query_server(lambda connection: read_slot(connection, self._slot))
 
     def state(self) -> PipelineState:
-        """What the pipeline notes of itself.
+        """Load the state that the pipeline has saved.
 
         Raises:
-            HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; SINK_UNREACHABLE, SINK_BUSY.
+            HeadraceError: SLOT_UNKNOWN: the cluster knows no such pipeline. SINK_UNREACHABLE, SINK_BUSY.
         """
         state = self._meta.load()
         if state is None:
@@ -101,25 +103,25 @@ class AppliedPosition:
         return state
 
     def check(self) -> PipelineState:
-        """The state, once it is clear that it is of this database and of this slot.
+        """Load the state, and check that it belongs to this database and this slot.
 
         Raises:
             HeadraceError: CONTINUITY, SLOT_LOST; as `state`.
         """
-        slot = self.slot()  # first: it never stands behind what is noted later
+        slot = self.slot()  # read first: the state may only be ahead of it
         state = self.state()
         if state.phase == "following":
-            server = self._asking(lambda connection: inspect_server(connection, self._url))
+            server = self._query_server(lambda connection: inspect_server(connection, self._url))
             check_continuity(state, server, slot)
         return state
 
     def wait(self, lsn: Lsn, seconds: float) -> PipelineState | None:
-        """The state once everything before `lsn` is applied, None where it is not within `seconds`.
+        """Wait until everything before `lsn` is applied; return the state, or None after `seconds`.
 
-        What may pass is waited for, too.
+        Retryable errors are waited out.
 
         Raises:
-            HeadraceError: what does not pass, or has not passed at the end.
+            HeadraceError: an error that is not retryable, or that has not passed at the end.
         """
         began = time.monotonic()
         pause = _SHORTEST_PAUSE
@@ -131,8 +133,8 @@ class AppliedPosition:
                     return state
                 if late >= seconds:
                     return None
-                if late >= _PATIENCE_SECONDS:
-                    self.urge(lsn)
+                if late >= _UNASKED_SECONDS:
+                    self.request_position(lsn)
             except HeadraceError as error:
                 if error.retry is Retry.NEVER or late >= seconds:
                     raise
@@ -142,9 +144,10 @@ class AppliedPosition:
     def covers(self, state: PipelineState, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is in the documents of every index.
 
-        What the state says is ahead is so once no document is deferred: all of them were before it said so.
-        What a secondary sink was to have by then it has, or its backlog; where somebody has deleted that,
-        nobody knows. A run that gives its generations up for it notes that first, so they are looked at last.
+        The position `ahead` of the state holds once no document is deferred: all documents were deferred
+        before the state was saved. A secondary sink holds everything but its deferred keys; where their index
+        was deleted, nothing is known. A run that gives generations up for that saves it first, so the
+        generations are read last.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
@@ -152,72 +155,72 @@ class AppliedPosition:
         if not state.seeded:
             return False
         if self.sink:
-            if state.reached < lsn or self._backlog.count() or self._backlog.is_lost():
+            if state.reached < lsn or self._sink_deferred.count() or self._sink_deferred.is_lost():
                 return False
             return self.state().seeded
         return state.applied >= lsn or (state.reached >= lsn and self._deferred.count() == 0)
 
-    def lacking(self) -> str:
-        """Why what is reached is not in the documents yet.
+    def why_incomplete(self) -> str:
+        """Return why changes before the reached position are not in the documents yet.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
         if self.sink:
-            if self._backlog.is_lost():
+            if self._sink_deferred.is_lost():
                 return (
                     f"what the sink {self.sink!r} lacks is not known: somebody deleted or restored the index "
                     "of what was deferred for it; a run fills its indexes anew"
                 )
             return (
-                self.away()
+                self.why_away()
                 or f"documents that are deferred for the sink {self.sink!r} are still to be written"
             )
         return "documents of a change that touches very many are still to be written"
 
-    def away(self) -> str | None:
-        """Why a secondary sink does not take what it is given; None where it does.
+    def why_away(self) -> str | None:
+        """Return why a secondary sink does not take documents; None where it does.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        reason = self._backlog.why_away() if self.sink else None
+        reason = self._sink_deferred.why_away() if self.sink else None
         return None if reason is None else f"the sink {self.sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
-        """What changes as long as the pipeline gets on.
+        """Return the reached position and the number of deferred keys, which change while the pipeline works.
 
         Raises:
             HeadraceError: as `state`.
         """
         state = self.state()
         if self.sink:
-            return state.reached, self._backlog.count()
+            return state.reached, self._sink_deferred.count()
         return state.reached, 0 if state.ahead is None else self._deferred.count()
 
-    def urge(self, lsn: Lsn) -> None:
-        """Ask the pipeline to note `lsn`, or what the server has reached of it; not too often.
+    def request_position(self, lsn: Lsn) -> None:
+        """Ask the pipeline to note `lsn`, or the server's position before it; twice a second at most.
 
         Raises:
-            HeadraceError: as `end_of_log` and `state`.
+            HeadraceError: as for `end_of_log` and `state`.
         """
-        if time.monotonic() >= self._next_wish:
-            self._position_request.make(min(lsn, self._asking(end_of_log)))
-            self._next_wish = time.monotonic() + _WISH_SECONDS
+        if time.monotonic() >= self._next_request:
+            self._position_request.make(min(lsn, self._query_server(end_of_log)))
+            self._next_request = time.monotonic() + _REQUEST_SECONDS
 
     def refresh(self, state: PipelineState) -> None:
-        """Let a search find what is applied.
+        """Refresh the indexes, so that a search finds what is applied.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user may not.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user lacks the privilege.
         """
-        for one in state.generations:
-            target = path(one.generation, "_refresh")
-            if self.documents.call("POST", target, allow=(404,)).ok:  # else replaced since
-                await_replicas(self.documents, one.generation, _REPLICA_SECONDS)
+        for generation in state.generations:
+            target = path(generation.generation, "_refresh")
+            if self.documents.call("POST", target, allow=(404,)).ok:  # else it was replaced since
+                await_replicas(self.documents, generation.generation, _REPLICA_SECONDS)
 
-    def _asking(self, ask: Callable[[Connection], _Result]) -> _Result:
-        """Ask the server; whatever goes wrong, the next question gets a new connection."""
+    def _query_server(self, ask: Callable[[Connection], _Result]) -> _Result:
+        """Run a query on the server; after an error the next one gets a new connection."""
         try:
             if self._connection is None:
                 self._connection = connect(self._url, application_name="headrace wait")
@@ -232,8 +235,8 @@ class AppliedPosition:
             self._connection = None
 
 
-def check_filled(state: PipelineState, slot: str) -> None:
-    """Make sure that a run has taken a secondary sink up.
+def check_backfilled(state: PipelineState, slot: str) -> None:
+    """Check that a run has begun to write to a secondary sink.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN.
@@ -248,14 +251,14 @@ def check_filled(state: PipelineState, slot: str) -> None:
 
 
 def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
-    """Why something is not applied yet, as far as can be seen from outside, and what helps."""
+    """Return why a position is not applied yet, as seen from outside, and a remedy."""
     slot = applied.slot()
     if not state.seeded:
         where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
         return "the indexes are being seeded", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
         is_read = slot is not None and slot.reader is not None
-        return applied.lacking(), "Wait longer." if is_read else "Start `headrace run`."
+        return applied.why_incomplete(), "Wait longer." if is_read else "Start `headrace run`."
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
@@ -271,15 +274,17 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
 def wait_until_applied(
     applied: AppliedPosition, awaited: Lsn, slot: str, *, timeout: float, searchable: bool = False
 ) -> None:
-    """Return once everything before `awaited` is in the documents of every index.
+    """Wait until everything before `awaited` is in the documents of every index.
 
     Args:
-        slot: of the pipeline; of a secondary sink `SLOT/SINK`.
+        applied: reads the position.
+        awaited: the position to wait for.
+        slot: the pipeline's slot; `SLOT/SINK` for a secondary sink.
         timeout: seconds.
-        searchable: refresh the indexes then, so that a search finds it.
+        searchable: refresh the indexes then, so that a search finds the changes.
 
     Raises:
-        HeadraceError: BEHIND where it is not within `timeout`; what does not pass.
+        HeadraceError: BEHIND after `timeout`; an error that is not retryable.
     """
     state = applied.wait(awaited, max(0.0, timeout))
     if state is None:
@@ -288,8 +293,8 @@ def wait_until_applied(
         applied.refresh(state)
 
 
-def awaited_position(text: str) -> Lsn:
-    """The place that somebody has written.
+def parse_position(text: str) -> Lsn:
+    """Parse a position as the user has written it.
 
     Raises:
         HeadraceError: USAGE.

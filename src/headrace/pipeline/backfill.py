@@ -1,7 +1,8 @@
-"""How is a generation filled while live changes flow into it?
+"""Backfill generations with the existing rows of their tables, while live changes flow into them.
 
-A thread beside the stream lets Spark jobs read some ranges of rows each, notes what is done, and begins again
-with what is left, whatever happens. When nothing is left it compares the ids, and says that it is complete.
+A thread beside the stream runs Spark jobs that read some ranges of rows each. It saves which ranges are done
+and, after a failure, plans the rest again. When no range is left it compares the ids and reports the
+generation as complete.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from headrace.assembly.identities import Identities
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot
-from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_pieces
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.workers import made
+from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, build_notes
 from headrace.sinks.opensearch.contents import count, ids, refresh
@@ -36,10 +37,10 @@ from headrace.status.rate import Rate
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
-"""Of a range's table file."""
-_RANGES_OF_A_PLACE = 4
-"""In one job: a kill repeats no more than one job. Beside readers half as many, and of the smaller ones: what
-follows can make room for the stream soon."""
+"""Bytes of the table's file that one range covers."""
+_RANGES_OF_A_TASK = 4
+"""Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
+documents there are half as many ranges, and small ones, so that a job soon makes way for the stream."""
 _MOST_RESTARTS = 5
 _POLL_SECONDS = 0.2
 _PAUSE_SECONDS = 1.0
@@ -47,20 +48,25 @@ _PAUSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BackfillRate:
-    """What a seeding may take: rows in a second of all tasks together, and tasks at once."""
+    """Limits of a backfill: rows in a second of all tasks together, and tasks at once."""
 
     rows_per_second: float | None = None
     connections: int | None = None
 
 
 @dataclass(slots=True)
-class _Filling:
-    """One generation that is filled.
+class _GenerationBackfill:
+    """The progress of one generation's backfill.
 
     Attributes:
-        done: what is read.
-        documents: that were written, by this start and those before.
-        disturbed: something was repeated, so the cluster may hold what it should not.
+        notes: where the progress is saved.
+        done: the ranges that are read.
+        documents: documents written, by this start and earlier ones.
+        left: the ranges that are left.
+        ranges: number of ranges of the plan.
+        disturbed: something was repeated, so the index may hold documents that it should not.
+        changes: the stream's count of changes when the backfill began; -1 before.
+        rate: how fast documents are written.
     """
 
     state: GenerationState
@@ -80,21 +86,24 @@ class _Filling:
 
 @dataclass(frozen=True, slots=True)
 class BackfillFailure:
-    """Why a generation cannot be filled."""
+    """Why the backfill of a generation failed."""
 
     generation: GenerationState
     error: HeadraceError
 
 
 class Backfill:
-    """Fills generations for as long as this is entered.
+    """Backfills generations in a thread; a context manager.
 
     Args:
-        work: the stream's own, which holds the generations.
-        generations: those to fill.
-        board: is told of the progress.
-        snapshot: whose documents are read at `joined`, while it is held; without it: what is there.
-        turn: see `DeferredWork`.
+        spark: runs the jobs.
+        work: the stream's own, whose plan holds the generations.
+        generations: the generations to backfill.
+        board: shows the progress.
+        snapshot: read by generations that joined at its position, while it is held. Without it the current
+            rows are read.
+        rate: the limits.
+        job_gate: lets one job run at a time beside the stream.
     """
 
     def __init__(
@@ -105,23 +114,23 @@ class Backfill:
         board: IndexBoard,
         *,
         snapshot: HeldSnapshot | None,
-        pace: BackfillRate,
+        rate: BackfillRate,
         job_gate: JobGate,
     ) -> None:
         self._spark = spark.session
         self._work = work
         self._board = board
         self._snapshot = snapshot
-        self._pace = pace
+        self._limit = rate
         self._job_gate = job_gate
         self._group = f"headrace-seed-{uuid.uuid4().hex}"
         self._generations = generations
-        self._apart = False
+        self._one_by_one = False
         self._lock = threading.Lock()
         self._complete: list[tuple[GenerationState, int]] = []
         self._failure: BackfillFailure | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._work_off, name="headrace building", daemon=True)
+        self._thread = threading.Thread(target=self._run_thread, name="headrace building", daemon=True)
 
     def __enter__(self) -> Self:
         if self._generations:
@@ -130,25 +139,25 @@ class Backfill:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        while self._thread.is_alive():  # again and again: its job may not have begun yet
+        while self._thread.is_alive():  # repeated: the job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(self._group)
             self._thread.join(_POLL_SECONDS)
 
     def change(self, work: Work) -> None:
-        """Let later jobs have this plan, which holds what is to be filled as the former one does."""
+        """Use this plan for later jobs; it holds the same generations as the former one."""
         self._work = work
 
     def completed(self) -> list[tuple[GenerationState, int]]:
-        """Those that are complete since it was asked last, with the number of documents written."""
+        """Return the generations completed since the last call, with the number of documents written."""
         with self._lock:
-            found, self._complete = self._complete, []
-        return found
+            completed, self._complete = self._complete, []
+        return completed
 
     def failure(self) -> BackfillFailure | None:
-        """What has ended it; None while it works, or has nothing left to do."""
+        """Return the failure that ended the backfill; None while it works or has nothing left to do."""
         return self._failure
 
-    def _work_off(self) -> None:
+    def _run_thread(self) -> None:
         plan = self._work.plan
         connections = self._work.connections
         with (
@@ -157,192 +166,205 @@ class Backfill:
         ):
             meta = MetaIndex(state, plan.slot, plan.prefix)
             try:
-                self._fill_all(client, meta, [self._begun(state, one) for one in self._generations])
+                self._run(
+                    client, meta, [self._load_backfill(state, generation) for generation in self._generations]
+                )
             except HeadraceError as error:
                 if not self._ending.is_set():
                     self._failure = BackfillFailure(self._generations[0], error)
             except _Failed as failed:
                 self._failure = failed.failure
-            except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+            except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
                 if not self._ending.is_set():
-                    found = unexpected("filling a generation failed", error)
-                    self._failure = BackfillFailure(self._generations[0], found)
+                    failure = unexpected("filling a generation failed", error)
+                    self._failure = BackfillFailure(self._generations[0], failure)
 
-    def _begun(self, client: Client, one: GenerationState) -> _Filling:
+    def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
         plan = self._work.plan
-        notes = build_notes(client, plan.slot, plan.prefix, one.generation)
+        notes = build_notes(client, plan.slot, plan.prefix, generation.generation)
         for attempt in patiently(ending=self._ending):
             with attempt:
-                known = notes.load()
-        filling = _Filling(one, notes)
-        if known is not None:
-            filling.done = RangesDone.from_json(known["done"])
-            filling.documents, filling.disturbed = known["documents"], True
-        return filling
+                saved = notes.load()
+        backfill = _GenerationBackfill(generation, notes)
+        if saved is not None:
+            backfill.done = RangesDone.from_json(saved["done"])
+            backfill.documents, backfill.disturbed = saved["documents"], True
+        return backfill
 
-    def _fill_all(self, client: Client, meta: MetaIndex, fillings: list[_Filling]) -> None:
-        """Until all are complete; after each failure the ranges are planned again."""
+    def _run(self, client: Client, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> None:
+        """Run jobs until all generations are complete; after each failure the ranges are planned again."""
         failures = 0
-        waiting = list(fillings)
+        waiting = list(backfills)
         while waiting and not self._ending.is_set():
-            portion: list[_Filling] = []
+            concerned: list[_GenerationBackfill] = []
             try:
                 self._plan(waiting)
                 while waiting and not self._ending.is_set():
-                    for one in [one for one in waiting if not one.left]:
-                        portion = [one]
-                        self._complete_one(client, meta, one)
-                        waiting.remove(one)
+                    for backfill in [backfill for backfill in waiting if not backfill.left]:
+                        concerned = [backfill]
+                        self._finish(client, meta, backfill)
+                        waiting.remove(backfill)
                     if waiting:
-                        portion = self._fill_some(meta, waiting)
+                        concerned = self._run_job(meta, waiting)
                         failures = 0
             except HeadraceError as error:
                 if self._ending.is_set():
                     return
                 failures += 1
-                for one in waiting:
-                    one.disturbed = True
-                self._after(error, failures, portion or waiting)
+                for backfill in waiting:
+                    backfill.disturbed = True
+                self._handle_failure(error, failures, concerned or waiting)
 
-    def _after(self, error: HeadraceError, failures: int, concerned: list[_Filling]) -> None:
-        """Wait, or do otherwise; or give up."""
-        if error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS:  # rewritten: planned anew
+    def _handle_failure(
+        self, error: HeadraceError, failures: int, concerned: list[_GenerationBackfill]
+    ) -> None:
+        """Wait, or change the plan, before the next attempt; raise where neither helps."""
+        if (
+            error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS
+        ):  # the table was rewritten; the ranges are planned again
             return
         if error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
             self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
             return
-        if len(concerned) > 1 and not self._apart:
-            self._apart = True
+        if len(concerned) > 1 and not self._one_by_one:
+            self._one_by_one = True
             return
         raise _Failed(BackfillFailure(concerned[0].state, error))
 
-    def _plan(self, fillings: list[_Filling]) -> None:
-        """What is left of each, as the tables are now."""
+    def _plan(self, backfills: list[_GenerationBackfill]) -> None:
+        """Plan the ranges that are left, for the tables as they are now."""
         plan = self._work.plan
-        tables = [plan.catalog[plan.specs[one.name].table] for one in fillings]
+        tables = [plan.catalog[plan.specs[backfill.name].table] for backfill in backfills]
         with ReadSession(self._work.connections.database) as session:
             size = _LEAST_BYTES if self._job_gate.is_read() else _MOST_BYTES
-            found = [plan_ranges(session, table, size) for table in tables]
-            few = sum(map(len, found)) < self._places()
-            if few and size > _LEAST_BYTES:  # small tables, too, are read by all
-                found = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
-        for one, ranges in zip(fillings, found, strict=True):
-            one.left = deque(one.done.left(ranges))
-            one.ranges = len(ranges)
-            self._show(one)
+            planned = [plan_ranges(session, table, size) for table in tables]
+            few = sum(map(len, planned)) < self._task_slots()
+            if few and size > _LEAST_BYTES:  # small ranges give every task some of a small table
+                planned = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
+        for backfill, ranges in zip(backfills, planned, strict=True):
+            backfill.left = deque(backfill.done.left(ranges))
+            backfill.ranges = len(ranges)
+            self._show(backfill)
 
-    def _fill_some(self, meta: MetaIndex, fillings: list[_Filling]) -> list[_Filling]:
-        """One job: some ranges of each generation in turn. Returns those that it concerned."""
-        places = self._places()
-        open_ = [one for one in fillings if one.left]
-        if self._apart:
-            open_ = open_[:1]
+    def _run_job(self, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> list[_GenerationBackfill]:
+        """Run one job over some ranges of each generation; return the backfills that it concerned."""
+        tasks_at_once = self._task_slots()
+        unfinished = [backfill for backfill in backfills if backfill.left]
+        if self._one_by_one:
+            unfinished = unfinished[:1]
         is_read = self._job_gate.is_read()
-        each = _RANGES_OF_A_PLACE // 2 if is_read else _RANGES_OF_A_PLACE
-        chosen = _in_turn(open_, places * each)
+        ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
+        chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
         state = meta.load()
         if state is None:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", SEED_AGAIN
             )
-        rate = self._pace.rows_per_second
-        pace = None if rate is None else rate / min(places, len(chosen))
+        rate = self._limit.rows_per_second
+        task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
         pieces = []
-        for one, part in chosen:
-            one.changes = state.counters.changes if one.changes < 0 else one.changes
-            exported = self._exported(one)
-            version = state.reached if exported is None else one.state.joined
-            pieces.append(BackfillRange(one.name, part, version, exported, pace, throttled=is_read))
+        for backfill, part in chosen:
+            backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
+            exported = self._exported(backfill)
+            version = state.reached if exported is None else backfill.state.joined
+            pieces.append(BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read))
         began = time.monotonic()
         tasks = [
-            BackfillRanges("", tuple(pieces[first::places])) for first in range(min(places, len(pieces)))
+            BackfillRanges("", tuple(pieces[first::tasks_at_once]))
+            for first in range(min(tasks_at_once, len(pieces)))
         ]
         with self._job_gate.taken(self._ending):
             written = run_pieces(self._spark, self._work, tasks, self._group)
-        for one in open_:
-            mine = [part for owner, part in chosen if owner is one]
-            self._note(one, mine, written.get(one.name, 0), time.monotonic() - began)
-        return open_
+        for backfill in unfinished:
+            parts = [part for owner, part in chosen if owner is backfill]
+            self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
+        return unfinished
 
-    def _exported(self, one: _Filling) -> str | None:
-        """The slot's snapshot, for a generation that joined where it was taken; others came later."""
+    def _exported(self, backfill: _GenerationBackfill) -> str | None:
+        """Return the slot's snapshot for a generation that joined where it was taken, else None."""
         slot = None if self._snapshot is None else self._snapshot.slot
-        if slot is None or one.state.joined > slot.consistent_point:
+        if slot is None or backfill.state.joined > slot.consistent_point:
             return None
         return slot.snapshot_name
 
-    def _places(self) -> int:
-        """How many ranges are read at once."""
+    def _task_slots(self) -> int:
+        """Return how many ranges are read at once."""
         places = places_beside(self._spark)
         if self._job_gate.crowded():
             places = max(1, places // 2)
-        return min(places, self._pace.connections or places)
+        return min(places, self._limit.connections or places)
 
-    def _note(self, one: _Filling, parts: list[CtidRange], documents: int, seconds: float) -> None:
+    def _note_progress(
+        self, backfill: _GenerationBackfill, parts: list[CtidRange], documents: int, seconds: float
+    ) -> None:
         for part in parts:
-            one.done = one.done.done(part)
-        one.left = deque(part for part in one.left if part not in parts)
-        one.documents += documents
-        one.rate.add(documents, seconds, len(parts))
-        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", one.name, len(parts), documents, seconds)
+            backfill.done = backfill.done.done(part)
+        backfill.left = deque(part for part in backfill.left if part not in parts)
+        backfill.documents += documents
+        backfill.rate.add(documents, seconds, len(parts))
+        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", backfill.name, len(parts), documents, seconds)
         for attempt in patiently(ending=self._ending):
             with attempt:
-                one.notes.save({"done": one.done.to_json(), "documents": one.documents})
-        self._show(one)
+                backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
+        self._show(backfill)
 
-    def _complete_one(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
-        """Compare the ids where something can have gone wrong, and say that it is done."""
-        if not self._work.plan.is_plain:  # who cannot be asked what it holds is not
-            self._compare(client, meta, one)
+    def _finish(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
+        """Compare the ids where something can have gone wrong, and report the generation as complete."""
+        if not self._work.plan.is_plain:  # a plain sink cannot list its ids
+            self._compare(client, meta, backfill)
         with self._lock:
-            self._complete.append((dataclasses.replace(one.state), one.documents))
+            self._complete.append((dataclasses.replace(backfill.state), backfill.documents))
 
-    def _compare(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
+    def _compare(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
         state = meta.load()
-        refresh(client, one.name)
-        undisturbed = state is not None and state.counters.changes == one.changes and not one.disturbed
-        if not undisturbed or count(client, one.name) != one.documents:
-            self._sweep(client, meta, one)
+        refresh(client, backfill.name)
+        undisturbed = (
+            state is not None and state.counters.changes == backfill.changes and not backfill.disturbed
+        )
+        if not undisturbed or count(client, backfill.name) != backfill.documents:
+            self._reconcile(client, meta, backfill)
 
-    def _sweep(self, client: Client, meta: MetaIndex, one: _Filling) -> None:
+    def _reconcile(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
         plan = self._work.plan
-        spec = plan.specs[one.name]
+        spec = plan.specs[backfill.name]
         state = meta.load()
-        assert state is not None, "it was there a moment ago"
+        assert state is not None, "it was loaded a moment ago"
         with (
             ReadSession(self._work.connections.database) as session,
-            contextlib.closing(made(self._work)) as worker,
+            contextlib.closing(open_worker(self._work)) as worker,
         ):
             session.await_replay(state.reached)
             version: Lsn = state.reached
 
-            def mend(found: list[str]) -> None:
-                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in found]
-                worker.mend(one.name, keys, version)
+            def assemble(differing: list[str]) -> None:
+                keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
+                worker.rebuild(backfill.name, keys, version)
 
-            mended = sweep(Identities(session, spec, plan.catalog), lambda: ids(client, one.name), mend)
-        if mended:
-            self._board.report.info(f"{one.state.index}: {mended:,} ids looked at again")
-            refresh(client, one.name)
+            assembled = reconcile(
+                Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble
+            )
+        if assembled:
+            self._board.report.info(f"{backfill.state.index}: {assembled:,} ids looked at again")
+            refresh(client, backfill.name)
 
-    def _show(self, one: _Filling) -> None:
-        done = one.ranges - len(one.left)
+    def _show(self, backfill: _GenerationBackfill) -> None:
+        done = backfill.ranges - len(backfill.left)
         self._board.index(
-            one.state.index,
-            building=one.name,
+            backfill.state.index,
+            building=backfill.name,
             ranges_done=max(0, done),
-            ranges_total=one.ranges,
-            documents=one.documents,
-            documents_per_second=one.rate.per_second,
-            seconds_left=one.rate.seconds_for(len(one.left)),
+            ranges_total=backfill.ranges,
+            documents=backfill.documents,
+            documents_per_second=backfill.rate.per_second,
+            seconds_left=backfill.rate.seconds_for(len(backfill.left)),
         )
 
 
 class Backfills:
-    """All that is filled beside one query; a context manager, used from one thread.
+    """All backfills beside one query; a context manager, used from one thread.
 
     Args:
-        make: what fills some generations, with a plan that holds them.
+        make: creates the backfill of some generations, with a plan that holds them.
     """
 
     def __init__(self, make: Callable[[Work, Sequence[GenerationState]], Backfill]) -> None:
@@ -357,33 +379,35 @@ class Backfills:
         self._held.close()
 
     def begin(self, work: Work, generations: Sequence[GenerationState]) -> None:
-        """Fill these, too."""
+        """Start the backfill of these generations."""
         self._all.append(self._held.enter_context(self._make(work, generations)))
 
     def change(self, work: Work) -> None:
-        """See `Building.change`."""
-        for one in self._all:
-            one.change(work)
+        """Give every backfill a new plan; see `Backfill.change`."""
+        for backfill in self._all:
+            backfill.change(work)
 
     def completed(self) -> list[tuple[GenerationState, int]]:
-        """See `Building.completed`."""
-        return [found for one in self._all for found in one.completed()]
+        """Return the generations completed since the last call; see `Backfill.completed`."""
+        return [completed for backfill in self._all for completed in backfill.completed()]
 
     def failure(self) -> BackfillFailure | None:
-        """See `Building.failure`: the first."""
-        return next((found for one in self._all if (found := one.failure()) is not None), None)
+        """Return the first failure of a backfill; see `Backfill.failure`."""
+        return next((failure for backfill in self._all if (failure := backfill.failure()) is not None), None)
 
 
-class _Failed(Exception):  # noqa: N818 - no error for a person
+class _Failed(Exception):  # noqa: N818 - ends the thread's loop, no user sees it
     def __init__(self, failure: BackfillFailure) -> None:
         super().__init__(failure)
         self.failure = failure
 
 
-def _in_turn(fillings: Sequence[_Filling], most: int) -> list[tuple[_Filling, CtidRange]]:
-    """The next ranges of each, one after the other, so that all get on alike."""
-    waiting = [(one, deque(one.left)) for one in fillings]
-    found: list[tuple[_Filling, CtidRange]] = []
-    while len(found) < most and any(parts for _, parts in waiting):
-        found += [(one, parts.popleft()) for one, parts in waiting if parts]
-    return found[:most]
+def _take_in_turn(
+    backfills: Sequence[_GenerationBackfill], most: int
+) -> list[tuple[_GenerationBackfill, CtidRange]]:
+    """Return the next ranges of each generation alternately, so that all progress alike."""
+    waiting = [(backfill, deque(backfill.left)) for backfill in backfills]
+    taken: list[tuple[_GenerationBackfill, CtidRange]] = []
+    while len(taken) < most and any(parts for _, parts in waiting):
+        taken += [(backfill, parts.popleft()) for backfill, parts in waiting if parts]
+    return taken[:most]

@@ -1,4 +1,4 @@
-"""What does a run tell of the cluster that shares its work, before it begins?"""
+"""Check, before a run begins, that a Spark cluster's executors can do the work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
 
 _FEW = 2
-"""Places; one of them is the stream's."""
+"""Tasks at once; one of them is the stream's."""
 
 
 def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:
-    """Make sure that its executors can do the work.
+    """Make sure that the cluster's executors can do the work.
 
     Raises:
         HeadraceError: as `check_executors`.
@@ -29,19 +29,19 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
         )
     places = "one task" if grant.places == 1 else f"{grant.places} tasks"
     report.done(f"the cluster gives {grant.executors} executors for {places} at once")
-    for one in grant.away:
-        report.warning(f"{one}; what it lacks is deferred")
+    for reason in grant.away:
+        report.warning(f"{reason}; what it lacks is deferred")
     if grant.places < _FEW:
         report.warning("live changes wait while an index is seeded: there is one place for both")
 
 
 def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
-    """Those that executors write to by themselves."""
-    found: dict[str, ProbedSink] = {}
+    """Return the secondary sinks that executors write to directly."""
+    probed: dict[str, ProbedSink] = {}
     for name, sink in project.secondary.items():
-        place = endpoints.secondary[name]
+        sink_endpoints = endpoints.secondary[name]
         if sink.type == OPENSEARCH:
-            found[name] = (sink.type, place.sink)
+            probed[name] = (sink.type, sink_endpoints.sink)
         elif sink.type != "stdout":
-            found[name] = (sink.type, place.options)
-    return found
+            probed[name] = (sink.type, sink_endpoints.options)
+    return probed

@@ -1,6 +1,6 @@
-"""Do database, slot and documents still belong together? (decision 0017)
+"""Check that database, slot and documents still belong together (decision 0017).
 
-Pure: what the sink remembers is compared with what the server says, before every connection to the slot.
+Pure functions: they compare the saved state with the server's facts before every connection to the slot.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from headrace.sinks.opensearch import PipelineState
 
 
 class GapError(HeadraceError):
-    """The log between the documents and what follows is lost, on the server that they come from.
+    """Changes between the documents and the slot are lost, on the server that the documents come from.
 
-    With `on_gap = "reseed"` a run builds everything anew; another server or database is never taken for it.
+    With `on_gap = "reseed"` a run builds everything again. Another server or database is never a gap.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
@@ -25,7 +25,7 @@ class GapError(HeadraceError):
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
-    """The state of a pipeline that is made on this server, before there is anything else of it."""
+    """Return the first state of a pipeline on this server, before anything else exists."""
     return PipelineState(
         system_identifier=str(server.system_identifier),
         timeline=server.timeline,
@@ -40,9 +40,9 @@ def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState
 
 
 def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFacts | None) -> None:
-    """Refuse to start from a slot that the sink knows nothing of, or does not belong to any more.
+    """Refuse to start from a slot that the saved state does not know, or does not match any more.
 
-    A state whose first seeding was not complete is no reason: such a start begins again with a new slot.
+    A state whose first start was not complete is accepted: the start begins again with a new slot.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN, CONTINUITY or SLOT_LOST.
@@ -62,12 +62,14 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
 
 
 def is_made_by(slot: SlotFacts, state: PipelineState) -> bool:
-    """Whether a slot is for certain the one that a start which did not come further made and noted."""
+    """Whether a slot is certainly the one that an incomplete start created and noted."""
     return state.consistent_point > 0 and slot.confirmed_flush == state.consistent_point
 
 
 def check_begun(state: PipelineState, slot: SlotFacts | None) -> None:
-    """A start ended while it made its slot; a slot that may be somebody else's must not be dropped for that.
+    """Check, after a start that ended while it created its slot, that an existing slot is that one.
+
+    A slot that may belong to another user must not be dropped.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN.
@@ -84,10 +86,10 @@ def check_begun(state: PipelineState, slot: SlotFacts | None) -> None:
 
 
 def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> None:
-    """Refuse to follow where documents could be wrong without anyone noticing.
+    """Refuse to follow a slot where documents could become wrong unnoticed.
 
     Raises:
-        HeadraceError: CONTINUITY or SLOT_LOST, with what has happened; CONNECTION, see `check_promoted`.
+        HeadraceError: CONTINUITY or SLOT_LOST, with the reason; CONNECTION, see `check_promoted`.
     """
     check_database(state, server)
     check_promoted(state, server)
@@ -123,7 +125,9 @@ def check_continuity(state: PipelineState, server: ServerFacts, slot: SlotFacts 
 
 
 def check_database(state: PipelineState, server: ServerFacts) -> None:
-    """Whether it is the database at all: never a gap, because a wrong address would replace all documents.
+    """Check that the database is the one that the documents come from.
+
+    Another database is never a gap: with a wrong address a reseed would replace all documents.
 
     Raises:
         HeadraceError: CONTINUITY.
@@ -135,10 +139,12 @@ def check_database(state: PipelineState, server: ServerFacts) -> None:
 
 
 def check_promoted(state: PipelineState, server: ServerFacts) -> None:
-    """In a failover an address may lead to the standby before it is promoted: what it lacks is no gap.
+    """Check that the server is not a standby that waits for its promotion in a failover.
+
+    What such a standby lacks is not a gap.
 
     Raises:
-        HeadraceError: CONNECTION, which waiting cures.
+        HeadraceError: CONNECTION, which is retryable.
     """
     if server.in_recovery and state.standby is False:
         error = not_promoted(state.slot)
@@ -147,7 +153,7 @@ def check_promoted(state: PipelineState, server: ServerFacts) -> None:
 
 
 def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None) -> GapError:
-    """It explains what else is found: a slot that is not there, or elsewhere, and a log that ends earlier."""
+    """Return the error of a new timeline, which explains a missing or moved slot and a shorter log."""
     lost = "documents may hold commits that it never got"
     if slot is None:
         lost = f"it has no replication slot {state.slot!r}, and {lost}"
@@ -159,7 +165,7 @@ def _promoted(state: PipelineState, server: ServerFacts, slot: SlotFacts | None)
 
 
 def _former(state: PipelineState, server: ServerFacts) -> HeadraceError:
-    """Never a gap: what a primary of before has instead of the documents' log is no news, but older."""
+    """Return the error of an earlier timeline; never a gap, because a former primary has only older data."""
     return HeadraceError(
         Kind.CONTINUITY,
         f"the server is on timeline {server.timeline}, and the documents come from the later timeline "
@@ -170,7 +176,7 @@ def _former(state: PipelineState, server: ServerFacts) -> HeadraceError:
 
 
 def _foreign(state: PipelineState, cause: str) -> HeadraceError:
-    """A state of another database is no reason to delete it: it may be another deployment's, which lives."""
+    """Return the error of another database; the state may belong to another deployment that still runs."""
     return HeadraceError(
         Kind.CONTINUITY,
         f"{cause}, or another deployment of this cluster uses the slot name {state.slot!r}",

@@ -1,4 +1,4 @@
-"""What does the server refuse of an index? Found by trying; nothing is read and nothing altered."""
+"""Find what the server refuses of an index by a dry run: no row is read and nothing is altered."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ from headrace.schema import IndexSpec, LocatedError
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
 
-def look_closer(session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog) -> list[BindingFinding]:
-    """What only a query tells: the functions in raw filters, the labels of enums, the ids of documents."""
+def query_findings(
+    session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
+) -> list[BindingFinding]:
+    """Return findings that need a query: functions in raw filters, enum labels, ids of documents."""
     listed = list(specs)
-    ids = [one for spec in listed for one in id_findings(session, spec, catalog)]
+    ids = [finding for spec in listed for finding in id_findings(session, spec, catalog)]
     return [*function_findings(session, listed), *label_findings(session, listed, catalog), *ids]
 
 
@@ -36,10 +38,14 @@ def try_reading(
     *,
     unfit: Collection[str] = (),
 ) -> list[BindingFinding]:
-    """What this role, or the server, refuses of what the documents of `specs` are made of.
+    """Return what the server refuses this role when it reads the documents of `specs`.
 
     Args:
-        unfit: the indexes that do not fit the catalog; of them only the parts that exist are tried.
+        session: a session of the role.
+        specs: the schemas of the indexes.
+        catalog: the catalog that they are bound to.
+        usage: the columns that the documents read, by table.
+        unfit: indexes that do not fit the catalog; only the parts of them that exist are tried.
 
     Raises:
         HeadraceError: CONNECTION.
@@ -59,7 +65,7 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
         sql, parameters = document_trial(plan_document(spec, catalog))
     except HeadraceError as error:
         return [BindingFinding("error", error)]
-    refusal = _refusal(session, sql, parameters)
+    refusal = _explain(session, sql, parameters)
     if refusal is None:
         return []
     cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.told}"
@@ -69,13 +75,15 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
 def _try_filters(
     session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
 ) -> list[BindingFinding]:
-    """All filters in one statement, and where that is refused, each by itself."""
-    trials = [(one, sql) for table, one, sql in filter_trials(spec, catalog) if table not in without]
-    if not trials or _refusal(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
+    """Try all filters in one statement and, where that is refused, each by itself."""
+    trials = [
+        (condition, sql) for table, condition, sql in filter_trials(spec, catalog) if table not in without
+    ]
+    if not trials or _explain(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
         return []
     found = []
     for condition, sql in trials:
-        refusal = _refusal(session, sql)
+        refusal = _explain(session, sql)
         if refusal is not None:
             kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
             remedy = refusal.remedy or "Correct the filter."
@@ -83,7 +91,7 @@ def _try_filters(
     return found
 
 
-def _refusal(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
+def _explain(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
     try:
         session.query(_EXPLAIN + sql, parameters)
     except HeadraceError as error:

@@ -1,8 +1,7 @@
-"""How long is the new slot's snapshot kept?
+"""Hold the snapshot of a new slot while a backfill reads it, for some minutes at most.
 
-While it lives, VACUUM removes no row of any table of the database that has died since. So it is kept while an
-index is filled from it, and for some minutes at most; what is left then is read as it is there, like after a
-kill.
+While the snapshot exists, VACUUM removes no row of the database that has died since. So the time is limited.
+Afterwards the backfill reads the rest from the current rows, as it does after a kill.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from headrace.postgres.slot import ExportedSlot
 
 
 class HeldSnapshot:
-    """The snapshot of the slot that was made last; read by several threads, changed by one.
+    """Holds the snapshot of the slot that was created last; read by several threads, changed by one.
 
     Args:
-        seconds: how long it is kept at most.
+        seconds: how long the snapshot is held at most.
 
     Attributes:
-        slot: None where there is none any more.
+        slot: the slot with its snapshot; None once the snapshot is given up.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -28,19 +27,19 @@ class HeldSnapshot:
         self._until = 0.0
 
     def hold(self, slot: ExportedSlot) -> None:
-        """Keep the snapshot of a slot that was made a moment ago."""
+        """Hold the snapshot of a slot that was just created."""
         self.slot = slot
         self._until = time.monotonic() + self._seconds
 
     def close_if_due(self) -> bool:
-        """Let it go where it was kept long enough; whether it was."""
+        """Give the snapshot up where its time is over; return whether it was."""
         due = self.slot is not None and time.monotonic() >= self._until
         if due:
             self.close()
         return due
 
     def close(self) -> None:
-        """Let it go: nothing is filled from it any more. A range that is being read keeps it for itself."""
+        """Give the snapshot up; a range that is being read keeps it until its end."""
         slot, self.slot = self.slot, None
         if slot is not None:
             slot.close()

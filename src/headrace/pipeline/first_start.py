@@ -1,7 +1,7 @@
-"""How does a deployment come to be: state, slot and first generations, all of them or nothing?
+"""Create a deployment's state, slot and first generations: all of them or none.
 
-The state comes first, so that a start after a kill knows what was begun; it is told where the slot stands as
-soon as there is one. What cannot be taken back is taken back by the next start.
+The state is saved first, so that a start after a kill knows what was begun. The slot's position is added as
+soon as the slot exists. What a failed start cannot undo, the next start undoes.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from headrace.status.board import StatusBoard
 
 
 class FirstStart:
-    """Makes a deployment of which there is nothing yet.
+    """Creates a deployment that does not exist yet.
 
     Args:
-        meta: where the state is kept.
-        exported: holds the slot's snapshot, which the indexes are filled from.
+        meta: the index that keeps the state.
+        exported: holds the slot's snapshot, which the backfill reads.
     """
 
     def __init__(
@@ -64,16 +64,19 @@ class FirstStart:
         published: Mapping[str, int],
         catalog: CatalogBaseline,
         running: contextlib.ExitStack,
-        make_lineage: Callable[[PipelineState], GenerationLog],
+        make_generation_log: Callable[[PipelineState], GenerationLog],
     ) -> GenerationLog:
-        """Make the slot and the first generations; where they do not all come to be, the slot does not stay.
+        """Create the slot and the first generations; on failure the slot is dropped again.
 
         Args:
-            published: the memberships of the publication, as the state keeps them.
-            running: ends the slot's connection with the run; its snapshot is given up earlier.
+            inspection: the project and the database.
+            published: the publication's memberships, in the form that the state keeps.
+            catalog: the catalog that the generations are planned for.
+            running: closes the slot's connection when the run ends; its snapshot is given up earlier.
+            make_generation_log: creates the log of generations for a state.
 
         Raises:
-            HeadraceError: what server or cluster refuse.
+            HeadraceError: an error of the server or the cluster.
         """
         state = new_state(inspection.server, self._project.slot, self._project.publication)
         state = dataclasses.replace(state, published=published, catalog=catalog.baseline.to_text())
@@ -81,42 +84,42 @@ class FirstStart:
         slot = running.enter_context(self._slot())
         reach("created")
         point = slot.consistent_point
-        state = dataclasses.replace(state, consistent_point=point)  # by which the slot is known to be ours
-        generation_log = make_lineage(state)
+        state = dataclasses.replace(state, consistent_point=point)  # identifies the slot as this deployment's
+        generation_log = make_generation_log(state)
         with self._undone_on_failure(generation_log):
             self._meta.save(state)
             reach("known")
             self._board.report.done(f"slot {slot.name} at {format_lsn(point)}")
-            generation_log.born(dataclasses.replace(state, phase="following", applied=point), point)
+            generation_log.create_first(dataclasses.replace(state, phase="following", applied=point), point)
         self._exported.hold(slot)
         return generation_log
 
-    def discard(self, made: Iterable[GenerationState]) -> None:
-        """Delete the generations that no reader has seen."""
-        generations = Generations(self._client, self._project.prefix)
-        for generation in made:
+    def discard(self, generations: Iterable[GenerationState]) -> None:
+        """Drop the generations that no reader has seen."""
+        store = Generations(self._client, self._project.prefix)
+        for generation in generations:
             if generation.building:
-                generations.drop(
+                store.drop(
                     Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
                 )
 
     def _slot(self) -> ExportedSlot:
-        """The new slot, for which older transactions are waited as long as they take.
+        """Create the slot, which waits for older transactions as long as they take.
 
-        A refusal made nothing: a slot of that name is someone else's and must stay.
+        When the server refuses, no slot was created: a slot of that name has another owner and must stay.
         """
         failover = self._project.deployment.source.failover
         try:
             return wait_for_slot(self._endpoints.database, self._project.slot, self._board, failover=failover)
         except HeadraceError as error:
-            if error.kind is not Kind.CONNECTION:  # then nobody knows; the next start looks
+            if error.kind is not Kind.CONNECTION:  # whether the slot exists is unknown; the next start looks
                 with contextlib.suppress(HeadraceError):
                     self._meta.delete()
             raise
 
     @contextlib.contextmanager
     def _undone_on_failure(self, generation_log: GenerationLog) -> Iterator[None]:
-        """Take back what was made; what cannot be, the next start takes back, as the state tells it to."""
+        """Undo on failure what was created; what cannot be undone is left to the next start, by the state."""
         try:
             yield
         except BaseException:
@@ -127,7 +130,7 @@ class FirstStart:
     def _undo(self, generation_log: GenerationLog) -> None:
         state = self._meta.load()
         if state is not None and state.phase == "following":
-            return  # everything is there: the next start goes on from here
+            return  # everything exists; the next start goes on from it
         with connect(self._endpoints.database) as connection:
             slot = read_slot(connection, self._project.slot)
             if slot is not None and is_made_by(slot, generation_log.state):

@@ -1,8 +1,8 @@
-"""What is durable of a run's generations, and when does it change?
+"""Keep the durable state of a run's generations.
 
-One object in the run's main thread. What the stream writes changes while no query runs, or once the running
-one has taken it over between two batches; what readers see changes at any time. Whatever is killed in between
-is done again by the next start: each step can be repeated.
+One object, used from the run's main thread. Which generations the stream writes changes while no query runs,
+or when the running query takes over a new plan between two batches. Which generations readers see changes at
+any time. Each step can be repeated, so the next start repeats a step that was killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Retry, patiently
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.generation_monitor import GenerationMonitor
-from headrace.pipeline.generation_states import Next, obey, succeed, superseded, why_made
+from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.schema_drift import SchemaDrift
@@ -34,20 +34,22 @@ _LOOK_SECONDS = 30.0
 
 
 class GenerationLog:
-    """The generations of a run.
+    """The generations of one sink in one run, and their saved state.
 
     Args:
-        state: as it was saved last.
-        as_of: what new generations are planned for, see `GenerationState.as_of`.
-        keep: how many former generations of an index are kept.
+        state: the state that was saved last.
+        manager: creates, serves and drops the generations of the sink.
+        requests: the control requests in the meta index.
+        as_of: the position of the catalog that new generations are planned for, see `GenerationState.as_of`.
+        keep: how many former generations of an index are retained.
     """
 
     def __init__(
         self,
         state: PipelineState,
-        seeding: GenerationManager,
+        manager: GenerationManager,
         meta: MetaIndex,
-        orders: ControlRequests,
+        requests: ControlRequests,
         board: IndexBoard,
         *,
         inspection: Inspection,
@@ -55,10 +57,10 @@ class GenerationLog:
         keep: int,
     ) -> None:
         self.state = state
-        self.seeding = seeding
+        self.manager = manager
         self.as_of = as_of
         self._meta = meta
-        self._orders = orders
+        self._requests = requests
         self._board = board
         self._inspection = inspection
         self._indexes = tuple(inspection.project.specs)
@@ -67,152 +69,182 @@ class GenerationLog:
         self._doomed_since = 0.0
         self._finished: set[str] = set()
         self._faults: Mapping[str, str] = {}
-        self._watch = GenerationMonitor(seeding, _LOOK_SECONDS)
+        self._watch = GenerationMonitor(manager, _LOOK_SECONDS)
 
     @property
     def written(self) -> list[GenerationState]:
-        """Those that live changes go to."""
-        return [one for one in self.state.generations if one.followed]
+        """Generations that live changes are written to."""
+        return [generation for generation in self.state.generations if generation.followed]
 
     @property
     def building(self) -> list[GenerationState]:
-        """Those that are to be filled."""
-        return [one for one in self.written if one.building]
+        """Generations that must be backfilled."""
+        return [generation for generation in self.written if generation.building]
 
     @property
     def is_read(self) -> bool:
-        """Whether readers see anything of what the stream writes."""
-        return any(one.published for one in self.written)
+        """Whether readers see any generation that the stream writes."""
+        return any(generation.published for generation in self.written)
 
     @property
     def serves_all(self) -> bool:
-        """Whether readers of every index see what is followed."""
+        """Whether readers of every index see a generation that is followed."""
         served = [self.state.served(index) for index in self._indexes]
         return all(generation is not None and generation.followed for generation in served)
 
     @property
     def bystanders(self) -> list[GenerationState]:
-        """Those that are written, and that nobody reads: the stream can go on without them."""
-        served = {one.index for one in self.state.generations if one.published}
-        return [one for one in self.written if not one.published and one.index in served]
+        """Generations that are written but not read by anybody; the stream can go on without them."""
+        served = {generation.index for generation in self.state.generations if generation.published}
+        return [
+            generation
+            for generation in self.written
+            if not generation.published and generation.index in served
+        ]
 
     @property
     def doomed(self) -> frozenset[str]:
-        """Those that wait to be deleted."""
-        return frozenset(one.generation for one in self._doomed)
+        """Names of the generations that wait to be dropped."""
+        return frozenset(generation.generation for generation in self._doomed)
 
     @property
     def must_drop(self) -> bool:
-        """Whether it is time to delete what is doomed.
+        """Whether doomed generations should be dropped now.
 
-        What is built beside it is soon complete, as a rule: where the query has to begin anew for it, then
-        once for all of them.
+        Dropping can need a new query. So it waits, for a limited time, until generations that are being
+        backfilled are complete too, and one new query serves all.
         """
         late = time.monotonic() - self._doomed_since > _DROP_SECONDS
         return bool(self._doomed) and (late or not self.building)
 
     def adopt(self, state: PipelineState) -> None:
-        """Go on from a state that was loaded; what is doomed may be in it still."""
+        """Go on from a state that was loaded, which may still hold doomed generations."""
         self.state = state.without(*self.doomed)
 
-    def born(self, state: PipelineState, joined: Lsn) -> None:
-        """Make the first generation of every index, at the slot's beginning.
+    def create_first(self, state: PipelineState, joined: Lsn) -> None:
+        """Create the first generation of every index, at the slot's consistent point.
 
         Raises:
-            HeadraceError: SINK_REJECTED and what else the cluster does not bear.
+            HeadraceError: SINK_REJECTED, or another error of the cluster.
         """
         for index in self._indexes:
-            state = state.changed(self.seeding.make(index, self.as_of, joined))
+            state = state.changed(self.manager.make(index, self.as_of, joined))
             self.state = state
             self._board.report.info(f"{index}: builds {state.of(index)[-1].generation}: none is complete yet")
         self._save(state)
         for index in self._indexes:
-            self.tell(index)
+            self.show(index)
 
     def take_up(
-        self, published: Mapping[str, int], found: SchemaDrift, catalog: str, orders: Sequence[ControlRequest]
+        self,
+        published: Mapping[str, int],
+        drift: SchemaDrift,
+        catalog: str,
+        requests: Sequence[ControlRequest],
     ) -> None:
-        """Go on from what earlier runs left; nothing runs yet.
+        """Go on from the state that earlier runs saved; nothing runs yet.
 
         Args:
             published: the publication's memberships now.
-            found: what was altered since.
-            catalog: what is known of the catalog now.
+            drift: what was altered since the state was saved.
+            catalog: the catalog now, as saved in the state.
+            requests: control requests that arrived while nothing ran.
 
         Raises:
-            HeadraceError: what either side does not bear.
+            HeadraceError: an error of either server.
         """
         state = self.state
-        there = self.seeding.those_there(one for one in state.generations if one.index in self._indexes)
-        left, seen = self._left(published), self.seeding.look(there)
-        self._tell_altered(seen.altered)
-        marked = tuple(self._marked(one, left, found, seen.lost.get(one.uuid, "")) for one in there)
-        self._warn_of([one for one in marked if one.frozen and state.follows(one.generation)])
+        existing = self.manager.existing(
+            generation for generation in state.generations if generation.index in self._indexes
+        )
+        left_tables, seen = self._tables_that_left(published), self.manager.look(existing)
+        self._report_altered(seen.altered)
+        marked = tuple(
+            self._freeze_broken(generation, left_tables, drift, seen.lost.get(generation.uuid, ""))
+            for generation in existing
+        )
+        self._warn_of(
+            [
+                generation
+                for generation in marked
+                if generation.frozen and state.follows(generation.generation)
+            ]
+        )
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
-        self.seeding.renew([one for one in marked if one.followed], found.emptied, state.reached)
+        self.manager.renew(
+            [generation for generation in marked if generation.followed], drift.emptied, state.reached
+        )
         self.state = state
         for index in self._indexes:
-            self._carry_out(index, succeed(state.of(index), self.seeding.hashes[index]))
-        done = [order for order in orders if self._obeyed(order)]
+            self._carry_out(index, plan_from_files(state.of(index), self.manager.hashes[index]))
+        done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
         self.drop_doomed()
         for index in self._indexes:
             served = self.state.served(index)
             if served is not None:
-                self.seeding.serve(served)  # somebody may have removed the alias
-            self.seeding.drop_strangers(index, self.state.of(index))
-            self.tell(index)
+                self.manager.serve(served)  # an operator may have removed the alias
+            self.manager.drop_strangers(index, self.state.of(index))
+            self.show(index)
         self._forget(done)
 
-    def take_up_away(self, published: Mapping[str, int], found: SchemaDrift) -> None:
-        """The same where the sink is not to be asked now: nothing is made or served.
+    def take_up_away(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
+        """Do what `take_up` does without a request to the sink: nothing is created or served.
 
-        What is to be assembled anew as a whole waits for it in vain, and is made again later.
+        A generation that would have to be assembled again as a whole is frozen, and built again later.
         """
-        there = [one for one in self.state.generations if one.index in self._indexes]
-        left = self._left(published)
-        marked = [self._marked(one, left, found) for one in there]
-        self._warn_of([one for one in marked if one.frozen and self.state.follows(one.generation)])
+        existing = [generation for generation in self.state.generations if generation.index in self._indexes]
+        left_tables = self._tables_that_left(published)
+        marked = [self._freeze_broken(generation, left_tables, drift) for generation in existing]
+        self._warn_of(
+            [
+                generation
+                for generation in marked
+                if generation.frozen and self.state.follows(generation.generation)
+            ]
+        )
         emptied = [
-            dataclasses.replace(one, frozen="a table lost a partition while the sink was away")
-            if one.followed and self.seeding.spec(one).tables() & set(found.emptied)
-            else one
-            for one in marked
+            dataclasses.replace(generation, frozen="a table lost a partition while the sink was away")
+            if generation.followed and self.manager.spec(generation).tables() & set(drift.emptied)
+            else generation
+            for generation in marked
         ]
         self._save(dataclasses.replace(self.state, generations=tuple(emptied)))
 
     def freeze_unknown(self) -> None:
-        """Follow none whose schema is not at hand: it is not the files', and was not read from the sink."""
+        """Freeze generations whose schema is unknown: no file holds it, and the sink was not read."""
         why = "the schema file is another now, and what it was cannot be read from the sink"
         generations = (
-            one if self.seeding.is_known(one) or not one.followed else dataclasses.replace(one, frozen=why)
-            for one in self.state.generations
+            generation
+            if self.manager.is_known(generation) or not generation.followed
+            else dataclasses.replace(generation, frozen=why)
+            for generation in self.state.generations
         )
         self.state = dataclasses.replace(self.state, generations=tuple(generations))
 
-    def carry_out(self, orders: Sequence[ControlRequest]) -> None:
-        """Do what is asked for, between two batches: no query runs.
+    def carry_out(self, requests: Sequence[ControlRequest]) -> None:
+        """Carry out control requests while no query runs.
 
         Raises:
-            HeadraceError: what the cluster does not bear.
+            HeadraceError: an error of the cluster.
         """
         self._reload()
-        done = [order for order in orders if self._obeyed(order)]
+        done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
         self.drop_doomed()
         self._forget(done)
 
-    def obey(self, orders: Sequence[ControlRequest]) -> list[ControlRequest]:
-        """The first part of `carry_out`, beside the running query, which does not know of it yet.
+    def apply(self, requests: Sequence[ControlRequest]) -> list[ControlRequest]:
+        """Carry out control requests beside the running query, as far as it need not take part.
 
-        What is made is not to be filled, and what is doomed not to be dropped, before it does. Returns the
-        orders that are done by then.
+        New generations are not backfilled and doomed ones not dropped before the query has the new plan.
+        Returns the requests that are carried out; `forget` takes them away afterwards.
 
         Raises:
-            HeadraceError: as `carry_out`, which may be called for the same orders then.
+            HeadraceError: as for `carry_out`, which may then be called with the same requests.
         """
         self._reload()
-        done = [order for order in orders if self._obeyed(order)]
+        done = [request for request in requests if self._carry_out_request(request)]
         for attempt in patiently():
             with attempt:
                 self._meta.keep(self.state.generations)
@@ -220,239 +252,248 @@ class GenerationLog:
             reach("made")
         return done
 
-    def obeyed(self, done: Sequence[ControlRequest]) -> None:
-        """The query knows of it: forget the orders."""
+    def forget(self, done: Sequence[ControlRequest]) -> None:
+        """Remove requests that are carried out, once the query has the new plan."""
         if done:
             reach("joined")
         self._forget(done)
 
     def covers(self, position: Lsn) -> bool:
-        """Whether it is noted that all before `position` is applied; not, where the cluster is away."""
+        """Whether the saved state holds all before `position`; False where the cluster does not answer."""
         try:
-            found = self._meta.load()
+            state = self._meta.load()
         except HeadraceError as error:
             if error.retry is not Retry.BACK_OFF:
                 raise
             return False
-        return found is not None and found.reached >= position
+        return state is not None and state.reached >= position
 
-    def altered(self, emptied: Collection[TableName], catalog: str) -> None:
-        """Partitions have come or gone: renew what lost rows, and note what is known of the catalog now.
+    def note_partitions(self, emptied: Collection[TableName], catalog: str) -> None:
+        """Save the catalog after partitions were attached or detached; renew generations that lost rows.
 
         Raises:
-            HeadraceError: what either side does not bear; it can be done again.
+            HeadraceError: an error of either server; the call can be repeated.
         """
         self._reload()
-        self.seeding.renew(self.written, emptied, self.state.reached)
+        self.manager.renew(self.written, emptied, self.state.reached)
         self._meta.save(dataclasses.replace(self.state, catalog=catalog))
         self.state = dataclasses.replace(self.state, catalog=catalog)
 
     def prepare(self, filled: Collection[GenerationState]) -> None:
-        """Do at once for all of these what `complete` would do for each; what fails is left to it."""
-        new = [one for one in filled if one.generation not in self._finished]
+        """Finish several backfilled generations with common requests; on failure `complete` finishes each."""
+        new = [generation for generation in filled if generation.generation not in self._finished]
         if len(new) > 1:
             with contextlib.suppress(HeadraceError):
-                self.seeding.finish_all(new)
-                self._finished |= {one.generation for one in new}
+                self.manager.finish_all(new)
+                self._finished |= {generation.generation for generation in new}
 
-    def complete(self, one: GenerationState, written: int) -> None:
-        """It is filled and compared: let readers see it. The query may run.
+    def complete(self, generation: GenerationState, written: int) -> None:
+        """Let readers see a generation that is backfilled and compared. The query may run.
 
         Args:
-            written: how many documents its filling wrote; the stream may have written others before.
+            generation: the complete generation.
+            written: documents that the backfill wrote; the stream may have written more.
         """
-        before = self.state.served(one.index)
-        if one.generation not in self._finished:
-            self.seeding.finish(one)
-        self._finished.discard(one.generation)
-        held = self.seeding.holds(one)
+        before = self.state.served(generation.index)
+        if generation.generation not in self._finished:
+            self.manager.finish(generation)
+        self._finished.discard(generation.generation)
+        held = self.manager.count(generation)
         documents = written if held is None else held
         reach("filled")
-        self._serve(one)
+        self._serve(generation)
         reach("swapped")
         self._meta.keep(self.state.generations)
-        is_first = before is None or before.generation == one.generation
-        if is_first:  # what readers saw until now is of a deployment that was torn down
-            self.seeding.drop_strangers(one.index, (*self.state.of(one.index), *self._doomed))
-        self.seeding.forget_progress(one)
+        is_first = before is None or before.generation == generation.generation
+        if is_first:  # other indexes are of a deployment that was torn down
+            self.manager.drop_strangers(generation.index, (*self.state.of(generation.index), *self._doomed))
+        self.manager.forget_progress(generation)
         self._board.index(
-            one.index,
+            generation.index,
             documents=documents,
             building=None,
             documents_per_second=None,
             seconds_left=None,
             error=None,
         )
-        self.tell(one.index)
+        self.show(generation.index)
         project = self._inspection.project
-        self._board.report.done(f"{project.label}{project.prefix}{one.index}: {documents:,} documents")
+        self._board.report.done(f"{project.label}{project.prefix}{generation.index}: {documents:,} documents")
         if before is not None and before.frozen:
-            self._board.report.done(
-                f"{project.label}{one.index}: readers see {one.generation}, which is followed again"
-            )
+            name = f"{project.label}{generation.index}"
+            self._board.report.done(f"{name}: readers see {generation.generation}, which is followed again")
 
-    def give_up(self, given: Collection[GenerationState], reason: str) -> None:
-        """Follow these no longer, so that the others can go on; no query runs."""
+    def give_up(self, generations: Collection[GenerationState], reason: str) -> None:
+        """Freeze generations, so that the others can go on; no query runs."""
         self._reload()
-        marked = [dataclasses.replace(one, frozen=reason) for one in given]
+        marked = [dataclasses.replace(generation, frozen=reason) for generation in generations]
         self._save(self.state.changed(*marked))
-        for one in marked:
-            what = "is not built" if one.building else "is frozen, not kept"
+        for generation in marked:
+            what = "is not built" if generation.building else "is frozen, not kept"
             label = self._inspection.project.label
-            self._board.report.warning(f"{label}{one.index}: {one.generation} {what}: {reason}")
-            self._board.index(one.index, building=None, error=reason)
+            self._board.report.warning(f"{label}{generation.index}: {generation.generation} {what}: {reason}")
+            self._board.index(generation.index, building=None, error=reason)
 
-    def replaced(self) -> list[GenerationState]:
-        """Those that are not what was written any more, frozen; looked for now and then.
+    def freeze_replaced(self) -> list[GenerationState]:
+        """Return, frozen, the generations whose index was replaced; checked twice a minute.
 
-        The cluster is asked in a thread: nobody waits here for one that hangs; of one that does not answer
-        is told elsewhere.
+        A thread asks the cluster, so that this call never waits for it. The health monitor reports a cluster
+        that does not answer.
         """
         self._watch.look(self.state.generations)
-        self._tell_altered(self._watch.altered())
-        self._tell_faults(self._watch.faults)
+        self._report_altered(self._watch.altered())
+        self._report_faults(self._watch.faults)
         lost = self._watch.lost(self.written)
         return [dataclasses.replace(generation, frozen=why) for generation, why in lost]
 
-    def _tell_altered(self, altered: Collection[str]) -> None:
+    def _report_altered(self, altered: Collection[str]) -> None:
         for what in altered:
             self._board.report.warning(f"{self._inspection.project.label}{what}; set right")
 
-    def _tell_faults(self, found: Mapping[str, str]) -> None:
-        """Tell of aliases that somebody has altered; a start leads them where they belong."""
-        for index in self._faults.keys() - found.keys():
+    def _report_faults(self, faults: Mapping[str, str]) -> None:
+        """Report aliases that an operator has altered; the next start sets them right."""
+        for index in self._faults.keys() - faults.keys():
             self._board.index(index, error=None)
-        for index, fault in found.items():
+        for index, fault in faults.items():
             if self._faults.get(index) != fault:
                 self._board.report.warning(f"{self._inspection.project.label}{index}: {fault}")
                 self._board.index(index, error=fault)
-        self._faults = found
+        self._faults = faults
 
     def build_anew(self, frozen: Collection[GenerationState]) -> None:
-        """Follow these no longer, and build their indexes anew; no query runs.
+        """Freeze generations and build their indexes again; no query runs.
 
         Raises:
-            HeadraceError: what the cluster does not bear.
+            HeadraceError: an error of the cluster.
         """
         self._reload()
         self.state = self.state.changed(*frozen)
         self._warn_of(frozen)
-        for index in {one.index for one in frozen}:
-            self._carry_out(index, succeed(self.state.of(index), self.seeding.hashes[index]))
-            self.tell(index)
+        for index in {generation.index for generation in frozen}:
+            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
+            self.show(index)
         self._save(self.state)
         self.drop_doomed()
 
     def drop_doomed(self) -> None:
-        """Delete what nobody needs any more; no query runs that was planned with it.
+        """Drop doomed generations; no running query may have them in its plan.
 
         Raises:
-            HeadraceError: what the cluster does not bear; what is left is tried again with the next call.
+            HeadraceError: an error of the cluster; the next call tries the rest again.
         """
         while self._doomed:
-            self.seeding.drop(self._doomed[0])
+            self.manager.drop(self._doomed[0])
             del self._doomed[0]
 
-    def tell(self, index: str) -> None:
-        """Tell the board how this index stands."""
-        served, found = self.state.served(index), self.state.of(index)
-        building = next((one.generation for one in found if one.building and one.followed), None)
+    def show(self, index: str) -> None:
+        """Show the state of an index on the board."""
+        served, generations = self.state.served(index), self.state.of(index)
+        building = next(
+            (
+                generation.generation
+                for generation in generations
+                if generation.building and generation.followed
+            ),
+            None,
+        )
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
             error = f"what readers see is frozen: {served.frozen}" if served.frozen else None
             self._board.index(
                 index, phase=phase, generation=served.generation, building=building, error=error
             )
-        elif found:
+        elif generations:
             backfilling = IndexPhase.BACKFILLING
-            self._board.index(index, phase=backfilling, generation=found[-1].generation, building=building)
+            self._board.index(
+                index, phase=backfilling, generation=generations[-1].generation, building=building
+            )
 
-    def _left(self, published: Mapping[str, int]) -> frozenset[str]:
-        """The tables that were not in the publication for a while."""
+    def _tables_that_left(self, published: Mapping[str, int]) -> frozenset[str]:
+        """Return the tables that were out of the publication for a while."""
         known = self.state.published.items()
         return frozenset(table for table, member in known if published.get(table, member) != member)
 
-    def _marked(
-        self, one: GenerationState, left: frozenset[str], found: SchemaDrift, lost: str = ""
+    def _freeze_broken(
+        self, generation: GenerationState, left_tables: frozenset[str], drift: SchemaDrift, lost: str = ""
     ) -> GenerationState:
-        """Frozen, where changes are lost to it, or go elsewhere, or its plan is not right any more."""
-        if not one.followed or not self.seeding.is_known(one):
-            return one
-        usage = self._inspection.usage(self.seeding.name_of(one))
+        """Freeze a generation that lost changes or whose plan does not fit the tables any more."""
+        if not generation.followed or not self.manager.is_known(generation):
+            return generation
+        usage = self._inspection.usage(self.manager.name_of(generation))
         if lost:
             why = lost
-        elif left & {str(table) for table in usage}:
+        elif left_tables & {str(table) for table in usage}:
             why = "a table had left the publication, its changes are lost"
-        elif said := dict.fromkeys(each.what for each in found.wrong if each.concerns(usage)):
-            why = "; ".join(said)
+        elif changes := dict.fromkeys(change.what for change in drift.wrong if change.concerns(usage)):
+            why = "; ".join(changes)
         else:
-            return one
-        return dataclasses.replace(one, frozen=why)
+            return generation
+        return dataclasses.replace(generation, frozen=why)
 
     def _warn_of(self, frozen: Collection[GenerationState]) -> None:
-        """Say why what readers see is built anew."""
-        for one in frozen:
-            if one.published:
+        """Warn why an index that readers see is built again."""
+        for generation in frozen:
+            if generation.published:
                 self._board.report.warning(
-                    f"{self._inspection.project.label}{one.index}: {one.frozen}; seeding anew"
+                    f"{self._inspection.project.label}{generation.index}: {generation.frozen}; seeding anew"
                 )
 
     def _forget(self, done: Sequence[ControlRequest]) -> None:
-        for order in done:
+        for request in done:
             for attempt in patiently():
                 with attempt:
-                    self._orders.done(order)
-            self.tell(order.index)
+                    self._requests.done(request)
+            self.show(request.index)
 
-    def _obeyed(self, order: ControlRequest) -> bool:
-        """Whether the order is to be taken away: it is done, or can never be; else it is tried again."""
+    def _carry_out_request(self, request: ControlRequest) -> bool:
+        """Carry out a request; return whether to remove it, because it is done or can never be."""
         try:
-            found = obey(self.state.of(order.index), self.seeding.hashes[order.index], order)
-            self._carry_out(order.index, found)
+            step = apply_request(self.state.of(request.index), self.manager.hashes[request.index], request)
+            self._carry_out(request.index, step)
         except HeadraceError as error:
-            self._board.report.warning(f"{order.what} {order.index}: {error}")
-            self._board.index(order.index, error=error.cause)
+            self._board.report.warning(f"{request.what} {request.index}: {error}")
+            self._board.index(request.index, error=error.cause)
             return error.retry is not Retry.BACK_OFF
         return True
 
-    def _carry_out(self, index: str, found: Next) -> None:
-        self._doom(found.drop)
-        if found.serve is not None:
-            self._serve(found.serve)
-            self._board.report.done(f"{index}: readers see {found.serve.generation}")
-        if found.make:
-            why = why_made(self.state.of(index), found.order)
-            made = self.seeding.make(index, self.as_of, self.state.reached, found.order)
+    def _carry_out(self, index: str, step: Next) -> None:
+        self._doom(step.drop)
+        if step.serve is not None:
+            self._serve(step.serve)
+            self._board.report.done(f"{index}: readers see {step.serve.generation}")
+        if step.make:
+            why = why_built(self.state.of(index), step.request)
+            made = self.manager.make(index, self.as_of, self.state.reached, step.request)
             self.state = self.state.changed(made)
             self._board.report.info(
                 f"{self._inspection.project.label}{index}: builds {made.generation}: {why}"
             )
 
-    def _serve(self, one: GenerationState) -> None:
-        """Swap the alias, and note it; what is superseded waits to be dropped."""
-        before = self.state.served(one.index)
-        self.seeding.serve(one)
-        seeded = self.state.reached if one.seeded_at is None else one.seeded_at
+    def _serve(self, generation: GenerationState) -> None:
+        """Swap the alias and note that; superseded generations wait to be dropped."""
+        before = self.state.served(generation.index)
+        self.manager.serve(generation)
+        seeded_at = self.state.reached if generation.seeded_at is None else generation.seeded_at
         state = self.state
-        if before is not None and before.generation != one.generation:
+        if before is not None and before.generation != generation.generation:
             state = state.changed(dataclasses.replace(before, published=False))
-        self.state = state.changed(dataclasses.replace(one, seeded_at=seeded, published=True))
+        self.state = state.changed(dataclasses.replace(generation, seeded_at=seeded_at, published=True))
         name = None if before is None else before.generation
-        self._doom(superseded(self.state.of(one.index), name, self._keep))
+        self._doom(superseded(self.state.of(generation.index), name, self._keep))
 
-    def _doom(self, given: Collection[GenerationState]) -> None:
+    def _doom(self, generations: Collection[GenerationState]) -> None:
         if not self._doomed:
             self._doomed_since = time.monotonic()
-        self._doomed += given
-        self.state = self.state.without(*(one.generation for one in given))
+        self._doomed += generations
+        self.state = self.state.without(*(generation.generation for generation in generations))
 
     def _reload(self) -> None:
-        """What the last batch has noted."""
+        """Load the state that the last batch has saved, and keep the generations of this process."""
         for attempt in patiently():
             with attempt:
-                found = self._meta.load()
-        assert found is not None, "it is there while a run lives"
-        self.state = dataclasses.replace(found, generations=self.state.generations)
+                state = self._meta.load()
+        assert state is not None, "the state exists while a run lives"
+        self.state = dataclasses.replace(state, generations=self.state.generations)
 
     def _save(self, state: PipelineState) -> None:
         for attempt in patiently():

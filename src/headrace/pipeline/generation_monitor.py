@@ -1,6 +1,6 @@
-"""Are the generations of a sink still what was written? Looked at beside the run, now and then.
+"""Watch, beside the run, whether the generations of a sink are still the ones that were written.
 
-A cluster that does not answer says nothing: only an answer can say that an index is gone.
+A cluster that does not answer proves nothing: only an answer can say that an index is gone.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ LOOK_SECONDS = 5.0
 
 
 class GenerationMonitor:
-    """Looks at the generations of one sink; used from one thread, which never waits for the sink.
+    """Watches the generations of one sink; used from one thread, which never waits for the sink.
 
     Args:
-        seconds: between two looks.
+        manager: asks the sink.
+        seconds: the time between two looks.
     """
 
-    def __init__(self, seeding: GenerationManager, seconds: float = LOOK_SECONDS) -> None:
-        self._seeding = seeding
+    def __init__(self, manager: GenerationManager, seconds: float = LOOK_SECONDS) -> None:
+        self._manager = manager
         self._seconds = seconds
         self._seen = Seen()
         self._next = 0.0
         self._thread: threading.Thread | None = None
 
     def look(self, written: Collection[GenerationState]) -> None:
-        """Begin another look, when it is time for one."""
+        """Start another look in a thread, when it is due."""
         if (self._thread is not None and self._thread.is_alive()) or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._seconds
@@ -44,33 +45,35 @@ class GenerationMonitor:
         self._thread.start()
 
     def look_now(self, known: Collection[GenerationState]) -> None:
-        """Look at these, and wait for the answer."""
+        """Look at these generations and wait for the answer."""
         self._look(list(known))
 
     def lost(self, written: Collection[GenerationState]) -> list[tuple[GenerationState, str]]:
-        """Which of these are not what was written any more, and why."""
+        """Return the generations that are not the ones that were written, each with the reason."""
         lost = self._seen.lost
-        return [(one, lost[one.uuid]) for one in written if one.uuid in lost]
+        return [(generation, lost[generation.uuid]) for generation in written if generation.uuid in lost]
 
     def unserved(self, written: Collection[GenerationState]) -> list[GenerationState]:
-        """Those that readers should see and the alias does not lead to; each look tells of one once."""
+        """Return the published generations that the readers' alias misses; each look reports one once."""
         seen = self._seen
         if not seen.unserved:
             return []
         self._seen = replace(seen, unserved=frozenset())
-        return [one for one in written if one.published and one.uuid in seen.unserved]
+        return [
+            generation for generation in written if generation.published and generation.uuid in seen.unserved
+        ]
 
     @property
     def faults(self) -> Mapping[str, str]:
-        """Why readers do not see the whole of what they should, by index."""
+        """Why readers do not see all that they should, by index."""
         return self._seen.faults
 
     def altered(self) -> tuple[str, ...]:
-        """The settings that were set right, in words; each is told once."""
+        """Return the settings that were set right, in words; each is reported once."""
         seen = self._seen
         self._seen = replace(seen, altered=())
         return seen.altered
 
     def _look(self, known: list[GenerationState]) -> None:
-        with contextlib.suppress(HeadraceError):  # it is away: then nobody knows
-            self._seen = self._seeding.look(known)
+        with contextlib.suppress(HeadraceError):  # the sink does not answer; the last look stays
+            self._seen = self._manager.look(known)

@@ -1,4 +1,4 @@
-"""Ask a running pipeline to build an index anew, or to let readers see the generation before."""
+"""Request that a running pipeline builds an index again, or serves the former generation."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ _LOOK_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """What was asked for.
+    """A request that was given to the pipeline.
 
     Attributes:
-        number: the generation that comes of it bears this.
-        is_heard: whether a run is there to carry it out; else the next one begins with it.
+        index: the name of the index.
+        what: what was requested.
+        number: the generation that answers the request bears this number.
+        is_heard: whether a run exists that carries it out; else the next run begins with it.
     """
 
     index: str
@@ -30,11 +32,13 @@ class GenerationRequest:
     is_heard: bool
 
 
-def ask(applied: AppliedPosition, project: Project, index: str, what: What) -> GenerationRequest:
-    """Ask for it; who runs the pipeline looks once a second.
+def request_generation(
+    applied: AppliedPosition, project: Project, index: str, what: What
+) -> GenerationRequest:
+    """Request a reindex or a rollback; a running pipeline reads requests once a second.
 
     Raises:
-        HeadraceError: USAGE for an index that is not there, and where nothing can be gone back to;
+        HeadraceError: USAGE: the index does not exist, or there is no generation to roll back to.
             SLOT_UNKNOWN, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
     find_index(project, index)
@@ -47,18 +51,22 @@ def ask(applied: AppliedPosition, project: Project, index: str, what: What) -> G
 
 
 def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seconds: float) -> str:
-    """The generation that readers see once the request is carried out.
+    """Wait until a request is carried out; return the generation that readers see then.
 
     Raises:
-        HeadraceError: BEHIND where it is not within `seconds`; SINK_REJECTED where it failed.
+        HeadraceError: BEHIND after `seconds`; SINK_REJECTED where the generation failed.
     """
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        found = [one for one in applied.state().of(request.index) if one.order == request.number]
-        if found and found[-1].published:
-            return found[-1].generation
-        if found and found[-1].frozen:
-            raise HeadraceError(Kind.SINK_REJECTED, f"{found[-1].generation}: {found[-1].frozen}")
+        requested = [
+            generation
+            for generation in applied.state().of(request.index)
+            if generation.order == request.number
+        ]
+        if requested and requested[-1].published:
+            return requested[-1].generation
+        if requested and requested[-1].frozen:
+            raise HeadraceError(Kind.SINK_REJECTED, f"{requested[-1].generation}: {requested[-1].frozen}")
         time.sleep(_LOOK_SECONDS)
     raise HeadraceError(
         Kind.BEHIND,
@@ -68,10 +76,13 @@ def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seco
 
 
 def _check_way_back(state: PipelineState, index: str) -> None:
-    found = state.of(index)
-    if not any(one.followed and not one.building and not one.published for one in found):
+    generations = state.of(index)
+    if not any(
+        generation.followed and not generation.building and not generation.published
+        for generation in generations
+    ):
         raise HeadraceError(
             Kind.USAGE,
-            why_no_way_back(index, found),
+            why_no_way_back(index, generations),
             "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
         )

@@ -1,6 +1,6 @@
-"""Which generation of an index is built, served, kept and dropped?
+"""Decide which generations of an index are built, served, retained and dropped.
 
-Pure: from what the pipeline remembers and what the files ask for now to what is to be done, index by index.
+Pure functions, one index at a time: from the saved generations and the schema files to the next step.
 """
 
 from __future__ import annotations
@@ -14,77 +14,93 @@ from headrace.sinks.opensearch import ControlRequest, GenerationState
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What is to be done with the generations of one index.
+    """The next step for the generations of one index.
 
     Attributes:
-        make: whether a new one is to be built.
-        serve: the seeded one that readers are to see; None changes nothing.
-        drop: those that nobody needs.
-        order: what the new one, or the one that is served, is made for.
+        make: whether a new generation is built.
+        serve: the complete generation that readers see next; None changes nothing.
+        drop: generations that are not needed.
+        request: number of the control request that the new or served generation answers; empty for none.
     """
 
     make: bool = False
     serve: GenerationState | None = None
     drop: tuple[GenerationState, ...] = ()
-    order: str = ""
+    request: str = ""
 
 
-def succeed(found: Sequence[GenerationState], wanted: str) -> Next:
-    """What the files ask for.
+def plan_from_files(generations: Sequence[GenerationState], wanted_hash: str) -> Next:
+    """Decide the next step that the schema files require.
 
     Args:
-        found: the generations that are there, oldest first.
-        wanted: the hash of what the files say.
+        generations: the generations that exist, oldest first.
+        wanted_hash: the hash of the schema files' definition.
     """
-    served = _served(found)
-    if served is not None and served.followed and served.pinned == wanted:
-        return Next(drop=_building(found))
-    fitting = [one for one in found if one.hash == wanted and one.followed]
+    served = _served(generations)
+    if served is not None and served.followed and served.pinned == wanted_hash:
+        return Next(drop=_building(generations))
+    fitting = [
+        generation for generation in generations if generation.hash == wanted_hash and generation.followed
+    ]
     if served in fitting:
-        again = [one for one in fitting if one.building and one.order]  # a reindex that goes on
-        return Next(drop=tuple(one for one in _building(found) if one not in again))
-    seeded = [one for one in fitting if not one.building]
+        again = [
+            generation for generation in fitting if generation.building and generation.order
+        ]  # a requested reindex goes on
+        return Next(
+            drop=tuple(generation for generation in _building(generations) if generation not in again)
+        )
+    seeded = [generation for generation in fitting if not generation.building]
     if seeded:
-        return Next(serve=replace(seeded[-1], pinned=""), drop=_building(found))
+        return Next(serve=replace(seeded[-1], pinned=""), drop=_building(generations))
     building = fitting[-1:]
-    drop = tuple(one for one in _building(found) if one not in building)
+    drop = tuple(generation for generation in _building(generations) if generation not in building)
     return Next(make=not building, drop=drop)
 
 
-def obey(found: Sequence[GenerationState], wanted: str, order: ControlRequest) -> Next:
-    """What somebody asks for; nothing where it is done already.
+def apply_request(generations: Sequence[GenerationState], wanted_hash: str, request: ControlRequest) -> Next:
+    """Decide the next step for a control request; an empty step where the request is done already.
 
     Raises:
-        HeadraceError: USAGE, where there is nothing to go back to.
+        HeadraceError: USAGE: there is no generation to roll back to.
     """
-    if any(one.order == order.number for one in found):
+    if any(generation.order == request.number for generation in generations):
         return Next()
-    if order.what == "reindex":
-        return Next(make=True, drop=_building(found), order=order.number)
-    kept = [one for one in found if not one.building and one.followed and not one.published]
-    if not kept:
-        raise HeadraceError(Kind.USAGE, why_no_way_back(order.index, found), "`headrace indexes` lists them.")
-    back = replace(kept[-1], pinned=wanted, order=order.number)
-    return Next(serve=back, drop=_building(found), order=order.number)
+    if request.what == "reindex":
+        return Next(make=True, drop=_building(generations), request=request.number)
+    retained = [
+        generation
+        for generation in generations
+        if not generation.building and generation.followed and not generation.published
+    ]
+    if not retained:
+        raise HeadraceError(
+            Kind.USAGE, why_no_way_back(request.index, generations), "`headrace indexes` lists them."
+        )
+    back = replace(retained[-1], pinned=wanted_hash, order=request.number)
+    return Next(serve=back, drop=_building(generations), request=request.number)
 
 
-def why_no_way_back(index: str, found: Sequence[GenerationState]) -> str:
-    """Why a rollback is not possible."""
-    frozen = [one for one in found if one.frozen and not one.building and not one.published]
+def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
+    """Return why a rollback is not possible."""
+    frozen = [
+        generation
+        for generation in generations
+        if generation.frozen and not generation.building and not generation.published
+    ]
     if frozen:
         return f"the generation before {index}'s is frozen and not right any more: {frozen[-1].frozen}"
     return f"no generation of {index} is kept beside the one that is served"
 
 
-def why_made(found: Sequence[GenerationState], order: str) -> str:
-    """Why another generation is built.
+def why_built(generations: Sequence[GenerationState], request: str) -> str:
+    """Return why another generation is built.
 
     Args:
-        found: those that are there.
-        order: the number of what somebody asks for; empty for nothing.
+        generations: the generations that exist.
+        request: the number of the control request; empty for none.
     """
-    served = _served(found)
-    if order:
+    served = _served(generations)
+    if request:
         return "a reindex was asked for"
     if served is None:
         return "none is complete yet"
@@ -93,23 +109,28 @@ def why_made(found: Sequence[GenerationState], order: str) -> str:
     return "its schema file, its settings or the types of its columns have changed since the served one"
 
 
-def superseded(found: Sequence[GenerationState], before: str | None, keep: int) -> list[GenerationState]:
-    """Which seeded generations are dropped, now that another is served.
+def superseded(
+    generations: Sequence[GenerationState], before: str | None, keep: int
+) -> list[GenerationState]:
+    """Return the complete generations that are dropped after another one is served.
 
     Args:
-        before: the concrete name of the one that was served until now: it is kept first.
-        keep: how many are kept; one that is frozen is not.
+        generations: the generations of the index, oldest first.
+        before: the name of the generation that was served until now; it is retained first.
+        keep: how many are retained; frozen ones never are.
     """
-    others = [one for one in found if not one.building and not one.published]
-    usable = [one for one in reversed(others) if one.followed]
-    usable.sort(key=lambda one: one.generation != before)
-    kept = usable[:keep]
-    return [one for one in others if one not in kept]
+    others = [
+        generation for generation in generations if not generation.building and not generation.published
+    ]
+    usable = [generation for generation in reversed(others) if generation.followed]
+    usable.sort(key=lambda generation: generation.generation != before)
+    retained = usable[:keep]
+    return [generation for generation in others if generation not in retained]
 
 
-def _served(found: Sequence[GenerationState]) -> GenerationState | None:
-    return next((one for one in found if one.published), None)
+def _served(generations: Sequence[GenerationState]) -> GenerationState | None:
+    return next((generation for generation in generations if generation.published), None)
 
 
-def _building(found: Sequence[GenerationState]) -> tuple[GenerationState, ...]:
-    return tuple(one for one in found if one.building)
+def _building(generations: Sequence[GenerationState]) -> tuple[GenerationState, ...]:
+    return tuple(generation for generation in generations if generation.building)

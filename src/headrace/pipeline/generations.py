@@ -1,4 +1,4 @@
-"""How are generations made, planned for, served and dropped? One in each run; what is filled is another's."""
+"""Plan, create, serve and drop the generations of a sink; the backfill itself is in `backfill`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Endpoints
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
-from headrace.pipeline.worker.workers import made
+from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, normalised
 from headrace.sinks.opensearch import (
@@ -34,13 +34,13 @@ from headrace.status.board import IndexBoard
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What became of generations, which are named by their uuid: another one may have the name by now.
+    """The result of a look at generations, by uuid: another index may have the name by now.
 
     Attributes:
-        lost: those that are not what was written any more, and why.
-        unserved: the published ones of the others that the alias of their readers does not lead to.
-        faults: why readers do not see the whole of what they should, by index.
-        altered: the settings that were set right, in words.
+        lost: generations that are not what was written any more, and why.
+        unserved: other published generations that the alias of their readers does not lead to.
+        faults: why readers do not see all that they should, by index.
+        altered: settings that were set right, in words.
     """
 
     lost: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -50,17 +50,18 @@ class Seen:
 
 
 class GenerationManager:
-    """The generations of a run's indexes.
+    """Manages the generations of a run's indexes in one sink.
 
     Args:
-        inspection: what the database is like.
-        client: of the sink.
-        board: is told of what is there.
-        state: of the cluster that keeps the state, where that is another.
-        generations: of a sink that is no cluster.
+        inspection: the project and the database.
+        endpoints: the endpoints of the sink.
+        client: client of the sink.
+        board: shows the state of the indexes.
+        state: client of the cluster that keeps the state, where that is another.
+        generations: the generations of a sink that is not a cluster.
 
     Attributes:
-        hashes: what each index's documents are determined by now.
+        hashes: by index, the hash of everything that determines its documents now.
     """
 
     def __init__(
@@ -82,59 +83,73 @@ class GenerationManager:
         self._generations = generations or Generations(client, self._project.prefix)
         self.hashes = inspection.hashes()
 
-    def name_of(self, one: GenerationState) -> str:
-        """What the inspection calls the plan of a generation: its index, or a kept one by itself."""
-        return one.generation if one.generation in self._project.kept else one.index
+    def name_of(self, generation: GenerationState) -> str:
+        """Return the inspection's name for the plan of a generation: its index, or a retained generation."""
+        return generation.generation if generation.generation in self._project.kept else generation.index
 
-    def is_known(self, one: GenerationState) -> bool:
-        """Whether its schema is: the files', or one that is kept."""
-        return one.generation in self._project.kept or one.hash == self.hashes.get(one.index)
+    def is_known(self, generation: GenerationState) -> bool:
+        """Whether the schema of a generation is known: from the files, or as a retained one."""
+        return generation.generation in self._project.kept or generation.hash == self.hashes.get(
+            generation.index
+        )
 
-    def spec(self, one: GenerationState) -> IndexSpec:
-        """The schema that a generation is followed from, under its own name."""
-        return dataclasses.replace(self._project.followed[self.name_of(one)], name=one.generation)
+    def spec(self, generation: GenerationState) -> IndexSpec:
+        """Return the schema that a generation is followed with, under the generation's name."""
+        return dataclasses.replace(
+            self._project.followed[self.name_of(generation)], name=generation.generation
+        )
 
-    def those_there(self, found: Iterable[GenerationState]) -> list[GenerationState]:
-        """Those of `found` that the cluster still has; frozen, whose documents are not what was written."""
-        known = list(found)
-        there = {
-            (one.index, one.uuid)
+    def existing(self, generations: Iterable[GenerationState]) -> list[GenerationState]:
+        """Return those that the cluster still has; frozen where their documents were replaced."""
+        known = list(generations)
+        existing = {
+            (generation.index, generation.uuid)
             for index in {state.index for state in known}
-            for one in self._generations.existing(index)
+            for generation in self._generations.existing(index)
         }
-        return self._compared([one for one in known if (one.generation, one.uuid) in there])
+        return self._with_history([state for state in known if (state.generation, state.uuid) in existing])
 
-    def _compared(self, known: list[GenerationState]) -> list[GenerationState]:
-        """The same, each with its history as far as the cluster tells; what has another one is frozen."""
-        told = self._generations.identities(one.generation for one in known)
+    def _with_history(self, known: list[GenerationState]) -> list[GenerationState]:
+        """Compare each generation with the cluster's shard history; freeze those with another history."""
+        identities = self._generations.identities(state.generation for state in known)
         return [
-            _compared(one, told[one.generation]) if one.generation in told else self._if_there(one)
-            for one in known
+            _compare_history(state, identities[state.generation])
+            if state.generation in identities
+            else self._freeze_if_gone(state)
+            for state in known
         ]
 
-    def _if_there(self, one: GenerationState) -> GenerationState:
-        """The same, frozen where the cluster has it no more; it may be closed, or we may not ask."""
-        if not one.followed or not self._generations.is_gone(one.generation):
-            return one
-        return dataclasses.replace(one, frozen="somebody deleted it in the cluster")
+    def _freeze_if_gone(self, generation: GenerationState) -> GenerationState:
+        """Freeze a generation that the cluster no longer has; it may be closed, or access is denied."""
+        if not generation.followed or not self._generations.is_gone(generation.generation):
+            return generation
+        return dataclasses.replace(generation, frozen="somebody deleted it in the cluster")
 
-    def look(self, known: Collection[GenerationState]) -> Seen:
-        """What became of these; settings that documents rest on are set right where somebody altered them.
+    def look(self, generations: Collection[GenerationState]) -> Seen:
+        """Look at generations in the cluster, and restore settings that documents depend on.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nothing is known then.
         """
-        altered = self.keep_settings(known)
-        faults = self.faults_of_aliases(known)
-        found = self._generations.look([one.generation for one in known])
-        others = {one.uuid: one.frozen for one in self._compared([one for one in known if one.followed])}
-        why = {one.uuid: others.get(one.uuid) or _why_lost(one, found) for one in known}
+        altered = self.keep_settings(generations)
+        faults = self.faults_of_aliases(generations)
+        existing = self._generations.look([generation.generation for generation in generations])
+        others = {
+            generation.uuid: generation.frozen
+            for generation in self._with_history(
+                [generation for generation in generations if generation.followed]
+            )
+        }
+        why = {
+            generation.uuid: others.get(generation.uuid) or _why_lost(generation, existing)
+            for generation in generations
+        }
         unserved = {
-            one.uuid
-            for one in known
-            if one.published
-            and not why[one.uuid]
-            and self._generations.alias(one.index) not in found[one.generation].aliases
+            generation.uuid
+            for generation in generations
+            if generation.published
+            and not why[generation.uuid]
+            and self._generations.alias(generation.index) not in existing[generation.generation].aliases
         }
         lost = {uuid: reason for uuid, reason in why.items() if reason}
         return Seen(lost, frozenset(unserved), faults, tuple(altered))
@@ -142,165 +157,174 @@ class GenerationManager:
     def work(
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
     ) -> Work:
-        """What the workers must know to write these generations; `mirrors` as in the plan, by index."""
+        """Plan the writing of these generations for the workers; `mirrors` as in the plan, by index."""
         project, catalog = self._project, self._inspection.catalog
         written = list(generations)
-        specs = {one.generation: self.spec(one) for one in written}
+        specs = {generation.generation: self.spec(generation) for generation in written}
         plan = DocumentsPlan(
             specs=specs,
             catalog=catalog,
             resolution=plan_resolution(
-                specs.values(), catalog, {one.generation: one.as_of for one in written}
+                specs.values(), catalog, {generation.generation: generation.as_of for generation in written}
             ),
-            targets={one.generation: _generation(one).target for one in written},
+            targets={generation.generation: _generation(generation).target for generation in written},
             writer=project.writer_options(),
             slot=project.slot,
             prefix=project.state_prefix,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
-            indexes={one.generation: one.index for one in written},
-            served=frozenset(one.generation for one in written if one.published),
+            indexes={generation.generation: generation.index for generation in written},
+            served=frozenset(generation.generation for generation in written if generation.published),
             kind=project.kind,
-            mirrors={one.generation: mirrors[one.index] for one in written if one.index in mirrors},
+            mirrors={
+                generation.generation: mirrors[generation.index]
+                for generation in written
+                if generation.index in mirrors
+            },
         )
         endpoints = self._endpoints
         return Work(plan, Connections(endpoints.database, endpoints.sink, endpoints.state, endpoints.options))
 
     def make(self, index: str, as_of: Lsn, joined: Lsn = 0, order: str = "") -> GenerationState:
-        """A new, empty generation, planned for the tables as they were at `as_of`.
+        """Create an empty generation, planned for the tables as they were at `as_of`.
 
         Raises:
-            HeadraceError: SINK_REJECTED, also where the name that readers will use belongs to someone else.
+            HeadraceError: SINK_REJECTED, also where another index has the name that readers use.
         """
         self._generations.published(index)
         spec = self._project.specs[index]
         body = mapping(spec, self._project.index_options(index))
         extra = self._project.determinants(spec, self._inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
-        made = self._generations.create(index, self.hashes[index], body, schema)
+        created = self._generations.create(index, self.hashes[index], body, schema)
         new = GenerationState(
-            index, made.index, made.uuid, made.hash, as_of=as_of, joined=joined, order=order
+            index, created.index, created.uuid, created.hash, as_of=as_of, joined=joined, order=order
         )
-        self.forget_progress(new)  # of one with this name, which somebody has deleted
-        return self._compared([new])[0]
+        self.forget_progress(new)  # of a former index by this name, which was deleted
+        return self._with_history([new])[0]
 
     def renew(
         self, generations: Iterable[GenerationState], emptied: Collection[TableName], applied: Lsn
     ) -> None:
-        """Assemble anew what exists of those that read a table of `emptied`; one that is built begins again.
+        """Assemble again the documents of generations that read a table of `emptied`.
 
-        In this process: it is what a TRUNCATE costs.
+        A generation that is still being backfilled begins again. The work is done in this process and costs
+        as much as a TRUNCATE.
 
         Raises:
-            HeadraceError: what no patience cures.
+            HeadraceError: an error that is not retryable.
         """
-        for one in generations:
-            lost = sorted(self.spec(one).tables() & set(emptied))
-            if not lost:
+        for generation in generations:
+            tables = sorted(self.spec(generation).tables() & set(emptied))
+            if not tables:
                 continue
-            if one.building:
-                self.forget_progress(one)
+            if generation.building:
+                self.forget_progress(generation)
                 continue
             self._board.report.info(
-                f"{one.index}: {lost[0]} has lost a partition; assembling every document anew"
+                f"{generation.index}: {tables[0]} has lost a partition; assembling every document anew"
             )
-            with contextlib.closing(made(self.work([one]))) as worker:
-                worker.renew(one.generation, applied)
+            with contextlib.closing(open_worker(self.work([generation]))) as worker:
+                worker.renew(generation.generation, applied)
 
-    def finish(self, one: GenerationState) -> None:
-        """Make a filled generation findable, and give it its lasting settings."""
-        self._generations.finish(_generation(one), self._project.index_options(one.index))
+    def finish(self, generation: GenerationState) -> None:
+        """Refresh a backfilled generation and give it its lasting settings."""
+        self._generations.finish(_generation(generation), self._project.index_options(generation.index))
 
-    def finish_all(self, several: Iterable[GenerationState]) -> None:
-        """`finish` for several at once."""
+    def finish_all(self, generations: Iterable[GenerationState]) -> None:
+        """Finish several generations at once; see `finish`."""
         options = self._project.index_options
-        self._generations.finish_all([(_generation(one), options(one.index)) for one in several])
+        self._generations.finish_all(
+            [(_generation(generation), options(generation.index)) for generation in generations]
+        )
 
-    def holds(self, one: GenerationState) -> int | None:
-        """How many documents a finished generation has; None where the sink cannot say."""
-        return self._generations.count(one.generation)
+    def count(self, generation: GenerationState) -> int | None:
+        """Return how many documents a finished generation has; None where the sink cannot say."""
+        return self._generations.count(generation.generation)
 
-    def serve(self, one: GenerationState) -> None:
-        """Let readers see this generation from now on; where they do already, it gets today's settings."""
-        served = self._generations.published(one.index)
-        altered = self._generations.faults_of_aliases({one.index: one.generation})
-        if served is None or served.index != one.generation or altered:
-            self._generations.publish(_generation(one))
-        elif one.hash == self.hashes.get(one.index):
-            adjust(self._client, one.generation, self._project.index_options(one.index))
+    def serve(self, generation: GenerationState) -> None:
+        """Lead readers to this generation; where they see it already, apply the current settings."""
+        served = self._generations.published(generation.index)
+        altered = self._generations.faults_of_aliases({generation.index: generation.generation})
+        if served is None or served.index != generation.generation or altered:
+            self._generations.publish(_generation(generation))
+        elif generation.hash == self.hashes.get(generation.index):
+            adjust(self._client, generation.generation, self._project.index_options(generation.index))
 
     def keep_settings(self, generations: Iterable[GenerationState]) -> list[str]:
-        """Set right what somebody has altered of settings that documents rest on; what that was, in words.
+        """Restore settings that documents depend on; return what was altered, in words.
 
         Raises:
-            HeadraceError: what the cluster does not bear.
+            HeadraceError: an error of the cluster.
         """
         return self._generations.keep_settings(
             {
-                one.generation: lasting(
-                    self._project.index_options(one.index),
-                    seeded=not one.building,
-                    other=one.hash != self.hashes.get(one.index),
+                generation.generation: lasting(
+                    self._project.index_options(generation.index),
+                    seeded=not generation.building,
+                    other=generation.hash != self.hashes.get(generation.index),
                 )
-                for one in generations
-                if one.followed
+                for generation in generations
+                if generation.followed
             }
         )
 
     def faults_of_aliases(self, generations: Iterable[GenerationState]) -> dict[str, str]:
-        """Why readers do not see the whole generation that they should, by index.
+        """Return why readers do not see the whole generation that they should, by index.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         return self._generations.faults_of_aliases(
-            {one.index: one.generation for one in generations if one.published}
+            {generation.index: generation.generation for generation in generations if generation.published}
         )
 
-    def drop(self, one: GenerationState) -> None:
-        """Delete a generation and what is noted of it; nothing may write to it any more."""
-        self.forget_progress(one)
-        Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(one.generation)
-        self._generations.drop(_generation(one))
+    def drop(self, generation: GenerationState) -> None:
+        """Delete a generation and its notes; nothing may write to it any more."""
+        self.forget_progress(generation)
+        Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(generation.generation)
+        self._generations.drop(_generation(generation))
 
     def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:
-        """Delete generations of ours that the pipeline knows nothing of: of a start that was killed.
+        """Delete generations of this deployment that are not in its state: a killed start left them.
 
-        One that readers still see stays.
+        A generation that readers still see stays.
         """
-        names = {one.generation for one in known}
+        names = {state.generation for state in known}
         served = self._generations.published(index)
-        for one in self._generations.existing(index):
-            if one.index not in names and (served is None or served.index != one.index):
-                self._generations.drop(one)
+        for generation in self._generations.existing(index):
+            if generation.index not in names and (served is None or served.index != generation.index):
+                self._generations.drop(generation)
 
-    def forget_progress(self, one: GenerationState) -> None:
-        """Let its seeding begin again."""
-        build_notes(self._state, self._project.slot, self._project.state_prefix, one.generation).delete()
-
-
-def _generation(one: GenerationState) -> Generation:
-    return Generation(one.index, one.generation, one.hash, 0, one.uuid)
+    def forget_progress(self, generation: GenerationState) -> None:
+        """Delete the backfill progress of a generation, so that it begins again."""
+        build_notes(
+            self._state, self._project.slot, self._project.state_prefix, generation.generation
+        ).delete()
 
 
-def _compared(one: GenerationState, found: Identity) -> GenerationState:
-    if not one.followed:
-        return one
-    if found.uuid != one.uuid:
-        return dataclasses.replace(one, frozen="another index has its name")
-    if is_another(one.history, found.history):
-        return dataclasses.replace(one, frozen="its documents were restored, or lost, in the cluster")
-    return dataclasses.replace(one, history=completed(one.history, found.history))
+def _generation(generation: GenerationState) -> Generation:
+    return Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
 
 
-def _why_lost(one: GenerationState, found: Mapping[str, Found]) -> str:
-    """Why what is written is not it any more, or not only; nothing where it is."""
-    target = _generation(one).target
-    if one.generation not in found:
+def _compare_history(generation: GenerationState, identity: Identity) -> GenerationState:
+    if not generation.followed:
+        return generation
+    if identity.uuid != generation.uuid:
+        return dataclasses.replace(generation, frozen="another index has its name")
+    if is_another(generation.history, identity.history):
+        return dataclasses.replace(generation, frozen="its documents were restored, or lost, in the cluster")
+    return dataclasses.replace(generation, history=completed(generation.history, identity.history))
+
+
+def _why_lost(generation: GenerationState, existing: Mapping[str, Found]) -> str:
+    """Return why a generation is not the one that was written any more; empty where it is."""
+    target = _generation(generation).target
+    if generation.generation not in existing:
         return "somebody deleted its index, or the alias that it is written by"
-    if found[one.generation].uuid != one.uuid:
+    if existing[generation.generation].uuid != generation.uuid:
         return "somebody deleted its index and made or restored another one"
-    if any(target in about.aliases for name, about in found.items() if name != one.generation):
+    if any(target in facts.aliases for name, facts in existing.items() if name != generation.generation):
         return "somebody let the alias that it is written by lead to another index, too"
     return ""

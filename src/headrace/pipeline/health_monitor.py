@@ -1,4 +1,4 @@
-"""How does the status board learn how things stand? By looking at the server and the cluster every second."""
+"""Watch the server and the cluster every second, and keep the status board up to date."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
 _SECONDS = 1.0
-_WISH_SECONDS = 0.5
+_REQUEST_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
-_PATIENCE_SECONDS = 3.0
+_TIMEOUT_SECONDS = 3.0
 _LONG_BATCH_SECONDS = 10.0
 _HELD_BACK_SECONDS = 10.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
-def impatient_client(endpoints: Endpoints) -> Client:
-    """For a look at a cluster that may hang, while someone waits."""
-    endpoint = dataclasses.replace(
-        endpoints.sink, timeout=_PATIENCE_SECONDS, connect_timeout=_PATIENCE_SECONDS
-    )
+def short_timeout_client(endpoints: Endpoints) -> Client:
+    """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
+    endpoint = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
     return Client(endpoint, read_attempts=1)
 
 
 class HealthMonitor:
-    """Looks at both ends while the query runs; what it cannot reach makes the run degraded.
+    """Watches the server and the cluster while the query runs; a run is degraded when one does not answer.
 
-    So does what the source is waiting for, as it says in the file `trouble`; beside it the source finds what
-    others wait for. The lock that keeps a second Headrace away is taken again when the server has been away.
+    A run is also degraded while its source waits, which the source reports in the file `reader_status`.
+    Beside that file the monitor leaves position requests for the source. The lock that keeps a second
+    Headrace away is taken again after the server was away.
     """
 
     def __init__(
@@ -58,15 +57,15 @@ class HealthMonitor:
         lock: SlotLock,
         *,
         catalog: SchemaDriftMonitor,
-        trouble: Path,
+        reader_status: Path,
     ) -> None:
         self._endpoints = endpoints
         self._project = project
         self._board = board
         self._lock = lock
         self._catalog = catalog
-        self._file = trouble
-        self._client = impatient_client(endpoints)
+        self._file = reader_status
+        self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._position_request = PositionRequest(self._client, project.slot, project.prefix)
         self._quarantine = (
@@ -74,10 +73,10 @@ class HealthMonitor:
         )
         self._next_count = 0.0
         self._passed_on: Lsn = 0
-        self._next_wish = 0.0
+        self._next_request = 0.0
         self._connection: Connection | None = None
         self._next = 0.0
-        self._trouble: tuple[Kind, str] | None = None
+        self._shown: tuple[Kind, str] | None = None
         self._slot: SlotFacts | None = None
         self._confirmed: Lsn | None = None
         self._current: Lsn | None = None
@@ -98,27 +97,27 @@ class HealthMonitor:
         self._catalog.close()
 
     def look(self) -> None:
-        """Tell the board how things stand, at most once a second.
+        """Update the board, at most once a second.
 
         Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace has taken the slot; SCHEMA_CHANGED or
-                REPLICA_IDENTITY, where someone has altered a table.
+            HeadraceError: SLOT_IN_USE: another Headrace has taken the slot. SCHEMA_CHANGED or
+                REPLICA_IDENTITY: a table was altered.
         """
-        self._pass_on()
+        self._pass_request_on()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _SECONDS
-        server = self._tried(self._look_at_server)
-        cluster = self._tried(self._look_at_cluster)
-        if server is None or self._slot is None:  # else where they stood: the lag in seconds goes on growing
+        server = self._try(self._look_at_server)
+        cluster = self._try(self._look_at_cluster)
+        if server is None or self._slot is None:  # else the last ones stay, so that the lag in seconds grows
             self._board.positioned(Positions(self._confirmed, self._applied, self._current))
         if (error := server or cluster) is not None:
-            self._failed(error)
+            self._show_failure(error)
         else:
-            self._recovered()
+            self._show_reader_status()
 
-    def _tried(self, look: Callable[[], None]) -> HeadraceError | None:
-        """What kept a look from being taken; what ends the run is raised."""
+    def _try(self, look: Callable[[], None]) -> HeadraceError | None:
+        """Return the error of a look; raise one that ends the run."""
         try:
             look()
         except HeadraceError as error:
@@ -127,38 +126,38 @@ class HealthMonitor:
             return error
         return None
 
-    def _pass_on(self) -> None:
-        """Tell the source what somebody waits for; a cluster that does not answer is told of in `look`."""
-        if time.monotonic() < self._next_wish:
+    def _pass_request_on(self) -> None:
+        """Pass a position request on to the source; `look` reports a cluster that does not answer."""
+        if time.monotonic() < self._next_request:
             return
-        self._next_wish = time.monotonic() + _WISH_SECONDS
+        self._next_request = time.monotonic() + _REQUEST_SECONDS
         with contextlib.suppress(HeadraceError):
-            wished = self._position_request.read()
-            if wished != self._passed_on:
-                write_requested_lsn(self._file, wished)
-                self._passed_on = wished
+            requested = self._position_request.read()
+            if requested != self._passed_on:
+                write_requested_lsn(self._file, requested)
+                self._passed_on = requested
 
-    def _failed(self, error: HeadraceError) -> None:
+    def _show_failure(self, error: HeadraceError) -> None:
         forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
-        if forgotten or (error.kind, error.cause) != self._trouble:
-            self._trouble = (error.kind, error.cause)
+        if forgotten or (error.kind, error.cause) != self._shown:
+            self._shown = (error.kind, error.cause)
             self._board.failed(error)
 
-    def _recovered(self) -> None:
-        """The server and the cluster answer; once the source has begun, it says what it waits for."""
+    def _show_reader_status(self) -> None:
+        """Show what the source waits for; without that the run has recovered."""
         waiting = read_reader_status(self._file)
-        if waiting is None and self._slot is not None and _is_strange(self._slot):
+        if waiting is None and self._slot is not None and _is_read_by_another(self._slot):
             waiting = slot_in_use(self._slot)
         if waiting is None:
             waiting = self._held_back(time.monotonic())
         if waiting is not None:
-            self._failed(waiting)
+            self._show_failure(waiting)
             return
-        self._trouble = None
+        self._shown = None
         self._board.happened(Event.RECOVERED)
 
     def _held_back(self, now: float) -> HeadraceError | None:
-        """Whether the server sends nothing, because a standby that must have it first is away."""
+        """Return an error where the server sends nothing because a standby must have the changes first."""
         if self._slot is None or not self._slot.awaits_standbys:
             self._held_since = None
             return None
@@ -173,7 +172,7 @@ class HealthMonitor:
         )
 
     def _look_at_server(self) -> None:
-        """Where slot and log stand, whatever the cluster does; of a server that is away, where they stood."""
+        """Read the positions of slot and log, also while the cluster is away; keep the last on failure."""
         try:
             self._lock.hold()
             if self._connection is None:
@@ -183,14 +182,14 @@ class HealthMonitor:
                 self._confirmed = self._current = None
                 raise self._without_slot(self._connection)
             self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
-            self._look_at_work()
+            self._look_at_activity()
             self._catalog.look()
         except HeadraceError:
             self._drop_connection()
             raise
 
     def _without_slot(self, connection: Connection) -> HeadraceError:
-        """Why the slot is not there: perhaps the server is another one now."""
+        """Return why the slot is missing: the server may be another one now."""
         if self._state is not None and self._state.phase == "following":
             server = inspect_server(connection, self._endpoints.database)
             try:
@@ -200,7 +199,7 @@ class HealthMonitor:
         return _deleted("slot")
 
     def _look_at_cluster(self) -> None:
-        """What is applied; of a cluster that is away, what was."""
+        """Read the state and its counters; keep the last on failure."""
         state = self._meta.load()
         if state is None:
             raise _deleted("state")
@@ -211,8 +210,8 @@ class HealthMonitor:
         )
         self._count_quarantine()
 
-    def _look_at_work(self) -> None:
-        """Of a batch that takes long, whether the database is at work on it."""
+    def _look_at_activity(self) -> None:
+        """Note, while a batch takes long, whether the database is working on it."""
         since = seconds_since_beat(self._file)
         if since is None or since < _LONG_BATCH_SECONDS or self._connection is None:
             return
@@ -239,6 +238,6 @@ def _deleted(what: str) -> HeadraceError:
     )
 
 
-def _is_strange(slot: SlotFacts) -> bool:
-    """Whether somebody reads the slot whose connection has not the name of a run's own."""
+def _is_read_by_another(slot: SlotFacts) -> bool:
+    """Whether a connection that is not a run's own reads the slot."""
     return slot.reader is not None and application_name(slot.name) not in slot.reader

@@ -1,4 +1,4 @@
-"""What does the database have, and what would have to change before it can be followed? Reads only."""
+"""Inspect the database and plan what must change before it can be followed; nothing is altered."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headrace.catalog.nested_objects import nested_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
 from headrace.model import TableName
-from headrace.pipeline.dry_run import look_closer, try_reading
-from headrace.pipeline.project import Endpoints, Problems, Project, completed
+from headrace.pipeline.dry_run import query_findings, try_reading
+from headrace.pipeline.project import Endpoints, Problems, Project, with_specs
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan
@@ -29,16 +29,16 @@ from headrace.resolution import required_columns
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """Everything that was found, as of one moment.
+    """Everything that an inspection has found, as of one moment.
 
     Attributes:
-        project: with the primary keys that its files left to the catalog.
-        findings: about the schema files, and what this role may not read.
-        problems: about the server and the slot.
-        setup: what is to be altered; with its refusals. Only of the indexes that fit the catalog.
-        coverage: what the log carries of each table, as `setup`.
-        fingerprint: of the same moment as the catalog.
-        unfit: kept generations that the database does not bear any more, with the reason.
+        project: the project, with the primary keys that its files left to the catalog.
+        findings: findings about the schema files, and about tables that this role may not read.
+        problems: problems of the server and the slot.
+        setup: the set-up plan, with what it refuses. Only for indexes that fit the catalog.
+        coverage: what the log carries of each table, for the same indexes.
+        fingerprint: the catalog's fingerprint, of the same moment as `catalog`.
+        unfit: retained generations that do not fit the database any more, with the reason.
     """
 
     project: Project
@@ -56,46 +56,46 @@ class Inspection:
     unfit: Mapping[str, str] = field(default_factory=dict)
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
-        """The columns that the documents of these indexes or kept generations read; of all without a name."""
+        """Return the columns that these indexes or retained generations read; all without a name."""
         specs = self.project.followed
         return used_columns([specs[name] for name in names or specs], self.catalog)
 
     def hashes(self) -> dict[str, str]:
-        """What the documents and the mapping of each index are determined by now (decision 0060)."""
+        """Return the hash of what determines each index's documents and mapping (decision 0060)."""
         specs = self.project.specs
         return self.project.hashes(specs, {name: self.types(name) for name in specs})
 
     def types(self, name: str) -> object:
-        """What the catalog says of the columns that an index or a kept generation reads."""
+        """Return what the catalog holds about the columns that an index or retained generation reads."""
         return determining(self.fingerprint, self.usage(name))
 
     def errors(self) -> tuple[HeadraceError, ...]:
-        """What keeps `run` from starting, the policy on replica identities included."""
+        """Return all that keeps `run` from starting, the policy on replica identities included."""
         bound = tuple(finding.error for finding in self.findings if finding.level == "error")
         return (*bound, *self.problems, *self.setup.refused, *self.setup.outstanding)
 
     def raise_errors(self) -> None:
-        """Refuse to go on where something is wrong.
+        """Raise all errors, where there are any.
 
         Raises:
-            Problems: all of it.
+            Problems: all errors.
         """
         if errors := self.errors():
             raise Problems(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:
-        """The columns that old rows must carry in the log, by the table that documents name; of every leaf.
+        """Return the columns that old rows of every leaf must carry in the log, by the root table.
 
-        Empty where the user has chosen to ignore what they do not carry.
+        Empty where the deployment file sets `replica_identity = "ignore"`.
         """
         if self.project.deployment.source.replica_identity == "ignore":
             return {}
         leaves = stream_columns(self.identities, self.required)
-        found: dict[TableName, frozenset[str]] = {}
+        carried: dict[TableName, frozenset[str]] = {}
         for facts in self.identities:
-            mine = leaves[facts.table]
-            found[facts.root] = found.get(facts.root, mine) & mine
-        return found
+            leaf_columns = leaves[facts.table]
+            carried[facts.root] = carried.get(facts.root, leaf_columns) & leaf_columns
+        return carried
 
 
 def inspect(
@@ -106,30 +106,35 @@ def inspect(
     policy: Policy | None = None,
     reading: bool = True,
 ) -> Inspection:
-    """Look at the one database that is named.
+    """Inspect the database of a project.
 
     Args:
-        connection: an ordinary one to it.
-        policy: on replica identities; None is the deployment's.
-        reading: whether this role is to read the changes, and is tried; set-up is often another's.
+        project: the deployment and its schema files.
+        endpoints: the endpoints of the deployment.
+        connection: a connection to the database that does not replicate.
+        policy: the policy on replica identities; None: the deployment's.
+        reading: whether to test that this role can read the changes; another role often does the set-up.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
     """
     server = inspect_server(connection, endpoints.database)
     with ReadSession(endpoints.database) as session:
-        catalog, fingerprint = _look(session, project)
+        catalog, fingerprint = _read_consistent(session, project)
         by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
-        misfits = {n for n, some in by_index.items() if any(one.level == "error" for one in some)}
+        misfits = {
+            name for name, found in by_index.items() if any(finding.level == "error" for finding in found)
+        }
         unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.kept.keys()}
-        found = _once(one for some in by_index.values() for one in some)
-        project = completed(project, {n: complete(s, catalog) for n, s in project.followed.items()})
+        all_findings = _distinct(finding for found in by_index.values() for finding in found)
+        specs_by_name = {name: complete(spec, catalog) for name, spec in project.followed.items()}
+        project = with_specs(project, specs_by_name)
         specs = list(project.followed.values())
-        found += look_closer(session, specs, catalog)
+        all_findings += query_findings(session, specs, catalog)
         limits = {name: project.index_options(name).nested_objects for name in project.followed}
-        found += nested_findings(session, specs, catalog, limits)
+        all_findings += nested_findings(session, specs, catalog, limits)
         if reading:
-            found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
+            all_findings += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
@@ -170,7 +175,7 @@ def inspect(
         project,
         server,
         catalog,
-        tuple(found),
+        tuple(all_findings),
         tuple(problems),
         required,
         identities,
@@ -183,20 +188,20 @@ def inspect(
     )
 
 
-def _first_error(found: Iterable[BindingFinding]) -> str:
-    return next(one.error.cause for one in found if one.level == "error")
+def _first_error(findings: Iterable[BindingFinding]) -> str:
+    return next(finding.error.cause for finding in findings if finding.level == "error")
 
 
-def _once(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
-    """Each finding, but of those that the same SQL mends only the first."""
-    found: dict[object, BindingFinding] = {}
-    for one in findings:
-        found.setdefault(one.sql or str(one.error), one)
-    return list(found.values())
+def _distinct(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
+    """Return the findings; of those that the same SQL fixes only the first."""
+    first: dict[object, BindingFinding] = {}
+    for finding in findings:
+        first.setdefault(finding.sql or str(finding.error), finding)
+    return list(first.values())
 
 
-def _look(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:
-    """The catalog and its fingerprint of one moment."""
+def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:
+    """Read the catalog and its fingerprint as of one moment."""
     while True:
         catalog = read_catalog(session, project.tables())
         usage = used_columns(project.followed.values(), catalog)

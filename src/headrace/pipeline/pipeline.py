@@ -1,4 +1,4 @@
-"""A deployment as an object: the API of Python programs, and of the command line."""
+"""Describe a deployment as an object: the API of Python programs and of the command line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Values = Mapping[str, Any]
 
 
 class Pipeline:
-    """PostgreSQL's tables as search documents: one deployment, as a file or as values describe it.
+    """A deployment that keeps search documents in step with PostgreSQL tables, from a file or from values.
 
     Args:
-        source: what `[source]` of a deployment file holds.
-        sinks: what `[sinks.NAME]` holds, by name.
-        indexes: of each index its schema file, or what `[[index]]` holds beside its name.
-        reporter: is told what happens; None: nobody.
-        environ: where variables that the values name are looked up; None: the process's.
+        source: the keys of `[source]` in a deployment file.
+        sinks: the keys of `[sinks.NAME]`, by name.
+        indexes: by name, the schema file of an index, or the keys of `[[index]]`.
+        reporter: receives progress and warnings; None: they are dropped.
+        environ: values of the variables that the settings name; None: the environment of the process.
         settings: the other keys of a deployment file, like `prefix` and `on_error`.
 
     Raises:
@@ -45,8 +45,8 @@ class Pipeline:
         **settings: Any,
     ) -> None:
         entries = [
-            {"name": name, **(one if isinstance(one, Mapping) else {"schema": str(one)})}
-            for name, one in indexes.items()
+            {"name": name, **(index if isinstance(index, Mapping) else {"schema": str(index)})}
+            for name, index in indexes.items()
         ]
         values = {
             **settings,
@@ -57,7 +57,7 @@ class Pipeline:
         project, errors = project_of(deployment_of(values, os.environ if environ is None else environ))
         if project is None or errors:
             raise Problems(errors)
-        self._become(project, reporter)
+        self._initialize(project, reporter)
 
     @classmethod
     def from_file(
@@ -69,28 +69,33 @@ class Pipeline:
         reporter: Reporter | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> Self:
-        """The pipeline that a deployment file describes.
+        """Load the pipeline that a deployment file describes.
 
         Args:
-            slot, publication: instead of the file's.
+            config: the path of the deployment file.
+            slot: overrides the file's slot.
+            publication: overrides the file's publication.
+            reporter: receives progress and warnings; None: they are dropped.
+            environ: values of the variables that the file names; None: the environment of the process.
 
         Raises:
             HeadraceError: CONFIG, SCHEMA, USAGE; every mistake at once.
         """
-        made = cls.__new__(cls)
+        pipeline = cls.__new__(cls)
         variables = os.environ if environ is None else environ
-        made._become(open_project(Path(config), variables, slot=slot, publication=publication), reporter)  # noqa: SLF001
-        return made
+        project = open_project(Path(config), variables, slot=slot, publication=publication)
+        pipeline._initialize(project, reporter)  # noqa: SLF001 - a second constructor
+        return pipeline
 
-    def _become(self, project: Project, reporter: Reporter | None) -> None:
+    def _initialize(self, project: Project, reporter: Reporter | None) -> None:
         self.project = project
         self._reporter = SilentReporter() if reporter is None else reporter
 
     def plan_setup(self) -> PlannedSetup:
-        """What the documents need of the database and is not there; nothing is altered before `apply`.
+        """Plan what is missing in the database; nothing is altered before `apply`.
 
         Raises:
-            HeadraceError: what keeps it from being done.
+            HeadraceError: an error that makes the set-up impossible.
         """
         return plan_setup(self.project, self._reporter)
 
@@ -102,25 +107,26 @@ class Pipeline:
         conf: Mapping[str, str] | None = None,
         address: str | None = None,
     ) -> RunningPipeline:
-        """Run until the context that this returns is left; what is not filled is filled first.
+        """Return a run that lasts while its context is entered; indexes that are not complete are backfilled.
 
         Args:
-            spark: a session of your own, which stays yours; None: one is made, and ended with the run.
-            master, conf: of the session that is made.
-            address: `HOST:PORT` that serves /status and its like; None serves nothing.
+            spark: your own Spark session, which you stop; None: a session is created and ends with the run.
+            master: the master of the session that is created.
+            conf: Spark settings of the session that is created.
+            address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
 
         Raises:
-            HeadraceError: CONFIG, where a variable is not set. A port that is taken is told where the context
-                is entered, what ends the run by the methods that wait, or where the context is left.
+            HeadraceError: CONFIG: a variable is not set. Entering the context raises the error of a port that
+                is taken. The methods that wait, or leaving the context, raise the error that ended the run.
         """
         options = RunOptions(master=master, conf=dict(conf or {}), session=spark)
         return RunningPipeline(self.project, self._reporter, options, address=address)
 
     def teardown(self, *, indexes: bool = False) -> None:
-        """Drop slot and publication, put replica identities back; with `indexes` delete the indexes too.
+        """Drop slot and publication, and restore replica identities; with `indexes` also delete the indexes.
 
         Raises:
-            HeadraceError: SLOT_IN_USE while a run is alive; what server or cluster refuse.
+            HeadraceError: SLOT_IN_USE while a run is alive; an error of the server or the cluster.
         """
         with plan_teardown(self.project, self._reporter, indexes=indexes, moved=False) as planned:
             planned.apply()

@@ -1,4 +1,4 @@
-"""What does the user want to run? The deployment file and every schema that it names, checked together."""
+"""Load a deployment file and every schema that it names, and check them together."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST_NAME = 63
 
 
 class Problems(HeadraceError):  # noqa: N818 - it holds several
-    """Several errors at once, one to a line."""
+    """Several errors at once; the text has one line for each."""
 
     def __init__(self, errors: tuple[HeadraceError, ...]) -> None:
         super().__init__(errors[0].kind, errors[0].cause, errors[0].remedy)
@@ -48,25 +48,25 @@ class Problems(HeadraceError):  # noqa: N818 - it holds several
 
     @property
     def exit_code(self) -> int:
-        """2 where one of them is a mistake in the files."""
+        """The highest exit code of the errors: 2 where one of them is a mistake in the files."""
         return max(error.exit_code for error in self.errors)
 
 
-def each(error: HeadraceError) -> tuple[HeadraceError, ...]:
-    """The errors that `error` holds; itself where it is one."""
+def error_list(error: HeadraceError) -> tuple[HeadraceError, ...]:
+    """Return the errors that `error` holds, or the error itself."""
     return error.errors if isinstance(error, Problems | ConfigErrors | SchemaErrors) else (error,)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFiles:
-    """What the files of an index hold that are the search cluster's."""
+    """The contents of the settings and mappings files of an index."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     mappings: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, entry: IndexEntry) -> IndexFiles:
-        """Read them.
+    def load(cls, entry: IndexEntry) -> IndexFiles:
+        """Read the files that the entry of an index names.
 
         Raises:
             HeadraceError: CONFIG.
@@ -89,13 +89,16 @@ class Project:
 
     Attributes:
         specs: the enabled indexes, by name.
-        kept: generations that are followed from schemas that the files do not hold any more, by their
-            concrete names, which their specs bear too.
-        sink_name, sink: the one that it writes to; of the pipeline itself, the cluster that keeps its state.
-        further: the other sinks, by name.
-        slot: whose state it is: of a secondary sink, see `of_sink`.
-        kind: of the sink; one that is no cluster has the usual values of one in `sink`.
-        home: what stands before the names of the indexes that keep the state; None: what `prefix` says.
+        slot: the slot, which names the state; for a secondary sink see `of_sink`.
+        publication: the name of the publication.
+        sink_name: the name of the sink; for the pipeline itself, of the primary sink.
+        sink: the settings of the sink, which for the pipeline itself is the cluster that keeps the state.
+        kept: schemas of retained generations that the files do not hold any more, by generation.
+        reports: where the writers report what they do.
+        files: the contents of the settings and mappings files, by index.
+        secondary: the secondary sinks, by name.
+        kind: the type of the sink; for a plain sink, `sink` holds a cluster's default settings.
+        home: what precedes the names of the indexes that keep the state; None: the value of `prefix`.
     """
 
     deployment: Deployment
@@ -106,35 +109,33 @@ class Project:
     sink: OpenSearchSink
     kept: Mapping[str, IndexSpec] = field(default_factory=dict)
     reports: ReportTo | None = None
-    """Who is told what the writers do."""
     files: Mapping[str, IndexFiles] = field(default_factory=dict)
-    """What the settings and mappings files of indexes hold."""
     secondary: Mapping[str, Sink] = field(default_factory=dict)
     kind: str = OPENSEARCH
     home: str | None = None
 
     @property
     def followed(self) -> Mapping[str, IndexSpec]:
-        """The indexes and what is kept beside them, by name."""
+        """The schemas of the indexes and of the retained generations, by name."""
         return {**self.specs, **self.kept}
 
     @property
     def prefix(self) -> str:
-        """What stands before every name in the search cluster."""
+        """What precedes every name in the search cluster."""
         return _prefix_of(self.deployment, self.sink)
 
     @property
     def state_prefix(self) -> str:
-        """What stands before the names of the indexes that keep the state."""
+        """What precedes the names of the indexes that keep the state."""
         return self.prefix if self.home is None else self.home
 
     @property
     def label(self) -> str:
-        """What stands before the name of an index where people are told of it: a secondary sink's name."""
+        """What precedes the name of an index in messages: the name of a secondary sink."""
         return "" if self.home is None else f"{self.sink_name}: "
 
     def of_sink(self, name: str) -> Project:
-        """The same indexes in a secondary sink: its state is kept beside the pipeline's, as `SLOT/NAME`."""
+        """Return the project for a secondary sink, whose state is kept as `SLOT/NAME`."""
         sink = self.secondary[name]
         cluster = sink if isinstance(sink, OpenSearchSink) else OpenSearchSink(type="opensearch")
         return dataclasses.replace(
@@ -149,33 +150,33 @@ class Project:
         )
 
     def sink_of(self, name: str | None) -> Project:
-        """The project of the sink with that name, a cluster; None is the primary.
+        """Return the project for the sink with that name, which must be a cluster; None is the primary.
 
         Raises:
-            HeadraceError: USAGE, where there is none.
+            HeadraceError: USAGE: there is no such sink, or it is not a cluster.
         """
         find_cluster(self.deployment.sinks, name or self.sink_name)
         return self if name in (None, self.sink_name) else self.of_sink(str(name))
 
     def tables(self) -> frozenset[TableName]:
-        """Every table that a document reads."""
+        """Return every table that a document reads."""
         return frozenset(table for spec in self.followed.values() for table in spec.tables())
 
     def resolve(self) -> Endpoints:
-        """The addresses and secrets of this environment.
+        """Resolve the addresses and secrets in this environment.
 
         Raises:
-            ConfigErrors: CONFIG, a variable that is not set.
+            ConfigErrors: CONFIG: a variable is not set.
         """
         resolved = resolve(self.deployment)
         endpoints = Endpoints.of(resolved, self.sink_name, self.sink, self.slot)
         secondary = {name: endpoints.beside(resolved, name, sink) for name, sink in self.secondary.items()}
-        for name, one in secondary.items():
-            mine = self.of_sink(name)
+        for name, sink_endpoints in secondary.items():
+            own = self.of_sink(name)
             if (
-                mine.kind == OPENSEARCH
-                and mine.prefix == self.prefix
-                and one.sink.urls == endpoints.sink.urls
+                own.kind == OPENSEARCH
+                and own.prefix == self.prefix
+                and sink_endpoints.sink.urls == endpoints.sink.urls
             ):
                 raise HeadraceError(
                     Kind.CONFIG,
@@ -186,16 +187,16 @@ class Project:
         return dataclasses.replace(endpoints, secondary=secondary)
 
     def database(self) -> str:
-        """The database's address in this environment, for work that needs no cluster.
+        """Resolve the database's address alone, for work that needs no cluster.
 
         Raises:
-            ConfigErrors: CONFIG, a variable that is not set.
+            ConfigErrors: CONFIG: a variable is not set.
         """
         url = resolve_database(self.deployment).reveal()
         return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
 
     def index_options(self, index: str) -> IndexOptions:
-        """How generations of `index` are set up."""
+        """Return the settings for generations of `index`."""
         sink = self.sink
         files = self.files.get(index, IndexFiles())
         return IndexOptions(
@@ -209,7 +210,7 @@ class Project:
         )
 
     def writer_options(self) -> WriterOptions:
-        """How bulks are cut."""
+        """Return the settings for bulk requests."""
         return WriterOptions(
             max_bytes=self.sink.max_bytes,
             max_count=self.sink.batch_size,
@@ -219,26 +220,29 @@ class Project:
         )
 
     def skip_rejected(self) -> frozenset[str]:
-        """The indexes that go on without a document that the sink refuses."""
-        return frozenset(n for n in self.specs if self.deployment.on_error_of(n) == "skip")
+        """Return the indexes that skip documents that the sink refuses."""
+        return frozenset(name for name in self.specs if self.deployment.on_error_of(name) == "skip")
 
     def quarantine(self) -> dict[str, str]:
-        """The indexes that keep such documents in quarantine, and what of them stays in the index."""
+        """Return the indexes that quarantine such documents, and what happens to the indexed version."""
         deployment = self.deployment
         return {
-            n: deployment.on_quarantine_of(n) for n in self.specs if deployment.on_error_of(n) == "quarantine"
+            name: deployment.on_quarantine_of(name)
+            for name in self.specs
+            if deployment.on_error_of(name) == "quarantine"
         }
 
     def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
-        """What each index's documents and mapping are determined by (decision 0060).
+        """Return by index the hash of all that determines its documents and mapping (decision 0060).
 
         Args:
-            types: for each index, what the catalog says of the columns that it reads.
+            specs: the schemas, by index.
+            types: by index, what the catalog holds about the columns that it reads.
         """
         return {name: spec_hash(spec, self.determinants(spec, types[name])) for name, spec in specs.items()}
 
     def determinants(self, spec: IndexSpec, types: object) -> dict[str, object]:
-        """What determines an index beside its schema; `types` as for `hashes`."""
+        """Return what determines an index beside its schema; `types` as for `hashes`."""
         extra: dict[str, object] = {
             "text_analysis": self.sink.text_analysis,
             "auto_subfields": self.sink.auto_subfields,
@@ -250,13 +254,14 @@ class Project:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Endpoints:
-    """Where things are in this environment; never printed.
+    """The resolved addresses and secrets of a deployment; never printed.
 
     Attributes:
-        sink: the cluster.
+        database: the connection string of the database.
+        sink: the search cluster.
         state: the cluster that keeps the state; None: `sink`.
-        options: of a sink that is no cluster; `sink` is then the one that keeps the state.
-        further: the other sinks, by name.
+        options: the options of a plain sink; `sink` is then the cluster that keeps the state.
+        secondary: the endpoints of the secondary sinks, by name.
     """
 
     database: str
@@ -267,7 +272,7 @@ class Endpoints:
 
     @classmethod
     def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Endpoints:
-        """From the deployment's values."""
+        """Build the endpoints of a cluster from the deployment's resolved values."""
         found = resolved.endpoints[name]
         endpoint = Endpoint(
             urls=found.urls,
@@ -283,7 +288,7 @@ class Endpoints:
         return cls(url, endpoint.normalised())
 
     def beside(self, resolved: Resolved, name: str, sink: Sink) -> Endpoints:
-        """The same with a secondary sink."""
+        """Return the endpoints of a secondary sink."""
         if isinstance(sink, OpenSearchSink):
             found = Endpoints.of(resolved, name, sink, name)
             return Endpoints(self.database, found.sink, self.sink)
@@ -294,24 +299,24 @@ class Endpoints:
 def open_project(
     config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
 ) -> Project:
-    """Load the deployment file and its schemas; all mistakes of all files at once.
+    """Load a deployment file and its schemas; report all mistakes of all files at once.
 
     Raises:
-        HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that cannot be a name.
+        HeadraceError: CONFIG or SCHEMA; USAGE for a `slot` or `publication` that is not a valid name.
     """
-    project, errors = open_what_loads(config, environ, slot=slot, publication=publication)
+    project, errors = open_loadable(config, environ, slot=slot, publication=publication)
     if project is None or errors:
         raise Problems(errors)
     return project
 
 
-def open_what_loads(
+def open_loadable(
     config: Path, environ: Mapping[str, str], *, slot: str | None = None, publication: str | None = None
 ) -> tuple[Project | None, tuple[HeadraceError, ...]]:
-    """The project of those schema files that can be read, None without any; and the others' mistakes.
+    """Load the schema files that are valid; return their project, or None, and the mistakes of the others.
 
     Raises:
-        HeadraceError: CONFIG; USAGE for a `slot` or `publication` that cannot be a name.
+        HeadraceError: CONFIG; USAGE for a `slot` or `publication` that is not a valid name.
     """
     return project_of(load_deployment(config, environ), slot=slot, publication=publication)
 
@@ -319,7 +324,7 @@ def open_what_loads(
 def project_of(
     deployment: Deployment, *, slot: str | None = None, publication: str | None = None
 ) -> tuple[Project | None, tuple[HeadraceError, ...]]:
-    """The project of a deployment; as `open_what_loads`.
+    """The project of a deployment; as `open_loadable`.
 
     Raises:
         HeadraceError: CONFIG; USAGE.
@@ -331,7 +336,7 @@ def project_of(
     for entry in deployment.enabled:
         try:
             spec = load_schema(entry.schema_path, entry.name)
-            files[entry.name] = IndexFiles.of(entry)
+            files[entry.name] = IndexFiles.load(entry)
             if entry.transform is not None:
                 load_transform(entry.transform)
             specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
@@ -349,7 +354,9 @@ def project_of(
         name, sink = _primary_sink(deployment)
     except HeadraceError as error:
         return None, (*errors, error)
-    secondary = {other: one for other, one in deployment.sinks.items() if other != name}
+    secondary = {
+        other_name: other_sink for other_name, other_sink in deployment.sinks.items() if other_name != name
+    }
     source = deployment.source
     return (
         Project(
@@ -367,10 +374,10 @@ def project_of(
 
 
 def find_index(project: Project, name: str) -> IndexSpec:
-    """The index that the deployment calls `name`.
+    """Return the schema of the index `name`.
 
     Raises:
-        HeadraceError: USAGE, where it has none.
+        HeadraceError: USAGE: the deployment has no such index.
     """
     if name not in project.specs:
         raise HeadraceError(
@@ -380,15 +387,15 @@ def find_index(project: Project, name: str) -> IndexSpec:
 
 
 def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
-    """The sink of a deployment that is called `name`, and can be asked what it holds.
+    """Return the sink `name` of a deployment, which must be a search cluster.
 
     Raises:
-        HeadraceError: USAGE, where there is none, or it is no search cluster.
+        HeadraceError: USAGE: there is no such sink, or it is not a search cluster.
     """
     found = sinks.get(name)
     if isinstance(found, OpenSearchSink):
         return found
-    clusters = [one for one, sink in sinks.items() if isinstance(sink, OpenSearchSink)]
+    clusters = [cluster for cluster, sink in sinks.items() if isinstance(sink, OpenSearchSink)]
     if found is None:
         raise HeadraceError(Kind.USAGE, f"the deployment has no sink {name!r}", meant(name, clusters))
     raise HeadraceError(
@@ -398,27 +405,30 @@ def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
     )
 
 
-def open_place(
+def open_endpoints(
     config: Path, environ: Mapping[str, str], slot: str | None, sink: str | None = None
 ) -> tuple[Endpoints, str, str]:
-    """Where a deployment's database and cluster are, its slot and its prefix; its schemas are not read.
+    """Return a deployment's endpoints, its slot and its prefix, without reading its schemas.
 
     Args:
-        sink: the cluster; None is the primary. The slot of a further one is `SLOT/SINK`, the prefix that
-            of the state.
+        config: the path of the deployment file.
+        environ: values of the variables that the file names.
+        slot: overrides the file's slot.
+        sink: the name of a cluster; None is the primary. The slot of a secondary sink is `SLOT/SINK`, its
+            prefix that of the state.
 
     Raises:
-        HeadraceError: CONFIG; USAGE for a `slot` that cannot be a name, or a `sink` that is no cluster.
+        HeadraceError: CONFIG; USAGE for a `slot` that is not a valid name, or a `sink` that is not a cluster.
     """
     _check_names(slot, None)
     deployment = load_deployment(config, environ)
     name, primary = _primary_sink(deployment)
-    wanted = find_cluster(deployment.sinks, sink or name)
+    cluster = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
     endpoints, prefix = Endpoints.of(resolved, name, primary, own), _prefix_of(deployment, primary)
-    if wanted is primary:
+    if cluster is primary:
         return endpoints, own, prefix
-    return endpoints.beside(resolved, sink or name, wanted), f"{own}/{sink}", prefix
+    return endpoints.beside(resolved, sink or name, cluster), f"{own}/{sink}", prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:
@@ -431,8 +441,10 @@ def _check_names(slot: str | None, publication: str | None) -> None:
 
 
 def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:
-    """The cluster that keeps the state."""
-    sinks = {n: s for n, s in deployment.sinks.items() if isinstance(s, OpenSearchSink)}
+    """Return the name and settings of the cluster that keeps the state."""
+    sinks = {
+        sink_name: sink for sink_name, sink in deployment.sinks.items() if isinstance(sink, OpenSearchSink)
+    }
     if not sinks:
         raise HeadraceError(
             Kind.CONFIG,
@@ -453,8 +465,8 @@ def _prefix_of(deployment: Deployment, sink: OpenSearchSink) -> str:
     return deployment.prefix if sink.prefix is None else sink.prefix
 
 
-def completed(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
-    """The project with specs that the catalog has completed, of all that is followed."""
+def with_specs(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
+    """Return the project with the specs that the catalog has completed, for all that is followed."""
     return dataclasses.replace(
         project,
         specs={name: followed[name] for name in project.specs},
@@ -463,5 +475,5 @@ def completed(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
 
 
 def _code(spec: IndexSpec) -> dict[str, object]:
-    """The code that determines its documents, where it is not our own."""
+    """Return the digest of a transform's code, which determines documents too."""
     return {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}

@@ -1,8 +1,8 @@
-"""Has a generation the documents that it should have, no fewer and no more?
+"""Compare the ids of an index with those of the database, and assemble documents that differ.
 
-Ids only: what they hold is right by the versions, but the cluster forgets deletes (decision 0016). Both sides
-are compared by buckets of a hash; the ids of those that differ are read, and what only one side has is
-assembled anew. Memory holds some hundred thousand ids at most.
+Ids are enough: versions keep the contents right, but the cluster forgets deletes (decision 0016). Both sides
+are compared by buckets of a hash. The ids of buckets that differ are read, and the documents that only one
+side has are assembled again. Memory holds some hundred thousand ids at most.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ from headrace.assembly.identities import Buckets, Identities, bucket_of, buckets
 _IDS_AT_ONCE = 200_000
 
 
-def sweep(
-    identities: Identities, held: Callable[[], Iterable[str]], mend: Callable[[list[str]], None]
+def reconcile(
+    identities: Identities, list_ids: Callable[[], Iterable[str]], assemble: Callable[[list[str]], None]
 ) -> int:
-    """Compare and mend; returns how many ids were on one side only.
+    """Compare both sides and repair; return how many ids were on one side only.
 
     Args:
         identities: the database's side.
-        held: lists the index's ids; called several times where there is much to mend.
-        mend: assembles the documents of these ids anew.
+        list_ids: lists the index's ids; called several times where there is much to repair.
+        assemble: assembles the documents of these ids again.
 
     Raises:
-        HeadraceError: what either side does not bear.
+        HeadraceError: an error of either server.
     """
-    there, endpoints = identities.buckets(), buckets_of(held())
-    found = 0
-    for group in _groups(there, endpoints):
-        wanted, chosen = set(identities.of(group)), frozenset(group)
-        differing = wanted ^ {one for one in held() if bucket_of(one) in chosen}
+    expected, actual = identities.buckets(), buckets_of(list_ids())
+    repaired = 0
+    for group in _groups(expected, actual):
+        wanted_ids, buckets = set(identities.of(group)), frozenset(group)
+        differing = wanted_ids ^ {id_ for id_ in list_ids() if bucket_of(id_) in buckets}
         if differing:
-            mend(sorted(differing))
-        found += len(differing)
-    return found
+            assemble(sorted(differing))
+        repaired += len(differing)
+    return repaired
 
 
-def _groups(there: Buckets, endpoints: Buckets) -> Iterator[Sequence[int]]:
-    """The buckets that differ, some hundred thousand ids at a time."""
+def _groups(expected: Buckets, actual: Buckets) -> Iterator[Sequence[int]]:
+    """Yield the buckets that differ, in groups of some hundred thousand ids."""
     group: list[int] = []
     size = 0
-    for bucket in sorted(there.keys() | endpoints.keys()):
-        if there.get(bucket) == endpoints.get(bucket):
+    for bucket in sorted(expected.keys() | actual.keys()):
+        if expected.get(bucket) == actual.get(bucket):
             continue
-        more = there.get(bucket, (0, 0))[0] + endpoints.get(bucket, (0, 0))[0]
-        if group and size + more > _IDS_AT_ONCE:
+        size_of_bucket = expected.get(bucket, (0, 0))[0] + actual.get(bucket, (0, 0))[0]
+        if group and size + size_of_bucket > _IDS_AT_ONCE:
             yield group
             group, size = [], 0
         group.append(bucket)
-        size += more
+        size += size_of_bucket
     if group:
         yield group

@@ -1,8 +1,8 @@
-"""How does a run begin anew behind a gap in the log, while readers keep what they have? (decision 0062)
+"""Build all indexes again behind a gap in the log, while readers keep the served generations (decision 0062).
 
-What is served is frozen: its versions are places in a log that does not go on, so nothing is written to it
-any more. Slot and state begin anew, and each index gets its next generation. Each step can be repeated: a
-start after a kill finds the phase "creating", with frozen generations, and goes on.
+Served generations are frozen. Their versions are positions in a log that has ended, so nothing is written to
+them any more. Slot and state are created again, and each index gets a new generation. Each step can be
+repeated: a start after a kill finds the phase "creating" with frozen generations, and goes on.
 """
 
 from __future__ import annotations
@@ -36,11 +36,14 @@ _LONGEST_NAME = 63
 
 
 class Reseeding:
-    """What a run does behind a gap.
+    """Reseeds a deployment behind a gap.
 
     Args:
-        meta: of the run; it has loaded the state.
-        exported: the snapshot that indexes are filled from.
+        endpoints: the endpoints of the deployment.
+        meta: the run's index of state, which has loaded the state.
+        board: shows the gap.
+        secondary_sinks: the secondary sinks of the run.
+        exported: holds the snapshot that the backfill reads.
     """
 
     def __init__(
@@ -58,9 +61,10 @@ class Reseeding:
         self._exported = exported
 
     def forget(self, gap: GapError, state: PipelineState) -> PipelineState:
-        """Follow nothing of what there is any more, and note that there is no slot.
+        """Freeze every generation, and save that there is no slot.
 
-        The secondary sinks come first: their lists name no log, so nobody could tell later that they are old.
+        The secondary sinks come first: their states name no log, so a later start could not see that they are
+        old.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
@@ -78,8 +82,8 @@ class Reseeding:
         return state
 
     def slot(self, connection: Connection, state: PipelineState, *, failover: bool) -> ExportedSlot:
-        """The slot at a new place, see `make_slot_anew`."""
-        slot = make_slot_anew(connection, self._endpoints.database, state, self._board, failover=failover)
+        """Create the slot at a new position; see `create_slot_again`."""
+        slot = create_slot_again(connection, self._endpoints.database, state, self._board, failover=failover)
         reach("slot")
         return slot
 
@@ -91,7 +95,7 @@ class Reseeding:
         published: Mapping[str, int],
         catalog: str,
     ) -> PipelineState:
-        """The state that goes on from the slot; `published` and `catalog` as it keeps them.
+        """Save and return the state that goes on from the slot.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
@@ -106,19 +110,19 @@ class Reseeding:
 
 
 def without_log(state: PipelineState, reason: str) -> PipelineState:
-    """The state before the new slot is made; where the old one was is kept, to know it by (`is_own`)."""
+    """Return the state before the new slot exists; it keeps the old slot's position (see `is_own`)."""
     return replace(state.frozen(reason), phase="creating", ahead=None)
 
 
 def is_begun_anew(state: PipelineState) -> bool:
-    """Whether a start was killed between `without_log` and `with_log`; a first start froze nothing."""
+    """Whether a start was killed between `without_log` and `with_log`; a first start freezes nothing."""
     return state.phase == "creating" and any(generation.frozen for generation in state.generations)
 
 
 def with_log(state: PipelineState, server: ServerFacts, beginning: Lsn) -> PipelineState:
-    """A new state, once there is a slot: every change behind `beginning` is in the log.
+    """Return the state after the new slot exists: every change behind `beginning` is in the log.
 
-    Of the former one only stays what is no place in a log.
+    It keeps only those parts of the former state that are not positions in the log.
     """
     return replace(
         new_state(server, state.slot, state.publication),
@@ -131,17 +135,17 @@ def with_log(state: PipelineState, server: ServerFacts, beginning: Lsn) -> Pipel
     )
 
 
-def make_slot_anew(
+def create_slot_again(
     connection: Connection, url: str, state: PipelineState, board: StatusBoard, *, failover: bool
 ) -> ExportedSlot:
-    """The slot at a new place, with a snapshot of that place.
+    """Create the slot at a new position, with a snapshot of that position.
 
-    A slot that stands where this deployment has confirmed is its own, and is dropped. One that somebody else
-    made or moved is kept, and advanced: a temporary slot beside it gives the snapshot.
+    A slot that stands where this deployment has confirmed is its own, and is dropped. A slot that another
+    user created or moved is kept and advanced; a temporary slot then gives the snapshot.
 
     Raises:
-        HeadraceError: SLOT_IN_USE while somebody reads it; SLOT_LOST where it is somebody else's and of no
-            use; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
+        HeadraceError: SLOT_IN_USE while a process reads the slot; SLOT_LOST for another user's lost slot;
+            SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
     """
     slot = read_slot(connection, state.slot)
     if slot is None:
@@ -169,5 +173,5 @@ def make_slot_anew(
 
 
 def is_own(slot: SlotFacts, state: PipelineState) -> bool:
-    """Whether it stands where this deployment can have confirmed it: nobody else has made or moved it."""
+    """Whether the slot stands where this deployment can have confirmed it."""
     return state.consistent_point <= (slot.confirmed_flush or 0) <= state.applied

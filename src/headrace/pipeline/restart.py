@@ -1,4 +1,4 @@
-"""How does a run begin again within its process, behind a gap or where tables were altered?"""
+"""Take up again within the running process, behind a gap or after tables were altered."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _Taken = TypeVar("_Taken")
 
 @dataclass(frozen=True, slots=True)
 class Restart(Generic[_Taken]):
-    """What a new start does, in this process and with its Spark.
+    """Repeats in this process, with its Spark session, what a new start does.
 
     Attributes:
-        take_up: takes up what is there; it can be repeated.
-        lock: of the slot.
+        take_up: goes on from the saved state; can be repeated.
+        lock: the lock of the slot.
+        board: shows failures.
+        stopping: ends the attempts.
     """
 
     take_up: Callable[[Connection], _Taken]
@@ -33,15 +35,16 @@ class Restart(Generic[_Taken]):
     board: StatusBoard
     stopping: Stopping
 
-    def behind(self, failure: HeadraceError, endpoints: Endpoints) -> _Taken:
-        """Do it, for as long as it takes where waiting helps; no query runs.
+    def run(self, failure: HeadraceError, endpoints: Endpoints) -> _Taken:
+        """Take up again; retry for as long as the errors are retryable. No query runs.
 
         Args:
-            failure: what ended the query.
+            failure: the error that ended the query.
+            endpoints: the endpoints of the deployment.
 
         Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace has the slot; `failure`, where the files do not
-                fit the database any more; what else does not pass.
+            HeadraceError: SLOT_IN_USE: another Headrace has the slot. `failure`: the files do not fit the
+                database any more. Other errors that are not retryable.
         """
         self.board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
         for pause in itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE)):

@@ -1,7 +1,7 @@
-"""From which schema is a generation followed that the files do not describe any more?
+"""Follow retained generations by the schema that was saved with them, when the files have another one.
 
-Its own, which was kept with it. Where the database or this version of Headrace does not bear that any more,
-it is frozen: it stays as it is, and is no way back.
+Where that schema does not fit the database or this version of Headrace any more, the generation is frozen. A
+frozen generation is not updated, and a rollback to it is not possible.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _DETERMINING = {
     "pipeline": "the sink's ingest pipeline is another one now",
     "transform_code": "its transform's code is another now",
 }
-"""What must be as it was, beside the schema; the rest is about the mapping, which it has."""
+"""What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Retained:
     spec: IndexSpec
     determinants: Mapping[str, Any]
 
@@ -41,76 +41,82 @@ def inspect_retained(
     generations: Generations,
     state: PipelineState,
 ) -> tuple[Inspection, PipelineState]:
-    """The inspection with what is kept beside the files' indexes, and the state with what cannot be: frozen.
+    """Add the retained generations to an inspection; freeze those that cannot be followed in the state.
 
     Raises:
-        HeadraceError: CONNECTION, SINK_UNREACHABLE and what else either side does not bear.
+        HeadraceError: CONNECTION, SINK_UNREACHABLE and other errors of either server.
     """
-    kept, frozen = _read(inspection, generations, state)
+    retained, frozen = _read(inspection, generations, state)
     plain = inspection
-    while kept:
-        specs = {name: one.spec for name, one in kept.items()}
+    while retained:
+        specs = {name: generation.spec for name, generation in retained.items()}
         project = dataclasses.replace(plain.project, kept={**plain.project.kept, **specs})
         inspection = inspect(project, endpoints, connection)
-        wrong = _unfit(inspection, kept)
+        wrong = _unfit(inspection, retained)
         if not wrong and not inspection.errors():
             break
         if not wrong:
-            wrong = dict.fromkeys(kept, inspection.errors()[0].cause)
+            wrong = dict.fromkeys(retained, inspection.errors()[0].cause)
         frozen |= wrong
-        kept = {name: one for name, one in kept.items() if name not in wrong}
+        retained = {name: entry for name, entry in retained.items() if name not in wrong}
         inspection = plain
     marked = [
-        dataclasses.replace(one, frozen=frozen[one.generation])
-        for one in state.generations
-        if one.generation in frozen
+        dataclasses.replace(generation, frozen=frozen[generation.generation])
+        for generation in state.generations
+        if generation.generation in frozen
     ]
     return inspection, state.changed(*marked)
 
 
 def _read(
     inspection: Inspection, generations: Generations, state: PipelineState
-) -> tuple[dict[str, _Kept], dict[str, str]]:
-    """The schemas of those that are followed from their own, and why others cannot be."""
+) -> tuple[dict[str, _Retained], dict[str, str]]:
+    """Read the schemas of retained generations; return also why others cannot be followed."""
     hashes = inspection.hashes()
-    found: dict[str, _Kept] = {}
+    retained: dict[str, _Retained] = {}
     frozen: dict[str, str] = {}
-    for one in state.generations:
-        if not one.followed or one.index not in hashes or one.hash == hashes[one.index]:
+    for generation in state.generations:
+        if (
+            not generation.followed
+            or generation.index not in hashes
+            or generation.hash == hashes[generation.index]
+        ):
             continue
-        schema = _schema(generations, one)
+        schema = _schema(generations, generation)
         if schema is None:
             continue
         try:
-            known = json.loads(schema)
-            spec = denormalised(known, one.generation)
+            saved = json.loads(schema)
+            spec = denormalised(saved, generation.generation)
             if spec.transform is not None:
                 load_transform(spec.transform)
-            found[one.generation] = _Kept(spec, known["extra"])
+            retained[generation.generation] = _Retained(spec, saved["extra"])
         except HeadraceError as error:
-            frozen[one.generation] = error.cause
+            frozen[generation.generation] = error.cause
         except (ValueError, KeyError, TypeError):
-            frozen[one.generation] = (
+            frozen[generation.generation] = (
                 "an earlier version of Headrace made it, which kept no schema to follow it from"
             )
-    return found, frozen
+    return retained, frozen
 
 
-def _schema(generations: Generations, one: GenerationState) -> str | None:
-    """As it was kept; None where the generation has gone."""
-    there = {(made.index, made.uuid): made for made in generations.existing(one.index)}
-    made = there.get((one.generation, one.uuid))
-    return None if made is None else made.schema
+def _schema(generations: Generations, generation: GenerationState) -> str | None:
+    """Return the schema that was saved with a generation; None where the generation does not exist."""
+    existing = {(index.index, index.uuid): index for index in generations.existing(generation.index)}
+    index = existing.get((generation.generation, generation.uuid))
+    return None if index is None else index.schema
 
 
-def _unfit(inspection: Inspection, kept: Mapping[str, _Kept]) -> dict[str, str]:
+def _unfit(inspection: Inspection, retained: Mapping[str, _Retained]) -> dict[str, str]:
     wrong = dict(inspection.unfit)
-    for name, one in kept.items():
+    for name, generation in retained.items():
         if name in wrong:
             continue
-        now = inspection.project.determinants(one.spec, inspection.types(name))
+        now = inspection.project.determinants(generation.spec, inspection.types(name))
         now = json.loads(json.dumps(now))
-        different = [why for key, why in _DETERMINING.items() if now.get(key) != one.determinants.get(key)]
+        different = [
+            why for key, why in _DETERMINING.items() if now.get(key) != generation.determinants.get(key)
+        ]
         if different:
             wrong[name] = different[0]
     return wrong

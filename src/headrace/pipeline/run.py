@@ -1,7 +1,8 @@
-"""How does a deployment run, from nothing to following, and how does it end?
+"""Run a deployment from first start to shutdown.
 
-The order is publication, slot, snapshot (decision 0009). The stream begins at once; what is not seeded is
-filled beside it, and a start after a kill goes on with what is left.
+A first start creates the publication, then the slot, then reads from the slot's snapshot (decision 0009).
+The stream begins at once. Generations that are not complete are backfilled beside it. A start after a kill
+goes on with the ranges that are left.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ from headrace.status.phases import Event
 _SINK_SECONDS = 30.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
-_BY_A_GENERATION = ALTERED | {
+_FROM_ONE_GENERATION = ALTERED | {
     Kind.SINK_REJECTED,
     Kind.DATABASE,
     Kind.TRANSFORM,
@@ -80,19 +81,19 @@ _BY_A_GENERATION = ALTERED | {
     Kind.BINDING,
     Kind.PRIVILEGE,
 }
-"""What one generation may be the only reason of."""
-_OF_THE_LOG = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
-"""What is said where the log cannot be gone on from."""
+"""Errors that may come from one generation alone."""
+_LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
+"""Errors that say that the log cannot be followed from here on."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a run uses this machine, and others.
+    """Options of one run that the deployment file does not hold.
 
     Attributes:
-        conf: settings of Spark that the user gives.
-        on_gap: over what the deployment file says.
-        session: of the caller, who made it and stops it; None: the run makes one of its own.
+        conf: Spark settings of the user.
+        on_gap: overrides `source.on_gap` of the deployment file.
+        session: a Spark session that the caller created and stops. None: the run creates its own.
     """
 
     master: str = "local[*]"
@@ -104,24 +105,24 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """What a run begins from.
+    """The state that a run begins from.
 
     Attributes:
-        state: what earlier runs left; None where there is nothing to build on.
-        orders: what was asked for while nothing ran.
+        state: the state that earlier runs saved. None: there is nothing to build on.
+        requests: control requests that arrived while nothing ran.
     """
 
     inspection: Inspection
     state: PipelineState | None
-    orders: Sequence[ControlRequest]
+    requests: Sequence[ControlRequest]
 
 
 class PipelineRun:
     """One run of one deployment.
 
     Args:
-        stopping: set by whoever wants the run to end; noticed at the next pause.
-        on_live: called when every index is seeded and the stream follows.
+        stopping: set to end the run; noticed at the next pause.
+        on_live: called once, when every index is complete and the stream follows.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class PipelineRun:
         self._on_live = on_live
         self._client = Client(endpoints.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._orders = ControlRequests(self._client, project.slot, project.prefix)
+        self._requests = ControlRequests(self._client, project.slot, project.prefix)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
         self._exported = HeldSnapshot(60.0 * project.deployment.seeding.snapshot_minutes)
         self._first = FirstStart(
@@ -154,21 +155,22 @@ class PipelineRun:
         self._gap: GapError | None = None
 
     def execute(self) -> None:
-        """Seed what is not seeded, follow meanwhile and afterwards, until told to stop.
+        """Backfill incomplete indexes and follow the log until stopping is requested.
 
         Raises:
-            HeadraceError: what ended the run.
+            HeadraceError: the error that ended the run.
         """
         with contextlib.ExitStack() as held:
             held.enter_context(contextlib.closing(self._client))
             held.enter_context(self._secondary_sinks)
             with self._stopping.interrupting():
-                # Behind the lock: what a run that is just ending leaves must not be taken for a broken past.
+                # Inspect only with the lock held: the half-saved state of a run that is just ending must not
+                # look like a broken one.
                 lock = held.enter_context(self._slot_lock())
                 connection = held.enter_context(
                     connect(self._endpoints.database, application_name="headrace run")
                 )
-                inspection = self._inspected(connection)
+                inspection = self._inspect(connection)
                 self._client.wait_until_ready(_SINK_SECONDS)
                 lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
                 self._lease = held.enter_context(lease)
@@ -176,7 +178,7 @@ class PipelineRun:
 
     @contextlib.contextmanager
     def _slot_lock(self) -> Iterator[SlotLock]:
-        """The lock in the database; where another run has it, the cluster may know more of that one."""
+        """Hold the lock of the slot in the database; where it is taken, name the holder."""
         with contextlib.ExitStack() as held:
             try:
                 lock = held.enter_context(SlotLock(self._endpoints.database, self._project.slot))
@@ -193,19 +195,19 @@ class PipelineRun:
     def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
         with contextlib.ExitStack() as running:
             with self._stopping.interrupting():
-                beginning = self._beginning(connection, inspection)
+                beginning = self._load_beginning(connection, inspection)
                 with self._stopping.patient(), self._board.report.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
                 if not is_local(self._master(spark)):
                     check_cluster(spark, self._project, self._endpoints, self._board.report)
                 catalog, generation_log = self._take_up(connection, beginning, running)
-            self._follow_on(spark, catalog, generation_log, lock, running)
+            self._follow_until_stopped(spark, catalog, generation_log, lock, running)
 
-    def _inspected(self, connection: Connection) -> Inspection:
-        """What there is.
+    def _inspect(self, connection: Connection) -> Inspection:
+        """Inspect both servers.
 
         Raises:
-            Problems: what keeps the run from starting. That the slot is lost does not, where it is made anew.
+            Problems: what keeps the run from starting. A lost slot does not, where the run reseeds.
         """
         inspection = inspect(self._project, self._endpoints, connection)
         wrong = [
@@ -217,21 +219,21 @@ class PipelineRun:
 
     @property
     def _reseeds(self) -> bool:
-        """Whether a gap in the log is a reason to build everything anew, and not to end."""
+        """Whether a gap in the log leads to a reseed instead of ending the run."""
         return (self._options.on_gap or self._project.deployment.source.on_gap) == "reseed"
 
-    def _beginning(self, connection: Connection, inspection: Inspection) -> _Beginning:
+    def _load_beginning(self, connection: Connection, inspection: Inspection) -> _Beginning:
         state = self._known_state(connection, inspection)
         if state is None:
             return _Beginning(inspection, None, ())
-        orders = self._orders.read(self._project.specs)
-        inspection, state = self._with_kept(connection, inspection, state)
-        return _Beginning(inspection, state, orders)
+        requests = self._requests.read(self._project.specs)
+        inspection, state = self._with_retained(connection, inspection, state)
+        return _Beginning(inspection, state, requests)
 
     def _take_up(
         self, connection: Connection, beginning: _Beginning, running: contextlib.ExitStack
     ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Make what is missing, and go on from what is there; no query runs."""
+        """Create what is missing and go on from what exists; no query runs."""
         inspection, state = beginning.inspection, beginning.state
         published = self._set_up(connection, inspection)
         catalog = CatalogBaseline(inspection, self._endpoints)
@@ -245,24 +247,24 @@ class PipelineRun:
                 running,
                 lambda new: self._generation_log(inspection, new, catalog),
             )
-            self._secondary_sinks.remember()
+            self._secondary_sinks.forget_former()
             self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
             return catalog, generation_log
-        found = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
+        drift = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
         if is_begun_anew(state):
             failover = self._project.deployment.source.failover
             text = catalog.baseline.to_text()
-            with contextlib.ExitStack() as made:  # it can be repeated, with another slot then
-                slot = made.enter_context(self._reseeding.slot(connection, state, failover=failover))
+            with contextlib.ExitStack() as slot_held:  # it can be repeated, with another slot
+                slot = slot_held.enter_context(self._reseeding.slot(connection, state, failover=failover))
                 state = self._reseeding.begin(slot, state, inspection.server, published, text)
-                running.push(made.pop_all())
+                running.push(slot_held.pop_all())
         generation_log = self._generation_log(inspection, state, catalog)
-        # First: what is noted of tables when the other is taken up, is known no more then.
-        self._secondary_sinks.take_up(inspection, catalog, state, published, found)
-        generation_log.take_up(published, found, catalog.baseline.to_text(), beginning.orders)
+        # Secondary sinks first: taking up the primary sink replaces the catalog that they are compared with.
+        self._secondary_sinks.take_up(inspection, catalog, state, published, drift)
+        generation_log.take_up(published, drift, catalog.baseline.to_text(), beginning.requests)
         return catalog, generation_log
 
-    def _follow_on(
+    def _follow_until_stopped(
         self,
         spark: LocalSpark,
         catalog: CatalogBaseline,
@@ -270,10 +272,10 @@ class PipelineRun:
         lock: SlotLock,
         running: contextlib.ExitStack,
     ) -> None:
-        """Follow until told to stop; begin anew behind a gap and where tables were altered.
+        """Follow until stopping is requested; take up again after a gap or an altered table.
 
         Raises:
-            HeadraceError: what ended the run.
+            HeadraceError: the error that ended the run.
         """
         restarts = 0
         while True:
@@ -290,15 +292,17 @@ class PipelineRun:
             if restarts > _MOST_RESTARTS:
                 raise failure
             self._gap = failure if isinstance(failure, GapError) else None
-            again = Restart(lambda found: self._anew(found, running), lock, self._board, self._stopping)
-            catalog, generation_log = again.behind(failure, self._endpoints)
+            restart = Restart(
+                lambda connection: self._take_up_again(connection, running), lock, self._board, self._stopping
+            )
+            catalog, generation_log = restart.run(failure, self._endpoints)
 
-    def _anew(
+    def _take_up_again(
         self, connection: Connection, running: contextlib.ExitStack
     ) -> tuple[CatalogBaseline, GenerationLog]:
-        """As a new start; the slot's snapshot is older than what the tables have become."""
+        """Take up as a new start does, without the slot's snapshot: it is older than the tables."""
         self._exported.close()
-        return self._take_up(connection, self._beginning(connection, self._inspected(connection)), running)
+        return self._take_up(connection, self._load_beginning(connection, self._inspect(connection)), running)
 
     def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -312,11 +316,11 @@ class PipelineRun:
         return self._options.master if self._options.session is None else master_of(spark.session)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
-        """What earlier runs left, None where there is nothing to build on; checked against the server."""
+        """Load the state of earlier runs, checked; None where there is nothing to build on."""
         state = self._meta.load()
         try:
             check_origin(state, inspection.server, inspection.slot)
-            if self._gap is not None:  # that only the log shows
+            if self._gap is not None:  # only reading the log has shown it
                 raise self._gap
         except GapError as gap:
             if state is None or not self._reseeds:
@@ -334,17 +338,17 @@ class PipelineRun:
         self._meta.delete()
         return None
 
-    def _with_kept(
+    def _with_retained(
         self, connection: Connection, inspection: Inspection, state: PipelineState
     ) -> tuple[Inspection, PipelineState]:
         generations = Generations(self._client, self._project.prefix)
-        self._secondary_sinks.remember()
+        self._secondary_sinks.forget_former()
         inspection, state = inspect_retained(inspection, self._endpoints, connection, generations, state)
-        return self._secondary_sinks.inspected(connection, inspection), state
+        return self._secondary_sinks.inspect(connection, inspection), state
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
-        """Alter what must be altered; returns the memberships of the publication, as the state keeps them."""
-        sinks = [self._endpoints.sink, *(one.sink for one in self._endpoints.secondary.values())]
+        """Execute the set-up plan; return the publication's memberships as the state keeps them."""
+        sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
         warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
         for warning in warnings:
             self._board.report.warning(warning)
@@ -353,8 +357,8 @@ class PipelineRun:
             inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
         )
         tables = inspection.project.tables()
-        found = read_memberships(connection, self._project.publication)
-        return {str(table): member for table, member in found.items() if table in tables}
+        memberships = read_memberships(connection, self._project.publication)
+        return {str(table): member for table, member in memberships.items() if table in tables}
 
     def _generation_log(
         self, inspection: Inspection, state: PipelineState, catalog: CatalogBaseline
@@ -363,7 +367,7 @@ class PipelineRun:
             state,
             GenerationManager(inspection, self._endpoints, self._client, self._board),
             self._meta,
-            self._orders,
+            self._requests,
             self._board,
             inspection=inspection,
             as_of=catalog.baseline.as_of,
@@ -373,54 +377,53 @@ class PipelineRun:
     def _follow(
         self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, lock: SlotLock
     ) -> None:
-        """Run the query until told to stop.
+        """Run the query until stopping is requested.
 
-        Again after failures that may pass, and where it is to write other generations.
+        It is started again after failures that may pass, and to write other generations.
 
         Raises:
-            HeadraceError: what does not pass; GapError, SCHEMA_CHANGED, REPLICA_IDENTITY: see `_follow_on`.
+            HeadraceError: the failure does not pass. For GapError, SCHEMA_CHANGED and REPLICA_IDENTITY see
+                `_follow_until_stopped`.
         """
-        around = self._surroundings(lock)
+        context = self._context(lock)
         failures = 0
         while not self._stopping.is_set():
             began = time.monotonic()
-            ending, watch = self._one_query(spark, catalog, generation_log, around)
+            ending, watch = self._run_query(spark, catalog, generation_log, context)
             if ending.failure is None and not ending.again:
                 break
             if ending.failure is None:
-                self._between(catalog, watch, generation_log, ending)
+                self._apply_query_end(catalog, watch, generation_log, ending)
                 continue
-            failure = watch.explained(ending.failure)
-            if failure.kind in _BY_A_GENERATION and self._has_bystanders(generation_log):
-                catalog, generation_log = self._without(failure, generation_log, lock)
+            failure = watch.explain(ending.failure)
+            if failure.kind in _FROM_ONE_GENERATION and self._has_bystanders(generation_log):
+                catalog, generation_log = self._go_on_without_unread(failure, generation_log, lock)
                 continue
             self._board.failed(failure)
             failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
             if failure is ending.failure and failure.kind in ALTERED:
-                for other in (
-                    generation_log,
-                    *self._secondary_sinks.generation_logs(),
-                ):  # the log will hold it again
+                # The next query would read the same change of the table from the log again.
+                for other in (generation_log, *self._secondary_sinks.generation_logs()):
                     other.give_up(other.written, failure.cause)
-            if failure.kind in _OF_THE_LOG:
-                self._still_continuous(lock)  # it may know better what has happened
+            if failure.kind in _LOG_ERRORS:
+                self._check_still_continuous(lock)  # it may raise a more exact error
             if failure.kind is Kind.OTHER_LOG:
                 raise GapError(failure.kind, failure.cause) from failure
             if not _may_pass(failure, failures):
                 raise failure
             self._board.report.warning(f"{failure}; starting the stream again")
             self._stopping.wait(min(2.0**failures, 30.0))
-            generation_log.adopt(self._still_continuous(lock))
+            generation_log.adopt(self._check_still_continuous(lock))
         self._board.happened(Event.STOPPED)
         settle(self._project, self._endpoints, self._board.report, is_same_server=not lock.was_lost())
 
-    def _surroundings(self, lock: SlotLock) -> RunContext:
+    def _context(self, lock: SlotLock) -> RunContext:
         return RunContext(
             self._project,
             self._endpoints,
             self._board,
             self._stopping,
-            self._orders,
+            self._requests,
             self._secondary_sinks,
             self._exported,
             lock,
@@ -428,13 +431,13 @@ class PipelineRun:
             self._live,
         )
 
-    def _one_query(
-        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, around: RunContext
+    def _run_query(
+        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, context: RunContext
     ) -> tuple[QueryEnd, SchemaDriftMonitor]:
-        """The stream with what is beside it, until something is to be done without it."""
+        """Run one query with the work beside it, until something must be done without it."""
         written, state = generation_log.written, generation_log.state
         works = self._secondary_sinks.works(state)
-        work = generation_log.seeding.work(written)
+        work = generation_log.manager.work(written)
         if works:
             work = work.beside(works)
         following = Following(
@@ -449,14 +452,14 @@ class PipelineRun:
         if to_fill:
             self._board.happened(Event.SEEDING)
 
-        def building(work: Work, generations: Sequence[GenerationState]) -> Backfill:
+        def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
             return Backfill(
                 spark,
                 work,
                 generations,
                 self._board,
                 snapshot=self._exported,
-                pace=self._pace(),
+                rate=self._rate(),
                 job_gate=job_gate,
             )
 
@@ -466,10 +469,10 @@ class PipelineRun:
         try:
             with (
                 DeferredWork(spark.session, work, job_gate) as beside,
-                Backfills(building) as filling,
-                self._secondary_sinks.beside(spark, works, job_gate, self._pace()),
+                Backfills(backfill) as backfills,
+                self._secondary_sinks.beside(spark, works, job_gate, self._rate()),
             ):
-                filling.begin(work, to_fill)
+                backfills.begin(work, to_fill)
                 running = RunningQuery(
                     query,
                     generation_log,
@@ -477,84 +480,85 @@ class PipelineRun:
                     watch,
                     following.needs,
                     beside=beside,
-                    filling=filling,
+                    backfills=backfills,
                     job_gate=job_gate,
                 )
-                return Supervisor(around, running).until_ended(), watch
+                return Supervisor(context, running).run(), watch
         except HeadraceError as error:
             if error.kind not in ALTERED or not self._has_bystanders(generation_log):
                 raise
-            return QueryEnd(error), watch  # it may concern only what nobody reads
+            return QueryEnd(error), watch  # it may concern only generations that nobody reads
         finally:
             query.stop()
 
-    def _pace(self) -> BackfillRate:
-        given = self._project.deployment.seeding
-        return BackfillRate(given.rows_per_second, given.connections)
+    def _rate(self) -> BackfillRate:
+        seeding = self._project.deployment.seeding
+        return BackfillRate(seeding.rows_per_second, seeding.connections)
 
-    def _between(
+    def _apply_query_end(
         self,
         catalog: CatalogBaseline,
         watch: SchemaDriftMonitor,
         generation_log: GenerationLog,
         ending: QueryEnd,
     ) -> None:
-        """No query runs, every batch is applied: do what could not be done beside one."""
+        """Do what is not possible beside a query; none runs now, and every batch is applied."""
         with self._stopping.interrupting():
             if watch.moved:
-                self._renew(catalog, watch, generation_log)
+                self._note_partitions(catalog, watch, generation_log)
             if ending.failed is not None:
                 generation_log.give_up([ending.failed.generation], ending.failed.error.cause)
             for attempt in patiently():
                 with attempt:
                     if ending.replaced:
                         generation_log.build_anew(ending.replaced)
-                    generation_log.carry_out(ending.orders)
-            self._secondary_sinks.between(generation_log.state, ending.secondary)
+                    generation_log.carry_out(ending.requests)
+            self._secondary_sinks.apply(generation_log.state, ending.secondary)
 
-    def _renew(
+    def _note_partitions(
         self, catalog: CatalogBaseline, watch: SchemaDriftMonitor, generation_log: GenerationLog
     ) -> None:
-        """Partitions have come or gone, of which the log says nothing: keep that, and go on from the result.
+        """Note that partitions were attached or detached, which the log does not report.
 
-        Where one has gone, what exists is assembled anew first, so that a start after a kill does it again.
+        Where one was detached, existing documents are assembled again first. So a start after a kill repeats
+        that.
         """
         catalog.baseline = watch.baseline
-        self._secondary_sinks.renew(watch.emptied, watch.baseline.to_text())
+        self._secondary_sinks.note_partitions(watch.emptied, watch.baseline.to_text())
         for attempt in patiently():
             with attempt:
-                generation_log.altered(watch.emptied, watch.baseline.to_text())
+                generation_log.note_partitions(watch.emptied, watch.baseline.to_text())
 
     def _has_bystanders(self, generation_log: GenerationLog) -> bool:
         return bool(generation_log.bystanders or self._secondary_sinks.bystanders())
 
-    def _without(
+    def _go_on_without_unread(
         self, failure: HeadraceError, generation_log: GenerationLog, lock: SlotLock
     ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Go on without generations that nobody reads: one of them may be what cannot be written.
+        """Give up generations that nobody reads, because one of them may have failed the query.
 
         Raises:
-            HeadraceError: SCHEMA_CHANGED, where what is read is not right any more either.
+            HeadraceError: SCHEMA_CHANGED, where generations that are read do not fit the tables either.
         """
-        with contextlib.suppress(HeadraceError):  # else the next start does
+        with contextlib.suppress(HeadraceError):  # what fails is left to the next start
             generation_log.drop_doomed()
-        for other, given in [
+        for other, unread in [
             (generation_log, generation_log.bystanders),
             *self._secondary_sinks.bystanders(),
         ]:
-            if given:
-                other.give_up(given, failure.cause)
-        state = self._still_continuous(lock)
+            if unread:
+                other.give_up(unread, failure.cause)
+        state = self._check_still_continuous(lock)
         with connect(self._endpoints.database, application_name="headrace run") as connection:
             inspection = inspect(self._project, self._endpoints, connection)
-            inspection, state = self._with_kept(connection, inspection, state)
+            inspection, state = self._with_retained(connection, inspection, state)
         catalog = CatalogBaseline(inspection, self._endpoints)
         usage = inspection.usage()
-        if wrong := [one for one in catalog.since(state.catalog).wrong if one.concerns(usage)]:
+        if wrong := [change for change in catalog.since(state.catalog).wrong if change.concerns(usage)]:
             raise schema_changed(wrong)
         if self._secondary_sinks:
-            found = catalog.since(state.catalog)
-            self._secondary_sinks.take_up(inspection, catalog, state, state.published, found)
+            drift = catalog.since(state.catalog)
+            self._secondary_sinks.take_up(inspection, catalog, state, state.published, drift)
         return catalog, self._generation_log(inspection, state, catalog)
 
     def _live(self, building: bool) -> None:
@@ -567,8 +571,8 @@ class PipelineRun:
             self._board.report.done("live: following the log")
             self._on_live()
 
-    def _still_continuous(self, lock: SlotLock) -> PipelineState:
-        """Before the slot is connected to again: does everything still belong together, and to us?"""
+    def _check_still_continuous(self, lock: SlotLock) -> PipelineState:
+        """Check that lock, server, slot and state belong together before the slot is read again."""
         for attempt in patiently():
             with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
                 taken = lock.lost_to()
@@ -588,5 +592,5 @@ class PipelineRun:
 
 
 def _may_pass(error: HeadraceError, failures: int) -> bool:
-    """Whether starting again can help: for ever where waiting does; what Spark fails of often passes."""
+    """Whether starting again can help: always where the error is retryable, else a few times."""
     return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)

@@ -1,4 +1,4 @@
-"""A pipeline that runs in this process: begun, asked how it stands, and ended."""
+"""Run a pipeline in this process: start it, ask for its status, stop it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
-from headrace.pipeline.applied_position import AppliedPosition, awaited_position, wait_until_applied
-from headrace.pipeline.generation_requests import ask, wait_until_served
+from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
+from headrace.pipeline.generation_requests import request_generation, wait_until_served
 from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -31,16 +31,19 @@ _LOOK_SECONDS = 0.05
 
 
 class RunningPipeline:
-    """One run of a pipeline; leaving its context ends it in order.
+    """One run of a pipeline; leaving its context stops the run in order.
 
     Args:
-        address: `HOST:PORT` that serves /status and its like; None serves nothing.
-        stopping: set where the run is to end. None: it runs in a thread of its own, from the context's
-            beginning to its end; else whoever has it calls `execute`.
+        project: the deployment and its schemas.
+        reporter: receives progress and warnings.
+        options: the options of the run.
+        address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
+        stopping: set to end the run; the caller then calls `execute`. None: the run has a thread of its own
+            while the context is entered.
 
     Attributes:
-        board: how it stands, kept up to date by the run.
-        address: where it serves its status; None where it does not.
+        board: the status, kept up to date by the run.
+        address: where the status is served; None where it is not.
     """
 
     def __init__(
@@ -74,7 +77,7 @@ class RunningPipeline:
                 status = held.enter_context(StatusServer(self.board, self._wanted_address, waits))
                 self.address = status.address
             port = held.enter_context(
-                ReportsPort(self.board.sinks, beside=_reached(self._options, endpoints))
+                ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
             self._project = dataclasses.replace(project, reports=port.to(project.sink_name))
             self._held = held.pop_all()
@@ -96,10 +99,10 @@ class RunningPipeline:
             raise self._failure
 
     def execute(self) -> None:
-        """Run in this thread, until told to stop.
+        """Run in this thread until stopping is requested.
 
         Raises:
-            HeadraceError: what ended the run.
+            HeadraceError: the error that ended the run.
         """
         run = PipelineRun(
             self._project,
@@ -115,7 +118,7 @@ class RunningPipeline:
             pass
         except HeadraceError as error:
             if self._stopping.is_set() and error.retry is Retry.BACK_OFF:
-                return  # what was waited for when it was told to stop
+                return  # it was being waited out when the stop came
             self.board.failed(error)
             raise
 
@@ -124,17 +127,17 @@ class RunningPipeline:
             self.execute()
         except HeadraceError as error:
             self._failure = error
-        except Exception as bug:  # noqa: BLE001 - whoever leaves the context hears of it
+        except Exception as bug:  # noqa: BLE001 - leaving the context raises it
             self._failure = HeadraceError(Kind.INTERNAL, f"a bug: {type(bug).__name__}: {bug}")
 
     def wait_ready(self, timeout: float = 60.0) -> None:
-        """Return once every index is filled and the stream follows.
+        """Wait until every index is complete and the stream follows.
 
         Args:
             timeout: seconds.
 
         Raises:
-            HeadraceError: BEHIND where that is not within `timeout`; what ended the run.
+            HeadraceError: BEHIND after `timeout`; the error that ended the run.
         """
         end = time.monotonic() + timeout
         while not (self._live.is_set() and self.board.ready):
@@ -148,58 +151,64 @@ class RunningPipeline:
             time.sleep(_LOOK_SECONDS)
 
     def status(self) -> dict[str, Any]:
-        """How it stands now: the JSON of /status, as `docs/operations.md` describes it."""
+        """Return the status now: the JSON of /status, as `docs/operations.md` describes it."""
         return self.board.snapshot()
 
     def wait(self, lsn: str | None = None, *, searchable: bool = False, timeout: float = 60.0) -> Lsn:
-        """Return once everything that is committed before `lsn` is in the documents of every index.
+        """Wait until everything committed before `lsn` is in the documents of every index.
 
         Args:
-            lsn: as PostgreSQL prints it; None is the end of the server's log now.
-            searchable: refresh the indexes then, so that a search finds it.
+            lsn: a position as PostgreSQL prints it; None: the end of the server's log now.
+            searchable: refresh the indexes then, so that a search finds the changes.
             timeout: seconds.
 
         Returns:
-            The place in the log that was waited for, in bytes.
+            The position that was awaited, in bytes.
 
         Raises:
-            HeadraceError: BEHIND where it is not within `timeout`; USAGE, CONNECTION, SINK_UNREACHABLE.
+            HeadraceError: BEHIND after `timeout`; USAGE, CONNECTION, SINK_UNREACHABLE.
         """
         with self._applied() as applied:
-            awaited = applied.end_of_log() if lsn is None else awaited_position(lsn)
+            awaited = applied.end_of_log() if lsn is None else parse_position(lsn)
             wait_until_applied(applied, awaited, self._project.slot, timeout=timeout, searchable=searchable)
         return awaited
 
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:
-        """Build an index anew beside what is served; the generation that readers see then.
+        """Build an index again beside the served generation; return the generation that readers see then.
 
         Args:
-            timeout: seconds until it is to be served.
+            index: the name of the index.
+            timeout: seconds until the new generation must be served.
 
         Raises:
             HeadraceError: USAGE for an unknown index; BEHIND, SINK_REJECTED; CONNECTION, SINK_UNREACHABLE.
         """
         with self._applied() as applied:
-            return wait_until_served(applied, ask(applied, self._project, index, "reindex"), timeout)
+            return wait_until_served(
+                applied, request_generation(applied, self._project, index, "reindex"), timeout
+            )
 
     def rollback(self, index: str, *, timeout: float = 60.0) -> str:
-        """Let readers see the generation before; which one that is.
+        """Serve the former generation of an index; return its name.
 
         Raises:
-            HeadraceError: as `reindex`; USAGE where there is none to go back to.
+            HeadraceError: as for `reindex`; USAGE: there is no generation to roll back to.
         """
         with self._applied() as applied:
-            return wait_until_served(applied, ask(applied, self._project, index, "rollback"), timeout)
+            return wait_until_served(
+                applied, request_generation(applied, self._project, index, "rollback"), timeout
+            )
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.
 
         Args:
-            repair: build anew what is wrong.
-            percent: compare only so many of a hundred documents; None: all.
+            index: the name of the index.
+            repair: build wrong documents again.
+            percent: compare only this percentage of the documents; None: all.
 
         Raises:
-            HeadraceError: USAGE for an unknown index; what either side does not bear.
+            HeadraceError: USAGE for an unknown index; an error of either server.
         """
         return verify(self._project, index, VerifyOptions(repair, percent), self._reporter)
 
@@ -207,8 +216,8 @@ class RunningPipeline:
         return AppliedPosition(self._endpoints, self._project.slot, self._project.prefix)
 
 
-def _reached(options: RunOptions, endpoints: Endpoints) -> tuple[str, int] | None:
-    """What the machines of the workers reach as we do, the search cluster; None where they are this one."""
+def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int] | None:
+    """Return the cluster's address, which shows the workers' route to this machine; None for local Spark."""
     master = options.master if options.session is None else master_of(options.session)
     if is_local(master):
         return None

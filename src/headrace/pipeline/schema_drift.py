@@ -1,7 +1,7 @@
-"""Has someone altered a table so that the documents of this run would be, or are, wrong?
+"""Detect tables that were altered so that the documents of a run are, or may become, wrong.
 
-The catalog's fingerprint is compared with the one that the run began with. Nothing in the log tells of most
-of what is found here.
+The catalog's fingerprint is compared with the one that the run began with. The log reports almost none of
+these changes.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from headrace.postgres.session import ReadSession
 
 SECONDS = 10.0
 ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
-"""What is said of an altered table, by the catalog or by the log."""
+"""Errors about an altered table, found in the catalog or in the log."""
 _AGAIN = "Correct the schema file if it names what has changed, then start again: documents are built anew"
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaDrift:
-    """What was altered between two moments, as far as documents are concerned.
+    """What was altered between two moments, as far as documents depend on it.
 
     Attributes:
-        wrong: makes documents wrong, or may: they are built anew.
-        moved: whether partitions have come or gone, or a table was emptied.
-        emptied: tables that lost rows, with a partition for example: whatever exists may have changed.
+        wrong: changes that make documents wrong, or may; the documents are built again.
+        moved: whether partitions were attached or detached, or a table was emptied.
+        emptied: tables that lost rows, for example with a partition: any document may have changed.
     """
 
     wrong: tuple[CatalogDifference, ...] = ()
@@ -42,44 +42,47 @@ class SchemaDrift:
     emptied: frozenset[TableName] = frozenset()
 
 
-def altered(session: ReadSession, before: Fingerprint, now: Fingerprint) -> SchemaDrift:
-    """Compare.
+def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerprint) -> SchemaDrift:
+    """Compare two fingerprints of the catalog, and ask the server about tables that are in doubt.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    found = compare(before, now)
-    brought = [
+    difference = compare(before, now)
+    attached = [
         CatalogDifference(
-            one.table, f"the partition {one.part.name} was attached to {one.table} with rows in it"
+            arrival.table,
+            f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it",
         )
-        for one in found.arrivals
-        if one.part.persistence == "p" and came_with_rows(session, one.table, one.part.name, one.oid)
+        for arrival in difference.arrivals
+        if arrival.part.persistence == "p"
+        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
     ]
-    unlogged = {one: may_have_been_unlogged(session, one) for one in found.rewrites}
+    # True: the table may have been unlogged meanwhile. None: it was emptied.
+    rewritten = {rewrite: may_have_been_unlogged(session, rewrite) for rewrite in difference.rewrites}
     doubtful = [
         CatalogDifference(
-            one.table, f"{one.part.name} was written anew, and may have been unlogged meanwhile"
+            rewrite.table, f"{rewrite.part.name} was written anew, and may have been unlogged meanwhile"
         )
-        for one, doubt in unlogged.items()
+        for rewrite, doubt in rewritten.items()
         if doubt
     ]
-    emptied = [one.table for one, doubt in unlogged.items() if doubt is None]
+    emptied = [rewrite.table for rewrite, doubt in rewritten.items() if doubt is None]
     return SchemaDrift(
-        (*found.plain, *brought, *doubtful),
-        bool(found.arrivals or found.departures or emptied),
-        frozenset((*(one.table for one in found.departures), *emptied)),
+        (*difference.plain, *attached, *doubtful),
+        bool(difference.arrivals or difference.departures or emptied),
+        frozenset((*(departure.table for departure in difference.departures), *emptied)),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """What documents depend on.
+    """The part of the catalog that documents depend on.
 
     Attributes:
-        usage: the columns that they read, by table.
-        publication: whose members count.
-        carried: the columns that old rows must carry, by table; an absent one is not asked for.
+        usage: the columns that documents read, by table.
+        publication: the publication whose members count.
+        carried: the columns that old rows must carry, by table; nothing is required of an absent table.
     """
 
     usage: Usage
@@ -87,7 +90,7 @@ class Dependence:
     carried: Mapping[TableName, frozenset[str]]
 
     def read(self, session: ReadSession) -> Fingerprint:
-        """All of it as it is now.
+        """Read the fingerprint of this part as it is now.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
@@ -96,18 +99,18 @@ class Dependence:
 
 
 class SchemaDriftMonitor:
-    """Compares now and then; for one thread.
+    """Compares the catalog with the last fingerprint every few seconds; used from one thread.
 
     Args:
-        url: the database.
-        dependence: what is compared.
-        baseline: what the run began with.
-        seconds: how long it waits between two looks.
+        url: the address of the database.
+        dependence: the part of the catalog that is compared.
+        baseline: the fingerprint that the run began with.
+        seconds: the time between two looks.
 
     Attributes:
-        baseline: what was found last.
-        moved: whether partitions have come or gone since the beginning.
-        emptied: the tables that have lost one.
+        baseline: the last fingerprint.
+        moved: whether partitions were attached or detached since the beginning.
+        emptied: the tables that lost a partition, or were emptied.
     """
 
     def __init__(
@@ -129,10 +132,10 @@ class SchemaDriftMonitor:
             self._session = None
 
     def look(self) -> None:
-        """Compare, if it is time to.
+        """Compare, if a look is due.
 
         Raises:
-            HeadraceError: SCHEMA_CHANGED or REPLICA_IDENTITY, for what was found; CONNECTION, DATABASE.
+            HeadraceError: SCHEMA_CHANGED or REPLICA_IDENTITY: a table was altered. CONNECTION, DATABASE.
         """
         if time.monotonic() < self._next:
             return
@@ -143,8 +146,8 @@ class SchemaDriftMonitor:
             raise
         self._next = time.monotonic() + self._seconds
 
-    def explained(self, failure: HeadraceError) -> HeadraceError:
-        """Why the query failed: what the catalog says was altered, if that is it; else `failure` itself."""
+    def explain(self, failure: HeadraceError) -> HeadraceError:
+        """Return the error of an altered table where that explains why the query failed; else `failure`."""
         if failure.retry is Retry.BACK_OFF:
             return failure
         try:
@@ -160,13 +163,13 @@ class SchemaDriftMonitor:
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._url)
         now = self._dependence.read(self._session)
-        found = altered(self._session, self.baseline, now)
-        if found.wrong:
-            raise schema_changed(found.wrong)
+        drift = compare_fingerprints(self._session, self.baseline, now)
+        if drift.wrong:
+            raise schema_changed(drift.wrong)
         for weak in weakened(now, self._dependence.carried):
-            raise _weak(weak)
-        self.moved |= found.moved
-        self.emptied |= found.emptied
+            raise _weakened_identity(weak)
+        self.moved |= drift.moved
+        self.emptied |= drift.emptied
         self.baseline = now
 
 
@@ -174,10 +177,14 @@ class CatalogBaseline:
     """The catalog that a run is planned for.
 
     Args:
-        inspection: what the plan was made from.
+        inspection: the inspection that the plan was made from.
+        endpoints: the endpoints of the deployment.
+
+    Attributes:
+        baseline: the fingerprint of the catalog now.
 
     Raises:
-        HeadraceError: SCHEMA_CHANGED, where someone has altered a table since it was inspected.
+        HeadraceError: SCHEMA_CHANGED: a table was altered since the inspection.
     """
 
     def __init__(self, inspection: Inspection, endpoints: Endpoints) -> None:
@@ -189,33 +196,33 @@ class CatalogBaseline:
         with ReadSession(self._url) as session:
             self.baseline = self._dependence.read(session)
             ours = inspection.setup.alters(inspection.project.publication)
-            self._found = self.baseline.altered_like(inspection.fingerprint) if ours else self.baseline
-            if wrong := altered(session, inspection.fingerprint, self._found).wrong:
+            self._planned = self.baseline.altered_like(inspection.fingerprint) if ours else self.baseline
+            if wrong := compare_fingerprints(session, inspection.fingerprint, self._planned).wrong:
                 raise schema_changed(wrong)
 
     def since(self, text: str) -> SchemaDrift:
-        """What was altered since a state was written that holds this text."""
+        """Return what was altered since a state was saved with this text of a fingerprint."""
         with ReadSession(self._url) as session:
-            return altered(session, Fingerprint.from_text(text), self._found)
+            return compare_fingerprints(session, Fingerprint.from_text(text), self._planned)
 
     def watch(self) -> SchemaDriftMonitor:
-        """From what is known now."""
+        """Return a monitor that compares with the baseline."""
         return SchemaDriftMonitor(self._url, self._dependence, self.baseline)
 
     def needs(self, generations: Iterable[tuple[str, Lsn]]) -> Needs:
-        """What the log must hold for generations: each one's name in the inspection, and its `as_of`."""
-        found = self._inspection
-        asked = [IndexNeeds(found.usage(name), as_of) for name, as_of in generations]
-        return stream_needs(asked, self._dependence.carried, self.baseline, found.catalog)
+        """Return what the log must hold for generations, given as name in the inspection and `as_of`."""
+        inspection = self._inspection
+        index_needs = [IndexNeeds(inspection.usage(name), as_of) for name, as_of in generations]
+        return stream_needs(index_needs, self._dependence.carried, self.baseline, inspection.catalog)
 
 
-def schema_changed(found: Sequence[CatalogDifference]) -> HeadraceError:
-    """The error that ends a run."""
-    said = "; ".join(dict.fromkeys(one.what for one in found))
-    return HeadraceError(Kind.SCHEMA_CHANGED, said, f"{_AGAIN}.")
+def schema_changed(differences: Sequence[CatalogDifference]) -> HeadraceError:
+    """Return the error that ends a run because of these differences."""
+    changes = "; ".join(dict.fromkeys(difference.what for difference in differences))
+    return HeadraceError(Kind.SCHEMA_CHANGED, changes, f"{_AGAIN}.")
 
 
-def _weak(weak: Weakening) -> HeadraceError:
+def _weakened_identity(weak: Weakening) -> HeadraceError:
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"the old rows of {weak.part.name} do not carry {', '.join(weak.missing)} any more",

@@ -1,7 +1,7 @@
-"""How does one secondary sink of a run live beside the one that keeps the state? (decision 0061)
+"""Follow the changes in one secondary sink (decision 0061).
 
-A branch has its own generations, leases, filling and backlog. What happens to it is told, and ends neither
-the stream nor another.
+A secondary sink has its own generations, leases, backfill and deferred keys. Its failures are reported. They
+end neither the stream nor another sink.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ _REQUEST_SECONDS = 10.0
 _PROBE_SECONDS = 5.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 _PUBLISH_SECONDS = 30.0
-"""Until what is complete is tried to be shown again, where the sink did not answer."""
+"""Pause before complete generations are served again, where the sink did not answer."""
 
 
 class _Board:
-    """What is told of the indexes of one sink."""
+    """The part of the status board that shows the indexes of one sink."""
 
     def __init__(self, board: StatusBoard, sink: str) -> None:
         self._board = board
@@ -59,11 +59,11 @@ class _Board:
 
     @property
     def report(self) -> Reporter:
-        """Is told in words what happens."""
+        """The reporter of the board."""
         return self._board.report
 
     def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`."""
+        """Change fields of an index's `IndexStatus`."""
         self._board.secondary_index(self._sink, name, **changes)
 
 
@@ -71,17 +71,20 @@ class SecondarySink:
     """One secondary sink; used from the run's main thread.
 
     Args:
-        project, here: of the sink.
-        state: of the cluster that keeps the state; stays the caller's.
-        most: documents that may be deferred.
+        project: the project, as seen by the sink.
+        endpoints: the endpoints of the sink.
+        state: client of the cluster that keeps the state; the caller closes it.
+        board: shows the sink's status.
+        max_deferred: how many documents may be deferred.
 
     Attributes:
-        lineage: None until it is taken up.
-        ready: whether the sink was there when it was taken up last.
+        name: the sink's name in the deployment file.
+        generation_log: None until the sink is taken up.
+        ready: whether the sink answered when it was taken up last.
     """
 
     def __init__(
-        self, project: Project, endpoints: Endpoints, state: Client, board: StatusBoard, most: int
+        self, project: Project, endpoints: Endpoints, state: Client, board: StatusBoard, max_deferred: int
     ) -> None:
         self.name = project.sink_name
         self.generation_log: GenerationLog | None = None
@@ -89,44 +92,48 @@ class SecondarySink:
         self._project = project
         self._endpoints = endpoints
         self._board = board
-        self._most = most
+        self._max_deferred = max_deferred
         self._state_client = state
-        self._client = Client(_limited(endpoints, _REQUEST_SECONDS), read_attempts=2)
-        self._probe = Client(_limited(endpoints, _PROBE_SECONDS), read_attempts=1)
+        self._client = Client(_with_timeout(endpoints, _REQUEST_SECONDS), read_attempts=2)
+        self._probe = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
         self._meta = MetaIndex(state, project.slot, project.state_prefix)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
-        self._filling: Backfill | None = None
-        self._filled: list[tuple[GenerationState, int]] = []
-        self._backlog = SecondaryDeferredKeys(state, project.slot, project.state_prefix)
-        self._overflowed, self._robbed = threading.Event(), threading.Event()
+        self._backfill: Backfill | None = None
+        self._complete: list[tuple[GenerationState, int]] = []
+        self._deferred = SecondaryDeferredKeys(state, project.slot, project.state_prefix)
+        self._overflowed, self._keys_lost = threading.Event(), threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
-        self._said = ""
-        self._found = threading.Event()
-        self._probing = self._prober()
+        self._warned = ""
+        self._answered = threading.Event()
+        self._prober_thread = self._new_prober()
         self._watch: GenerationMonitor | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether the sink is no cluster."""
+        """Whether the sink is not a cluster."""
         return self._project.kind != OPENSEARCH
 
     @property
     def written(self) -> list[GenerationState]:
-        """The generations that live changes go to, or are deferred for."""
+        """The generations that live changes are written to, or deferred for."""
         if self.generation_log is None:
             return []
-        return [one for one in self.generation_log.written if self.generation_log.seeding.is_known(one)]
+        return [
+            generation
+            for generation in self.generation_log.written
+            if self.generation_log.manager.is_known(generation)
+        ]
 
     def close(self) -> None:
-        """Give the leases and the connections back."""
-        self._leave()
+        """Release the leases and close the connections."""
+        self._release()
         self._client.close()
         self._probe.close()
 
-    def inspected(self, connection: Connection, inspection: Inspection) -> Inspection:
-        """The inspection with what is kept in this sink; of one that is away, that cannot be read."""
-        self._state = self._loaded()
+    def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
+        """Add the retained generations of this sink to an inspection, where the sink answers."""
+        self._state = self._load_state()
         if self.is_plain or not self._state.generations:
             return inspection
         own = inspection.project.of_sink(self.name)
@@ -134,22 +141,24 @@ class SecondarySink:
             self._probe.product()
             generations = Generations(self._client, own.prefix)
             variant = dataclasses.replace(inspection, project=own)
-            found, self._state = inspect_retained(
+            inspected, self._state = inspect_retained(
                 variant, self._endpoints, connection, generations, self._state
             )
         except HeadraceError as error:
-            self._failed(error)
+            self._leave_alone(error)
             return inspection
-        project = dataclasses.replace(inspection.project, specs=found.project.specs, kept=found.project.kept)
-        return dataclasses.replace(found, project=project)
+        project = dataclasses.replace(
+            inspection.project, specs=inspected.project.specs, kept=inspected.project.kept
+        )
+        return dataclasses.replace(inspected, project=project)
 
     def freeze(self, reason: str) -> None:
-        """Follow nothing of what there is any more; no query runs.
+        """Freeze every generation of the sink; no query runs.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: of the cluster that keeps the state.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, from the cluster that keeps the state.
         """
-        self._meta.save(self._loaded().frozen(reason))
+        self._meta.save(self._load_state().frozen(reason))
 
     def take_up(
         self,
@@ -158,72 +167,88 @@ class SecondarySink:
         *,
         as_of: Lsn,
         published: Mapping[str, int],
-        found: SchemaDrift,
+        drift: SchemaDrift,
         catalog: str,
     ) -> None:
-        """Go on from what earlier runs left, as far as the sink is there; no query runs.
+        """Go on from the state that earlier runs saved, as far as the sink answers; no query runs.
+
+        Args:
+            inspection: the project and the database.
+            primary: the state of the primary sink.
+            as_of: the position of the catalog that new generations are planned for.
+            published: the publication's memberships now.
+            drift: what was altered since the state was saved.
+            catalog: the catalog now, as saved in the state.
 
         Raises:
-            HeadraceError: what is not the sink's; CONTINUITY.
+            HeadraceError: an error that does not come from the sink; CONTINUITY.
         """
         if self._state is None:
-            self._state = self._loaded()
+            self._state = self._load_state()
         own = dataclasses.replace(inspection, project=inspection.project.of_sink(self.name))
         board = _Board(self._board, self.name)
         plain = PlainGenerations(self._state.generations) if self.is_plain else None
-        seeding = GenerationManager(
+        manager = GenerationManager(
             own, self._endpoints, self._client, board, state=self._state_client, generations=plain
         )
-        orders = ControlRequests(self._state_client, self._project.slot, self._project.state_prefix)
+        requests = ControlRequests(self._state_client, self._project.slot, self._project.state_prefix)
         self.generation_log = GenerationLog(
-            self._state, seeding, self._meta, orders, board, inspection=own, as_of=as_of, keep=0
+            self._state, manager, self._meta, requests, board, inspection=own, as_of=as_of, keep=0
         )
-        self._watch = None if self.is_plain else GenerationMonitor(seeding)
+        self._watch = None if self.is_plain else GenerationMonitor(manager)
         self.generation_log.freeze_unknown()
         self._state = None
         for index in own.project.specs:
             board.index(index)
-        if self.is_plain:  # it cannot be asked for what is to be renewed
-            self.generation_log.take_up_away(published, found)
-            found = SchemaDrift()
+        if self.is_plain:  # it cannot list the documents that would have to be renewed
+            self.generation_log.take_up_away(published, drift)
+            drift = SchemaDrift()
             if not self._is_served(primary):
                 return
         try:
-            self._enter()
-            self.generation_log.take_up(published, found, catalog, [])
+            self._connect()
+            self.generation_log.take_up(published, drift, catalog, [])
         except HeadraceError as error:
-            self._failed(error)
-            self.generation_log.take_up_away(published, found)
+            self._leave_alone(error)
+            self.generation_log.take_up_away(published, drift)
         else:
-            self.ready, self._pause, self._next, self._said = True, _SHORTEST_PAUSE, 0.0, ""
+            self.ready, self._pause, self._next, self._warned = True, _SHORTEST_PAUSE, 0.0, ""
             self._board.secondary(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
-        """What the workers must know; None where there is nothing to write."""
+        """Return what the workers need to write to the sink; None where nothing is written."""
         written = self.written
         if self.generation_log is None or not written:
             return None
-        mirrors = {one.index: one.generation + ".write" for one in primary.generations}
-        mirrors |= {one.index: one.generation + ".write" for one in primary.generations if one.published}
-        return self.generation_log.seeding.work(written, mirrors if self.is_plain else {})
+        mirrors = {generation.index: generation.generation + ".write" for generation in primary.generations}
+        mirrors |= {
+            generation.index: generation.generation + ".write"
+            for generation in primary.generations
+            if generation.published
+        }
+        return self.generation_log.manager.work(written, mirrors if self.is_plain else {})
 
     @contextlib.contextmanager
-    def beside(self, spark: LocalSpark, work: Work, job_gate: JobGate, pace: BackfillRate) -> Iterator[None]:
-        """Fill what is to be filled, and work off what is deferred, while this is entered."""
+    def beside(self, spark: LocalSpark, work: Work, job_gate: JobGate, rate: BackfillRate) -> Iterator[None]:
+        """Run the sink's backfill and write its deferred documents, while this is entered."""
         assert self.generation_log is not None
-        building = [one for one in self.generation_log.building if one in self.written] if self.ready else []
+        building = (
+            [generation for generation in self.generation_log.building if generation in self.written]
+            if self.ready
+            else []
+        )
         board = _Board(self._board, self.name)
-        filling = Backfill(spark, work, building, board, snapshot=None, pace=pace, job_gate=job_gate)
-        self._filled = []
-        with CatchUp(work, self._tell, self._robbed.set), filling:
-            self._filling = filling
+        backfill = Backfill(spark, work, building, board, snapshot=None, rate=rate, job_gate=job_gate)
+        self._complete = []
+        with CatchUp(work, self._show_deferred, self._keys_lost.set), backfill:
+            self._backfill = backfill
             try:
                 yield
             finally:
-                self._filling = None
+                self._backfill = None
 
     def look(self, primary: PipelineState) -> bool:
-        """Let readers see what is complete; whether something is to be done between two batches."""
+        """Serve complete generations; return whether something must be done between two batches."""
         if self.generation_log is None:
             return False
         if self.ready:
@@ -232,40 +257,43 @@ class SecondarySink:
         if self._why_given_up() is not None or self._lost():
             return True
         if self.ready:
-            failed = self._filling is not None and self._filling.failure() is not None
+            failed = self._backfill is not None and self._backfill.failure() is not None
             return failed or self.generation_log.must_drop
         if self.is_plain:
             return self._is_served(primary)
-        if self._found.is_set():
-            self._found.clear()
+        if self._answered.is_set():
+            self._answered.clear()
             return True
-        if time.monotonic() >= self._next and not self._probing.is_alive():
+        if time.monotonic() >= self._next and not self._prober_thread.is_alive():
             self._next = time.monotonic() + self._pause
-            self._probing = self._prober()
-            self._probing.start()
+            self._prober_thread = self._new_prober()
+            self._prober_thread.start()
         return False
 
-    def between(
+    def apply(
         self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: BackfillFailure | None
     ) -> None:
-        """No query runs: do what `look` has asked for.
+        """Do what `look` has found to be necessary; no query runs.
 
         Args:
-            failed: what could not be filled, or None.
+            inspection: the project and the database.
+            as_of: the position of the catalog that new generations are planned for.
+            primary: the state of the primary sink.
+            failed: the backfill that failed, or None.
 
         Raises:
-            HeadraceError: what is not the sink's.
+            HeadraceError: an error that does not come from the sink.
         """
         generation_log = self.generation_log
         if generation_log is None:
             return
         if (reason := self._why_given_up()) is not None:
-            self._leave()
+            self._release()
             generation_log.give_up(generation_log.written, reason)
-            if self._robbed.is_set():
-                self._backlog.renounce()
-            self._overflowed.clear()  # what is deferred for them is taken away by and by
-            self._robbed.clear()
+            if self._keys_lost.is_set():
+                self._deferred.renounce()
+            self._overflowed.clear()  # their deferred keys are removed later
+            self._keys_lost.clear()
             self.ready = False
         else:
             self._give_up_lost(generation_log, failed)
@@ -273,90 +301,90 @@ class SecondarySink:
             try:
                 generation_log.carry_out([])
             except HeadraceError as error:
-                self._failed(error)
+                self._leave_alone(error)
         if not self.ready:
-            self._state = self._loaded()
+            self._state = self._load_state()
             self.take_up(
                 inspection,
                 primary,
                 as_of=as_of,
                 published=self._state.published,
-                found=SchemaDrift(),
+                drift=SchemaDrift(),
                 catalog=self._state.catalog,
             )
 
     def failure(self) -> BackfillFailure | None:
-        """What could not be filled; asked before the query ends."""
-        return None if self._filling is None else self._filling.failure()
+        """Return the backfill failure; ask before the query ends."""
+        return None if self._backfill is None else self._backfill.failure()
 
-    def renew(self, emptied: Collection[TableName], catalog: str) -> None:
-        """A partition has gone: assemble anew, here too."""
+    def note_partitions(self, emptied: Collection[TableName], catalog: str) -> None:
+        """Assemble documents again after partitions were attached or detached."""
         if self.generation_log is None:
             return
         try:
             if self.ready and not self.is_plain:
-                self.generation_log.altered(emptied, catalog)
+                self.generation_log.note_partitions(emptied, catalog)
                 return
         except HeadraceError as error:
-            self._failed(error)
+            self._leave_alone(error)
         self.generation_log.take_up_away({}, SchemaDrift(emptied=frozenset(emptied)))
         self.ready = False
 
     def _why_given_up(self) -> str | None:
-        """Why its generations cannot be brought up to date any more; None where they can."""
+        """Return why the generations cannot be brought up to date any more; None where they can."""
         lost = None if self._lease is None else self._lease.lost()
         if lost is not None:
             return lost.cause
-        if self._robbed.is_set():
+        if self._keys_lost.is_set():
             return f"somebody deleted or restored the index of what waited for the sink {self.name!r}"
         if self._overflowed.is_set():
-            return f"more than {self._most:,} documents waited for the sink {self.name!r}"
+            return f"more than {self._max_deferred:,} documents waited for the sink {self.name!r}"
         return None
 
     def _give_up_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:
-        """What somebody deleted is made anew; what could not be filled, for another reason, is not."""
+        """Give up lost generations, which are then built again, and a failed one, which is not."""
         if failed is not None and self._watch is not None:
             self._watch.look_now([failed.generation])
         lost = self._lost()
-        for one, why in lost:
-            generation_log.give_up([one], why)
+        for generation, why in lost:
+            generation_log.give_up([generation], why)
             self.ready = False
-        if failed is not None and failed.generation.uuid not in {one.uuid for one, _ in lost}:
+        if failed is not None and failed.generation.uuid not in {generation.uuid for generation, _ in lost}:
             generation_log.give_up([failed.generation], failed.error.cause)
 
     def _lost(self) -> list[tuple[GenerationState, str]]:
-        """What is written and is not what it was any more, and why."""
+        """Return the written generations that are not what was written any more, with the reason."""
         return [] if self._watch is None else self._watch.lost(self.written)
 
     def _look_at_generations(self) -> None:
-        """Begin to look whether they are what was written, and give readers an alias back that was taken."""
+        """Watch the sink's generations, and set the readers' aliases right."""
         if self._watch is None or self.generation_log is None:
             return
-        for one in self._watch.unserved(self.written):
+        for generation in self._watch.unserved(self.written):
             error = None
             try:
-                self.generation_log.seeding.serve(one)
+                self.generation_log.manager.serve(generation)
             except HeadraceError as failure:
                 error = failure.cause
             else:
                 self._board.report.warning(
-                    f"{self._project.label}{one.index}: its alias led elsewhere and is set right"
+                    f"{self._project.label}{generation.index}: its alias led elsewhere and is set right"
                 )
-            _Board(self._board, self.name).index(one.index, error=error)
+            _Board(self._board, self.name).index(generation.index, error=error)
         self._watch.look(self.written)
 
-    def _loaded(self) -> PipelineState:
+    def _load_state(self) -> PipelineState:
         for attempt in patiently():
             with attempt:
-                found = self._meta.load()
-        if found is None:
+                state = self._meta.load()
+        if state is None:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", SEED_AGAIN
             )
-        return found
+        return state
 
-    def _enter(self) -> None:
-        """Make sure that the sink is there, and ours."""
+    def _connect(self) -> None:
+        """Wait until the sink answers, and take its leases."""
         if self.is_plain:
             return
         self._probe.wait_until_ready(_PROBE_SECONDS)
@@ -365,8 +393,8 @@ class SecondarySink:
             lease.__enter__()
             self._lease = lease
 
-    def _leave(self) -> None:
-        """Give the leases back, if the cluster answers soon."""
+    def _release(self) -> None:
+        """Release the leases, if the cluster answers soon."""
         if self._lease is not None:
             thread = threading.Thread(target=self._lease.__exit__, daemon=True)
             thread.start()
@@ -374,53 +402,53 @@ class SecondarySink:
             self._lease = None
 
     def _is_served(self, primary: PipelineState) -> bool:
-        """Whether the primary has every index: what is no cluster is compared with it."""
+        """Whether the primary serves every index; a plain sink is compared with it."""
         return all(primary.served(index) is not None for index in self._project.specs)
 
-    def _look_for_it(self) -> None:
-        """Beside the run, which must not wait for a cluster that hangs."""
+    def _wait_until_it_answers(self) -> None:
+        """Note that the sink answers; runs in a thread, because a cluster may hang."""
         with contextlib.suppress(HeadraceError):
             self._probe.wait_until_ready(0.0)
-            self._found.set()
+            self._answered.set()
 
-    def _prober(self) -> threading.Thread:
-        return threading.Thread(target=self._look_for_it, name="headrace probing", daemon=True)
+    def _new_prober(self) -> threading.Thread:
+        return threading.Thread(target=self._wait_until_it_answers, name="headrace probing", daemon=True)
 
     def _publish(self) -> None:
-        """Let readers see what is complete; the run waits for a sink that hangs, so not again at once."""
+        """Serve complete generations; after a failure only once a pause is over."""
         assert self.generation_log is not None
-        if self._filling is not None:
-            self._filled += self._filling.completed()
+        if self._backfill is not None:
+            self._complete += self._backfill.completed()
         if time.monotonic() >= self._next:
-            self.generation_log.prepare([one for one, _ in self._filled])
-        while self._filled and time.monotonic() >= self._next:
+            self.generation_log.prepare([generation for generation, _ in self._complete])
+        while self._complete and time.monotonic() >= self._next:
             try:
-                self.generation_log.complete(*self._filled[0])
+                self.generation_log.complete(*self._complete[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
-                    self._failed(error)
+                    self._leave_alone(error)
                 else:
                     self._next = time.monotonic() + _PUBLISH_SECONDS
                 return
-            del self._filled[0]
+            del self._complete[0]
 
-    def _tell(self, deferred: int, away: str | None) -> None:
+    def _show_deferred(self, deferred: int, away: str | None) -> None:
         self._board.secondary(self.name, deferred=deferred, away=away)
-        if deferred > self._most:
+        if deferred > self._max_deferred:
             self._overflowed.set()
 
-    def _failed(self, error: HeadraceError) -> None:
-        """It is left alone for a while."""
+    def _leave_alone(self, error: HeadraceError) -> None:
+        """Do not ask the sink for a while, and warn once."""
         self.ready = False
         self._next = time.monotonic() + self._pause
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         self._board.secondary(self.name, away=str(error))
-        if str(error) != self._said:
-            self._said = str(error)
-            self._board.report.warning(f"the sink {self.name!r} is left alone for now: {self._said}")
+        if str(error) != self._warned:
+            self._warned = str(error)
+            self._board.report.warning(f"the sink {self.name!r} is left alone for now: {self._warned}")
 
 
-def _limited(endpoints: Endpoints, seconds: float) -> Endpoint:
+def _with_timeout(endpoints: Endpoints, seconds: float) -> Endpoint:
     return dataclasses.replace(
         endpoints.sink,
         timeout=min(endpoints.sink.timeout, seconds),

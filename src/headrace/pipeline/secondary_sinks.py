@@ -1,6 +1,6 @@
-"""What becomes of the secondary sinks of a run? (decision 0061)
+"""Manage all secondary sinks of a run (decision 0061).
 
-Only between two batches does the stream take a branch up, or leave one.
+The stream starts or stops writing to a secondary sink only between two batches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SecondarySinks:
     """The secondary sinks of a run; a context manager.
 
     Args:
-        client: of the cluster that keeps the state; stays the caller's.
+        client: of the cluster that keeps the state; the caller closes it.
     """
 
     def __init__(self, project: Project, endpoints: Endpoints, client: Client, board: StatusBoard) -> None:
@@ -49,7 +49,7 @@ class SecondarySinks:
         self._client = client
         self._board = board
         self._held = contextlib.ExitStack()
-        self._secondary_sinks: list[SecondarySink] = []
+        self._sinks: list[SecondarySink] = []
         self._inspection: Inspection | None = None
         self._as_of: Lsn = 0
 
@@ -57,15 +57,15 @@ class SecondarySinks:
         with contextlib.ExitStack() as held:
             for name, endpoints in self._endpoints.secondary.items():
                 own = self._project.of_sink(name)
-                secondary_sink = SecondarySink(
+                sink = SecondarySink(
                     own,
-                    self._reached(own, endpoints, held),
+                    self._resolve_endpoints(own, endpoints, held),
                     self._client,
                     self._board,
                     self._project.deployment.max_deferred,
                 )
-                held.callback(secondary_sink.close)
-                self._secondary_sinks.append(secondary_sink)
+                held.callback(sink.close)
+                self._sinks.append(sink)
             self._held = held.pop_all()
         return self
 
@@ -73,27 +73,27 @@ class SecondarySinks:
         self._held.close()
 
     def __bool__(self) -> bool:
-        return bool(self._secondary_sinks)
+        return bool(self._sinks)
 
-    def remember(self) -> None:
-        """Forget what the deployment names no longer, or what is another sink under the same name now.
+    def forget_former(self) -> None:
+        """Forget sinks that the deployment no longer names, or that are another sink by the same name.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
         document = sinks_document(self._client, self._project.slot, self._project.prefix)
-        known: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
-        wanted = {name: self._nature(name) for name in self._project.secondary}
-        for name, nature in known.items():
-            if wanted.get(name) != nature:
+        saved: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
+        configured = {name: self._identity(name) for name in self._project.secondary}
+        for name, identity in saved.items():
+            if configured.get(name) != identity:
                 forget_sink(self._client, self._project.slot, self._project.prefix, name)
-        if known != wanted:
-            document.save({"sinks": wanted})
+        if saved != configured:
+            document.save({"sinks": configured})
 
-    def inspected(self, connection: Connection, inspection: Inspection) -> Inspection:
-        """The inspection with what is kept in each; the states are loaded."""
-        for one in self._secondary_sinks:
-            inspection = one.inspected(connection, inspection)
+    def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
+        """Add the retained generations of each sink to an inspection, and load the states."""
+        for sink in self._sinks:
+            inspection = sink.inspect(connection, inspection)
         return inspection
 
     def take_up(
@@ -102,94 +102,96 @@ class SecondarySinks:
         catalog: CatalogBaseline,
         primary: PipelineState,
         published: Mapping[str, int],
-        found: SchemaDrift,
+        drift: SchemaDrift,
     ) -> None:
-        """Go on with each from what earlier runs left; no query runs.
+        """Go on with each sink from the state that earlier runs saved; no query runs.
 
         Raises:
-            HeadraceError: what is no secondary sink's.
+            HeadraceError: an error that does not come from a secondary sink.
         """
         self._inspection, self._as_of = inspection, catalog.baseline.as_of
-        for one in self._secondary_sinks:
-            one.take_up(
+        for sink in self._sinks:
+            sink.take_up(
                 inspection,
                 primary,
                 as_of=self._as_of,
                 published=published,
-                found=found,
+                drift=drift,
                 catalog=catalog.baseline.to_text(),
             )
 
     def freeze(self, reason: str) -> None:
-        """See `Branch.freeze`."""
-        for secondary_sink in self._secondary_sinks:
-            secondary_sink.freeze(reason)
+        """Freeze every generation of every secondary sink; see `SecondarySink.freeze`."""
+        for sink in self._sinks:
+            sink.freeze(reason)
 
     def needs(self) -> list[tuple[str, Lsn]]:
-        """What each generation is called in the inspection, and its `as_of`."""
+        """Return each generation's name in the inspection and its `as_of`."""
         return [
-            (one.generation_log.seeding.name_of(each), each.as_of)
-            for one in self._secondary_sinks
-            if one.generation_log is not None
-            for each in one.written
+            (sink.generation_log.manager.name_of(generation), generation.as_of)
+            for sink in self._sinks
+            if sink.generation_log is not None
+            for generation in sink.written
         ]
 
     @contextlib.contextmanager
     def beside(
-        self, spark: LocalSpark, works: Mapping[str, Work], job_gate: JobGate, pace: BackfillRate
+        self, spark: LocalSpark, works: Mapping[str, Work], job_gate: JobGate, rate: BackfillRate
     ) -> Iterator[None]:
-        """What runs beside the stream for each, while this is entered."""
+        """Run the backfill and the catch-up of each sink, while this is entered."""
         with contextlib.ExitStack() as running:
-            for one in self._secondary_sinks:
-                if one.name in works:
-                    running.enter_context(one.beside(spark, works[one.name], job_gate, pace))
+            for sink in self._sinks:
+                if sink.name in works:
+                    running.enter_context(sink.beside(spark, works[sink.name], job_gate, rate))
             yield
 
     def works(self, primary: PipelineState) -> dict[str, Work]:
-        """What the workers must know, by sink."""
-        found = {one.name: one.work(primary) for one in self._secondary_sinks}
-        return {name: work for name, work in found.items() if work is not None}
+        """Return what the workers need, by sink."""
+        works = {sink.name: sink.work(primary) for sink in self._sinks}
+        return {name: work for name, work in works.items() if work is not None}
 
     def look(self, primary: PipelineState) -> dict[str, BackfillFailure | None]:
-        """What is to be done between two batches: by sink, what it failed to fill, if that is it."""
-        return {one.name: one.failure() for one in self._secondary_sinks if one.look(primary)}
+        """Return the sinks that need something between two batches, with their backfill failures."""
+        return {sink.name: sink.failure() for sink in self._sinks if sink.look(primary)}
 
-    def between(self, primary: PipelineState, asked: Mapping[str, BackfillFailure | None]) -> None:
-        """No query runs: do it.
+    def apply(self, primary: PipelineState, failures: Mapping[str, BackfillFailure | None]) -> None:
+        """Do what `look` has found to be necessary; no query runs.
 
         Raises:
-            HeadraceError: what is no secondary sink's.
+            HeadraceError: an error that does not come from a secondary sink.
         """
         assert self._inspection is not None
-        for one in self._secondary_sinks:
-            if one.name in asked:
-                one.between(self._inspection, self._as_of, primary, asked[one.name])
+        for sink in self._sinks:
+            if sink.name in failures:
+                sink.apply(self._inspection, self._as_of, primary, failures[sink.name])
 
-    def renew(self, emptied: Collection[TableName], catalog: str) -> None:
-        """Partitions have come or gone."""
-        for one in self._secondary_sinks:
-            one.renew(emptied, catalog)
+    def note_partitions(self, emptied: Collection[TableName], catalog: str) -> None:
+        """Note in each sink that partitions were attached or detached."""
+        for sink in self._sinks:
+            sink.note_partitions(emptied, catalog)
 
     def bystanders(self) -> list[tuple[GenerationLog, list[GenerationState]]]:
-        """What is written and nobody reads, in each."""
-        found = [
-            (one.generation_log, one.generation_log.bystanders)
-            for one in self._secondary_sinks
-            if one.generation_log is not None
+        """Return the generations of each sink that are written but not read."""
+        bystanders = [
+            (sink.generation_log, sink.generation_log.bystanders)
+            for sink in self._sinks
+            if sink.generation_log is not None
         ]
-        return [(generation_log, given) for generation_log, given in found if given]
+        return [(generation_log, generations) for generation_log, generations in bystanders if generations]
 
     def generation_logs(self) -> list[GenerationLog]:
-        """Of those that are taken up."""
-        return [one.generation_log for one in self._secondary_sinks if one.generation_log is not None]
+        """Return the logs of the sinks that are taken up."""
+        return [sink.generation_log for sink in self._sinks if sink.generation_log is not None]
 
-    def _reached(self, project: Project, endpoints: Endpoints, held: contextlib.ExitStack) -> Endpoints:
-        """How workers reach a sink that only this process can write to."""
+    def _resolve_endpoints(
+        self, project: Project, endpoints: Endpoints, held: contextlib.ExitStack
+    ) -> Endpoints:
+        """Return how workers reach a sink; one of this process alone is reached through a relay."""
         if project.kind == OPENSEARCH:
             return endpoints
         if project.kind != "stdout":
             try:
-                open_sink(project.kind, endpoints.options).close()  # better now than in every task
+                open_sink(project.kind, endpoints.options).close()  # fails now instead of in every task
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
@@ -202,11 +204,11 @@ class SecondarySinks:
         relay = held.enter_context(Relay(writer, host))
         return dataclasses.replace(endpoints, options=relay.options())
 
-    def _nature(self, name: str) -> str:
-        """What makes a sink another one, though it has the same name."""
+    def _identity(self, name: str) -> str:
+        """Return what makes a sink a different one, though it has the same name."""
         own, endpoints = self._project.of_sink(name), self._endpoints.secondary[name]
         if own.kind == OPENSEARCH:
-            return OPENSEARCH  # which cluster it is, the generations tell
+            return OPENSEARCH  # the generations show which cluster it is
         options = {} if own.kind == "stdout" else dict(endpoints.options)
         text = json.dumps([own.kind, options], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""What has to be altered in the database before its changes can be followed: shown first, then done."""
+"""Plan what must be altered in the database before its changes can be followed, and apply the plan."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.reporter import Reporter
 
 @dataclass(frozen=True, slots=True)
 class PlannedSetup:
-    """A publication and replica identities, as SQL; the slot is made by the first run, with its snapshot."""
+    """Planned publication and replica identities; the first run creates the slot, with its snapshot."""
 
     plan: SetupPlan
     _database: str = field(repr=False)
@@ -22,34 +22,34 @@ class PlannedSetup:
 
     @property
     def steps(self) -> Sequence[Step]:
-        """What is to be done, one statement or more each, with its lock, its cost and its undo."""
+        """The planned steps: one statement or more each, with its lock, its cost and its undo."""
         return self.plan.steps
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What should be known before."""
+        """What the operator should know before."""
         return self.plan.warnings
 
     @property
     def sql(self) -> str:
-        """All of it, as it can be run by somebody else; empty where nothing is to be done."""
+        """The whole plan as SQL that another role can run; empty where nothing is to be done."""
         return render(self.plan.steps) if self.plan.steps else ""
 
     def apply(self) -> None:
-        """Do it, a step after the other; what is done already is not done again.
+        """Execute the steps in order; a step that is done already is not repeated.
 
         Raises:
-            HeadraceError: what the server refuses.
+            HeadraceError: an error of the server.
         """
         with connect(self._database, application_name="headrace setup") as connection:
             execute_plan(self.plan, connection, lambda step: self._reporter.info(step.why))
 
 
 def plan_setup(project: Project, reporter: Reporter) -> PlannedSetup:
-    """What the documents need of the database and is not there; nothing is altered.
+    """Plan what the documents need in the database and is missing; nothing is altered.
 
     Raises:
-        HeadraceError: what keeps it from being done.
+        HeadraceError: an error that makes the set-up impossible.
     """
     endpoints = project.resolve()
     with connect(endpoints.database, application_name="headrace setup") as connection:

@@ -1,4 +1,4 @@
-"""What is left to do when a run has ended in order, so that the next start repeats nothing?"""
+"""Confirm the last applied position after an orderly end of a run, so that the next start repeats nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
-from headrace.pipeline.health_monitor import impatient_client
+from headrace.pipeline.health_monitor import short_timeout_client
 from headrace.pipeline.project import Endpoints, Project
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot
@@ -17,16 +17,19 @@ from headrace.sinks.opensearch import Counters, DeferredKeys, MetaIndex
 
 
 def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_server: bool) -> None:
-    """Confirm what was applied after the last confirmation; where that fails, the next start repeats it.
+    """Confirm the applied position to the slot; where that fails, the next start repeats a little.
 
     Args:
-        is_same_server: whether the server was there all the time. One that was away may have been put back to
-            an earlier time, which the reader notices by what the slot sends again: then nothing is confirmed.
+        project: the deployment.
+        endpoints: its endpoints.
+        report: warned where the position is not confirmed.
+        is_same_server: whether the server was reachable all the time. One that was away may have been
+            restored to an earlier time. Only the reader can notice that, so nothing is confirmed then.
     """
     if not is_same_server:
         return
     try:
-        with contextlib.closing(impatient_client(endpoints)) as client:
+        with contextlib.closing(short_timeout_client(endpoints)) as client:
             meta = MetaIndex(client, project.slot, project.prefix)
             state = meta.load()
             deferred = DeferredKeys(client, project.slot, project.prefix)
@@ -40,13 +43,15 @@ def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_
 
 
 def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
-    """Advance the slot to `applied`; its reader lets go of it a moment after it has ended.
+    """Advance the slot to `applied`; wait some seconds until its reader has released it.
 
     Raises:
-        HeadraceError: SLOT_IN_USE after some seconds, or what the server refuses.
+        HeadraceError: SLOT_IN_USE after some seconds, or another error of the server.
     """
     for attempt in Retrying(
-        retry=retry_if_exception(lambda e: isinstance(e, HeadraceError) and e.kind is Kind.SLOT_IN_USE),
+        retry=retry_if_exception(
+            lambda error: isinstance(error, HeadraceError) and error.kind is Kind.SLOT_IN_USE
+        ),
         wait=wait_fixed(0.1),
         stop=stop_after_delay(5),
         reraise=True,

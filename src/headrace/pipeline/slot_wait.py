@@ -1,4 +1,4 @@
-"""How is a slot made where older transactions are in its way? They are waited for, and it is said."""
+"""Create a slot, and report when older transactions delay it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _WAIT_SECONDS = 600.0
 def wait_for_slot(
     url: str, name: str, board: StatusBoard, *, temporary: bool = False, failover: bool = False
 ) -> ExportedSlot:
-    """Make a slot as `create_slot` does; it is tried for as long as it takes.
+    """Create a slot as `create_slot` does, and try for as long as it takes.
 
-    The first wait is short, so that it is said soon; the others are long, because each begins from nothing.
+    The first wait is short, so that the delay is reported soon. The others are long, because each starts from
+    the beginning.
 
     Raises:
-        HeadraceError: what `create_slot` raises besides SLOT_WAIT.
+        HeadraceError: an error of `create_slot` other than SLOT_WAIT.
     """
     seconds = _FIRST_WAIT_SECONDS
     while True:

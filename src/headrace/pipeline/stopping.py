@@ -1,4 +1,4 @@
-"""How a run is told to end, and what is interrupted for it."""
+"""Signal a run to end, and interrupt waits for it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from collections.abc import Iterator
 
 
 class Stopped(BaseException):
-    """Ends a start or a seeding that was told to stop; unwinds what it made."""
+    """Ends a start or a backfill when stopping is requested; unwinding undoes what it created."""
 
 
 class Stopping(threading.Event):
-    """Set when the run is to end (decision 0053).
+    """An event that ends the run (decision 0053).
 
-    Within `interrupting`, `stop` raises `Stopped` in the thread that runs: no loop would notice there.
+    Within `interrupting`, `stop` raises `Stopped` in the thread that runs: code there has no loop that would
+    notice the event.
     """
 
     def __init__(self) -> None:
@@ -25,7 +26,7 @@ class Stopping(threading.Event):
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Within, `stop` raises `Stopped` here; a thread that sleeps hears of it when it wakes."""
+        """Let `stop` raise `Stopped` in this block; a thread that sleeps gets it when it wakes."""
         self._interrupted = threading.get_ident()
         try:
             if self.is_set():
@@ -36,7 +37,7 @@ class Stopping(threading.Event):
 
     @contextlib.contextmanager
     def patient(self) -> Iterator[None]:
-        """Within `interrupting`: here nothing is raised, only behind it; for what must not stop half-way."""
+        """Within `interrupting`, delay `Stopped` to the end of this block: it must not stop half-way."""
         self._spare()
         yield
         self._interrupted = threading.get_ident()
@@ -44,10 +45,10 @@ class Stopping(threading.Event):
             raise Stopped
 
     def stop(self) -> None:
-        """End the work in order; from a signal's handler or from another thread. A second call does nothing.
+        """Request the end of the run, from a signal handler or from another thread; a second call does nothing.
 
         Raises:
-            Stopped: called in the thread that runs, within `interrupting`.
+            Stopped: when called in the thread that runs, within `interrupting`.
         """
         with self._lock:
             if self.is_set():
@@ -61,6 +62,6 @@ class Stopping(threading.Event):
                 )
 
     def _spare(self) -> None:
-        """Interrupt no more; who is about to be, is before this returns."""
+        """Interrupt no more; a pending interrupt arrives before this returns."""
         with self._lock:
             self._interrupted = None

@@ -1,7 +1,7 @@
-"""What is done beside a running query, until it is to end?
+"""Supervise a running query until it must end.
 
-Readers get what is filled, orders are carried out, the board is kept up to date, and whatever ends the query
-is noticed: a failure, another one who took the slot, an altered table.
+The supervisor serves complete generations to readers, carries out control requests and keeps the board up to
+date. It notices what ends the query: a failure, another process that took the slot, an altered table.
 """
 
 from __future__ import annotations
@@ -33,39 +33,40 @@ from headrace.status.phases import Event
 
 _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
-_ORDER_SECONDS = 1.0
+_REQUESTS_SECONDS = 1.0
 _NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class QueryEnd:
-    """Why a query is to end.
+    """Why a query must end.
 
     Attributes:
-        failure: what it failed of; None where it did not.
-        again: it is to run again, perhaps with other generations; else the run ends.
-        failed: what cannot be filled.
-        orders: what somebody asks for.
-        replaced: what is not what was written any more, frozen.
-        further: what the secondary sinks ask for, as `Branches.look` says it.
+        failure: the error that the query failed with; None where it did not fail.
+        again: another query follows, perhaps with other generations; else the run ends.
+        failed: the backfill that failed.
+        requests: control requests that are carried out before the next query.
+        replaced: generations whose index another one has replaced, frozen.
+        secondary: what the secondary sinks need, as `SecondarySinks.look` returns it.
     """
 
     failure: HeadraceError | None = None
     again: bool = False
     failed: BackfillFailure | None = None
-    orders: Sequence[ControlRequest] = ()
+    requests: Sequence[ControlRequest] = ()
     replaced: Sequence[GenerationState] = ()
     secondary: Mapping[str, BackfillFailure | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A query, what it is planned for, and what is beside it.
+    """A query, what it is planned for, and the jobs beside it.
 
     Attributes:
-        lineage: whose generations it writes.
-        known, altered: what the tables are like in its plan; what is altered since.
-        needs: what the query was told that its plan needs of the log.
+        generation_log: holds the generations that the query writes.
+        known: the catalog that the plan was made for.
+        altered: watches what changed in the catalog since.
+        needs: what the plan needs of the log, as the query was started with.
     """
 
     query: DocumentsQuery
@@ -75,7 +76,7 @@ class RunningQuery:
     needs: Needs
     _: KW_ONLY
     beside: DeferredWork
-    filling: Backfills
+    backfills: Backfills
     job_gate: JobGate
 
 
@@ -84,14 +85,14 @@ class RunContext:
     """What stays the same from one query of a run to the next.
 
     Attributes:
-        live: told, once the query has begun, whether readers are still waiting for something.
+        live: called once the query has begun; its argument is whether any generation is still backfilled.
     """
 
     project: Project
     endpoints: Endpoints
     board: StatusBoard
     stopping: Stopping
-    orders: ControlRequests
+    requests: ControlRequests
     secondary_sinks: SecondarySinks
     exported: HeldSnapshot
     lock: SlotLock
@@ -100,39 +101,42 @@ class RunContext:
 
 
 def needs_of(known: CatalogBaseline, generation_log: GenerationLog, secondary_sinks: SecondarySinks) -> Needs:
-    """What the log must hold for all that is written."""
-    named = [(generation_log.seeding.name_of(one), one.as_of) for one in generation_log.written]
+    """Return what the log must hold for all generations that are written."""
+    named = [
+        (generation_log.manager.name_of(generation), generation.as_of)
+        for generation in generation_log.written
+    ]
     return known.needs([*named, *secondary_sinks.needs()])
 
 
 class Supervisor:
-    """Looks after one running query; used from the main thread."""
+    """Supervises one running query; used from the main thread."""
 
-    def __init__(self, around: RunContext, running: RunningQuery) -> None:
-        self._around = around
+    def __init__(self, context: RunContext, running: RunningQuery) -> None:
+        self._context = context
         self._running = running
         self._generation_log = running.generation_log
-        self._filled: list[tuple[GenerationState, int]] = []
-        self._next_orders = 0.0
+        self._complete: list[tuple[GenerationState, int]] = []
+        self._next_read = 0.0
 
-    def until_ended(self) -> QueryEnd:
-        """Keep the board up to date while the query runs; why it is to end.
+    def run(self) -> QueryEnd:
+        """Supervise the query while it runs; return why it must end.
 
         Raises:
-            HeadraceError: SLOT_IN_USE, where another Headrace took the slot while the server was away;
-                SCHEMA_CHANGED or REPLICA_IDENTITY, where someone has altered a table; what keeps an index
-                without a served generation from being filled.
+            HeadraceError: SLOT_IN_USE: another Headrace took the slot while the server was away.
+                SCHEMA_CHANGED or REPLICA_IDENTITY: a table was altered. Any other error that keeps an index
+                without a served generation from being backfilled.
         """
-        around, running, generation_log = self._around, self._running, self._generation_log
-        query, filling, stopping = running.query, running.filling, around.stopping
+        context, running, generation_log = self._context, self._running, self._generation_log
+        query, backfills, stopping = running.query, running.backfills, context.stopping
         began, begun, live = time.monotonic(), False, False
         with HealthMonitor(
-            around.endpoints,
-            around.project,
-            around.board,
-            around.lock,
+            context.endpoints,
+            context.project,
+            context.board,
+            context.lock,
             catalog=running.altered,
-            trouble=query.trouble,
+            reader_status=query.reader_status,
         ) as watch:
             while not stopping.is_set():
                 if not query.active:
@@ -140,121 +144,126 @@ class Supervisor:
                     return QueryEnd(query.failure() or unknown)
                 if (failure := running.beside.failure()) is not None:
                     return QueryEnd(failure)
-                if around.lease is not None and (lost := around.lease.lost()) is not None:
+                if context.lease is not None and (lost := context.lease.lost()) is not None:
                     raise lost
                 self._publish()
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
                 if begun:
                     running.job_gate.begin()
                 if begun and not live:
-                    live = self._say_whether_live()
-                if (failed := filling.failure()) is not None:
-                    return self._failed_to_fill(failed)
+                    live = self._report_live()
+                if (failed := backfills.failure()) is not None:
+                    return self._handle_failed_backfill(failed)
                 if begun:
                     watch.look()
-                    if (asked := self._asked()) is not None:
-                        return asked
+                    if (ended := self._handle_requests()) is not None:
+                        return ended
                     live = live and not generation_log.building
                 stopping.wait(_LOOK_SECONDS)
         return QueryEnd()
 
-    def _say_whether_live(self) -> bool:
-        """Whether nothing is filled any more; a gap is closed once readers see what is followed."""
+    def _report_live(self) -> bool:
+        """Report whether the backfill is over; once readers see what is followed, a gap is closed."""
         live = not self._generation_log.building
-        self._around.live(not live)
+        self._context.live(not live)
         if live and self._generation_log.serves_all:
-            self._around.board.gap_closed()
+            self._context.board.gap_closed()
         return live
 
-    def _asked(self) -> QueryEnd | None:
-        """Do what is asked for; an ending where that is only possible between two queries."""
-        orders = self._ordered()
-        if replaced := self._generation_log.replaced():
-            return QueryEnd(again=True, orders=orders, replaced=replaced)
-        secondary = self._around.secondary_sinks.look(self._generation_log.state)
+    def _handle_requests(self) -> QueryEnd | None:
+        """Carry out control requests; return an end where that is only possible between two queries."""
+        requests = self._read_requests()
+        if replaced := self._generation_log.freeze_replaced():
+            return QueryEnd(again=True, requests=requests, replaced=replaced)
+        secondary = self._context.secondary_sinks.look(self._generation_log.state)
         if self._running.altered.moved or secondary:
-            return QueryEnd(again=True, orders=orders, secondary=secondary)
-        if (orders or self._generation_log.must_drop) and not self.reloaded_plan(orders):
-            return QueryEnd(again=True, orders=orders)
+            return QueryEnd(again=True, requests=requests, secondary=secondary)
+        if (requests or self._generation_log.must_drop) and not self.reloaded_plan(requests):
+            return QueryEnd(again=True, requests=requests)
         return None
 
-    def reloaded_plan(self, orders: Sequence[ControlRequest]) -> bool:
-        """Let the running query write what is ordered, and nothing that is to be dropped.
+    def reloaded_plan(self, requests: Sequence[ControlRequest]) -> bool:
+        """Give the running query a plan with the requested generations and without those to be dropped.
 
-        False where it must begin anew for that; what was done for the orders then stays.
+        Returns False where a new query is necessary for that. What was done for the requests then stays.
         """
-        if self._around.secondary_sinks or self._around.exported.slot is not None:
+        if self._context.secondary_sinks or self._context.exported.slot is not None:
             return False
         try:
-            return self._reload_plan(orders)
-        except Stopped:  # while it waited for the cluster: the query ends as it always does
+            return self._reload_plan(requests)
+        except Stopped:  # while waiting for the cluster; the query ends as usual
             return True
 
-    def _reload_plan(self, orders: Sequence[ControlRequest]) -> bool:
-        running, generation_log, stopping = self._running, self._generation_log, self._around.stopping
-        filled = {one.generation for one in generation_log.building}
-        with stopping.interrupting():  # never while the JVM is asked: half an answer would stay behind
-            done = generation_log.obey(
-                orders
-            )  # also without any: what leaves the plan must not be in the state
-        needs = needs_of(running.known, generation_log, self._around.secondary_sinks)
-        if generation_log.doomed & filled or needs != running.needs:
+    def _reload_plan(self, requests: Sequence[ControlRequest]) -> bool:
+        running, generation_log, stopping = self._running, self._generation_log, self._context.stopping
+        before = {generation.generation for generation in generation_log.building}
+        # Only waits for the cluster are interruptible: a call to the JVM would leave half an answer behind.
+        with stopping.interrupting():
+            # Also without requests: a generation that leaves the plan must not be in the state.
+            done = generation_log.apply(requests)
+        needs = needs_of(running.known, generation_log, self._context.secondary_sinks)
+        if generation_log.doomed & before or needs != running.needs:
             return False
-        work = generation_log.seeding.work(generation_log.written)
+        work = generation_log.manager.work(generation_log.written)
         running.beside.change(work)
-        running.filling.change(work)
+        running.backfills.change(work)
         position = running.query.change(work, stopping)
         if position is None or not self._is_noted(position):
-            return not running.query.active  # then somebody else asks why
-        if new := [one for one in generation_log.building if one.generation not in filled]:
-            self._around.board.happened(Event.SEEDING)
-            running.filling.begin(work, new)
+            return not running.query.active  # the caller finds out why it ended
+        if new := [
+            generation for generation in generation_log.building if generation.generation not in before
+        ]:
+            self._context.board.happened(Event.SEEDING)
+            running.backfills.begin(work, new)
         with stopping.interrupting():
-            generation_log.obeyed(done)
-        if generation_log.doomed and not running.job_gate.is_taken:  # by a job that has the former plan
-            with contextlib.suppress(HeadraceError):  # then at the next look
+            generation_log.forget(done)
+        if generation_log.doomed and not running.job_gate.is_taken:  # a running job has the former plan
+            with contextlib.suppress(HeadraceError):  # it is tried again at the next look
                 generation_log.drop_doomed()
         return True
 
     def _is_noted(self, position: Lsn) -> bool:
-        """Wait a little until it is: what is filled then is read behind all that it was not told of."""
+        """Wait a little until the state holds the position.
+
+        The backfill then reads behind every change that was resolved with the former plan.
+        """
         deadline = time.monotonic() + _NOTED_SECONDS
         while not self._generation_log.covers(position):
-            if time.monotonic() > deadline or self._around.stopping.wait(_NOTED_POLL):
+            if time.monotonic() > deadline or self._context.stopping.wait(_NOTED_POLL):
                 return False
         return True
 
     def _publish(self) -> None:
-        """Let readers see what is complete; where the cluster is away, at the next look."""
-        self._filled += self._running.filling.completed()
-        self._generation_log.prepare([one for one, _ in self._filled])
-        while self._filled:
+        """Serve complete generations to readers; where the cluster does not answer, try again later."""
+        self._complete += self._running.backfills.completed()
+        self._generation_log.prepare([generation for generation, _ in self._complete])
+        while self._complete:
             try:
-                self._generation_log.complete(*self._filled[0])
+                self._generation_log.complete(*self._complete[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
                 return
-            del self._filled[0]
+            del self._complete[0]
         if not self._generation_log.building:
-            self._around.exported.close()
-        elif self._around.exported.close_if_due():
-            self._around.board.report.info(
+            self._context.exported.close()
+        elif self._context.exported.close_if_due():
+            self._context.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 
-    def _failed_to_fill(self, failed: BackfillFailure) -> QueryEnd:
-        """What is served goes on; an index that nobody can read yet ends the run."""
+    def _handle_failed_backfill(self, failed: BackfillFailure) -> QueryEnd:
+        """Go on where readers have a generation of the index; else end the run."""
         if self._generation_log.state.served(failed.generation.index) is None:
             return QueryEnd(failed.error)
-        self._around.board.failed(failed.error)
+        self._context.board.failed(failed.error)
         return QueryEnd(again=True, failed=failed)
 
-    def _ordered(self) -> list[ControlRequest]:
-        """What somebody asks for, looked up now and then; of a silent cluster is told elsewhere."""
-        if time.monotonic() < self._next_orders:
+    def _read_requests(self) -> list[ControlRequest]:
+        """Read control requests once a second; the health monitor reports a cluster that does not answer."""
+        if time.monotonic() < self._next_read:
             return []
-        self._next_orders = time.monotonic() + _ORDER_SECONDS
+        self._next_read = time.monotonic() + _REQUESTS_SECONDS
         with contextlib.suppress(HeadraceError):
-            return self._around.orders.read(self._around.project.specs)
+            return self._context.requests.read(self._context.project.specs)
         return []

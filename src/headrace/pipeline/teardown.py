@@ -1,4 +1,4 @@
-"""Take back what a deployment made in the database, and if asked in the cluster: shown first, then done."""
+"""Plan and remove what a deployment created in the database and, on request, in the cluster."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_documen
 
 @dataclass(frozen=True, slots=True)
 class PlannedTeardown:
-    """What is taken back; the deployment cannot be run while this is held.
+    """What a teardown removes; the deployment cannot be run while this is held.
 
     Attributes:
-        plan: of the database.
-        aliases: whose indexes are deleted.
+        plan: the steps in the database.
+        aliases: the aliases whose indexes are deleted.
     """
 
     plan: SetupPlan
@@ -42,12 +42,12 @@ class PlannedTeardown:
     _reporter: Reporter
 
     def apply(self) -> None:
-        """Take it back.
+        """Execute the teardown.
 
         Raises:
-            HeadraceError: what server or cluster refuse.
+            HeadraceError: an error of the server or the cluster.
         """
-        execute_plan(self.plan, self._connection, self._tell)
+        execute_plan(self.plan, self._connection, self._report_step)
         if self.aliases:
             _drop_indexes(self._project, self._endpoints, self._reporter)
         elif self._is_claimed:
@@ -57,8 +57,8 @@ class PlannedTeardown:
                 "the cluster did not answer and still remembers the slot: run teardown again"
             )
 
-    def _tell(self, step: Step) -> None:
-        """What is run now; why it was made would read as if it were still so."""
+    def _report_step(self, step: Step) -> None:
+        """Report the statements of a step; its reason would read as if it still held."""
         for statement in step.gist:
             self._reporter.info(statement)
 
@@ -67,21 +67,26 @@ class PlannedTeardown:
 def plan_teardown(
     project: Project, reporter: Reporter, *, indexes: bool, moved: bool
 ) -> Iterator[PlannedTeardown]:
-    """What was made in the database, and with `indexes` in the cluster; nothing is altered yet.
+    """Plan the removal of what was created in the database and, with `indexes`, in the cluster.
+
+    Nothing is altered yet.
 
     Args:
-        moved: whether the state is this deployment's although it is of another database.
+        project: the deployment.
+        reporter: receives the statements and warnings.
+        indexes: whether the indexes are deleted too.
+        moved: whether the state belongs to this deployment although it names another database.
 
     Raises:
-        HeadraceError: SLOT_IN_USE while a run is alive, here or of another deployment that writes the same
-            indexes; CONTINUITY for a state of another database; what server or cluster refuse.
+        HeadraceError: SLOT_IN_USE while a run of this deployment, or of another one that writes the same
+            indexes, is alive; CONTINUITY for a state of another database; an error of either server.
     """
     endpoints = project.resolve()
     with (
         connect(endpoints.database, application_name="headrace teardown") as connection,
         advisory_lock(connection, project.slot),
         contextlib.closing(Client(endpoints.sink)) as client,
-        _claimed(project, client, indexes=indexes) as (is_claimed, state),
+        _lease_state(project, client, indexes=indexes) as (is_claimed, state),
     ):
         if state is not None and not moved:
             check_database(state, inspect_server(connection, endpoints.database))
@@ -94,10 +99,10 @@ def plan_teardown(
 
 
 @contextlib.contextmanager
-def _claimed(
+def _lease_state(
     project: Project, client: Client, *, indexes: bool
 ) -> Iterator[tuple[bool, PipelineState | None]]:
-    """Whether the cluster answered, and the state if there is one; nobody else can change it meanwhile.
+    """Yield whether the cluster answered, and the state if there is one, under a lease.
 
     Raises:
         HeadraceError: SLOT_IN_USE; SINK_UNREACHABLE and SINK_BUSY, where indexes are to be dropped.
@@ -123,15 +128,15 @@ def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) ->
         _forget_state(project, client)
     finally:
         client.close()
-    for name, there in endpoints.secondary.items():
+    for name, sink_endpoints in endpoints.secondary.items():
         own = project.of_sink(name)
         if own.kind == OPENSEARCH:
             try:
                 with (
-                    contextlib.closing(Client(there.sink)) as client,
+                    contextlib.closing(Client(sink_endpoints.sink)) as client,
                     Lease(client, own.slot, own.prefix, [*own.specs]),
                 ):
-                    _drop_generations(own, there)
+                    _drop_generations(own, sink_endpoints)
             except HeadraceError as error:
                 reporter.warning(f"the indexes in the sink {name!r} are still there: {error}")
 
@@ -145,7 +150,7 @@ def _drop_generations(project: Project, endpoints: Endpoints) -> None:
 
 
 def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
-    """Without the slot the documents grow stale: the next run must seed again."""
+    """Delete the state: without the slot the documents grow stale, and the next run must backfill them."""
     client = Client(endpoints.sink)
     try:
         _forget_state(project, client)
@@ -156,7 +161,7 @@ def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
 
 
 def _forget_state(project: Project, client: Client) -> None:
-    """What the cluster remembers, of the secondary sinks too."""
+    """Delete the state in the cluster, and that of the secondary sinks."""
     document = sinks_document(client, project.slot, project.prefix)
     for name in (document.load() or {}).get("sinks", {}):
         forget_sink(client, project.slot, project.prefix, name)

@@ -1,4 +1,4 @@
-"""Who waits at `/wait` of a run, and for what? One thread looks for all of them, while there are any."""
+"""Serve the clients that wait at `/wait` of a run, with one thread for all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.status.waiting import WaitProgress
 
 _MOST = 64
 _SECONDS = 0.05
-_PATIENCE_SECONDS = 0.1
+_UNASKED_SECONDS = 0.1
 
 
 @dataclass(eq=False, slots=True)
@@ -29,15 +29,15 @@ class _Waiter:
 
 
 class WaitService:
-    """Those who wait for one run; the thread looks at the meta index twenty times a second at most.
+    """The waiting clients of one run; the thread reads the meta index twenty times a second at most.
 
     Args:
-        opened: gives the connections to look with; called in the thread.
-        most: how many may wait at once.
+        open_: opens what reads the applied position; called in the thread.
+        most: how many clients may wait at once.
     """
 
-    def __init__(self, opened: Callable[[], AppliedPosition], *, most: int = _MOST) -> None:
-        self._opened = opened
+    def __init__(self, open_: Callable[[], AppliedPosition], *, most: int = _MOST) -> None:
+        self._open = open_
         self._most = most
         self._changed = threading.Condition()
         self._waiters: list[_Waiter] = []
@@ -57,7 +57,7 @@ class WaitService:
         self._thread.join(timeout=5.0)
 
     def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
-        """See `Waits`."""
+        """Register a waiting client; see `Waits`."""
         with self._changed:
             self._forget_cancelled()
             if len(self._waiters) >= self._most:
@@ -68,15 +68,17 @@ class WaitService:
             return waiter.future
 
     def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
-        """See `Waits`."""
+        """Return how far a waiting client's position is; see `Waits`."""
         with self._changed:
-            return next((one.progress for one in self._waiters if one.future is asked), WaitProgress())
+            return next(
+                (waiter.progress for waiter in self._waiters if waiter.future is asked), WaitProgress()
+            )
 
     def _forget_cancelled(self) -> None:
-        self._waiters = [one for one in self._waiters if not one.future.done()]
+        self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
 
     def _serve(self) -> None:
-        with self._opened() as applied:
+        with self._open() as applied:
             while (waiting := self._next()) is not None:
                 try:
                     self._look(applied, waiting)
@@ -85,7 +87,7 @@ class WaitService:
                 time.sleep(_SECONDS)
 
     def _next(self) -> list[_Waiter] | None:
-        """Whoever waits now, once somebody does; None at the end."""
+        """Wait until a client waits; return all that wait, or None at the end."""
         with self._changed:
             self._forget_cancelled()
             self._changed.wait_for(lambda: self._waiters or self._closing)
@@ -93,25 +95,27 @@ class WaitService:
 
     def _note(self, waiting: list[_Waiter], **changes: Any) -> None:
         with self._changed:
-            for one in waiting:
-                one.progress = replace(one.progress, **changes)
+            for waiter in waiting:
+                waiter.progress = replace(waiter.progress, **changes)
 
     def _look(self, applied: AppliedPosition, waiting: list[_Waiter]) -> None:
-        new = [one for one in waiting if one.progress.lsn is None]
+        new = [waiter for waiter in waiting if waiter.progress.lsn is None]
         if new:
             end = applied.end_of_log()
             self._note(new, lsn=end)
         state = applied.state()
         self._note(waiting, applied=state.applied, trouble=None)
-        there = [one for one in waiting if applied.covers(state, one.progress.lsn or 0)]
-        if any(one.searchable for one in there):
+        done = [waiter for waiter in waiting if applied.covers(state, waiter.progress.lsn or 0)]
+        if any(waiter.searchable for waiter in done):
             applied.refresh(state)
         with self._changed:
-            for one in there:
-                if one.future.set_running_or_notify_cancel():
-                    one.future.set_result(one.progress)
+            for waiter in done:
+                if waiter.future.set_running_or_notify_cancel():
+                    waiter.future.set_result(waiter.progress)
             self._forget_cancelled()
-        late = time.monotonic() - _PATIENCE_SECONDS
-        wanted = [one.progress.lsn or 0 for one in waiting if one not in there and one.since <= late]
-        if wanted:
-            applied.urge(max(wanted))
+        late = time.monotonic() - _UNASKED_SECONDS
+        requested = [
+            waiter.progress.lsn or 0 for waiter in waiting if waiter not in done and waiter.since <= late
+        ]
+        if requested:
+            applied.request_position(max(requested))

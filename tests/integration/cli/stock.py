@@ -113,7 +113,7 @@ class Stock:
         made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
         with contextlib.closing(Worker(seeding.work([made]))) as worker:
             for part in self._ranges(inspection.catalog):
-                worker.seed(made.generation, part, point, None)
+                worker.backfill(made.generation, part, point, None)
         seeding.finish(made)
         seeding.serve(made)
         return made

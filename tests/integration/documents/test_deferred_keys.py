@@ -81,7 +81,7 @@ class World:
         self.connections = Connections(url, Endpoint((node,)))
         self.deferred = DeferredKeys(self.client, self.plan.slot, self.plan.prefix)
         self.worker = self.workers(self.plan)
-        self.worker.seed("people", CtidRange(0, None), self.position(), None)
+        self.worker.backfill("people", CtidRange(0, None), self.position(), None)
 
     def workers(self, plan: DocumentsPlan, node: str | None = None) -> Worker:
         connections = self.connections
@@ -121,7 +121,7 @@ class World:
         return {str(one): names.get(country) for one, country in people}
 
     def work_off(self) -> int:
-        return self.worker.work_off([one.id for one in self.deferred.chunks(1_000)]).upserted
+        return self.worker.write_deferred([one.id for one in self.deferred.chunks(1_000)]).upserted
 
 
 @pytest.fixture
@@ -182,7 +182,7 @@ def test_chunks_of_a_generation_that_has_gone_are_let_go(world: World) -> None:
     other = world.generations.create("people", "cd", {"settings": {"index": {}}, "mappings": {}})
     worker = world.workers(replace(world.plan, targets={"people": other.target}))
     try:
-        assert worker.work_off([one.id for one in world.deferred.chunks(1_000)]).upserted == 0
+        assert worker.write_deferred([one.id for one in world.deferred.chunks(1_000)]).upserted == 0
     finally:
         worker.close()
         world.generations.drop(other)
@@ -204,7 +204,7 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
     with HttpProxy(world.connections.sink.urls[0], spoil=empty) as proxy:
         late = world.workers(world.plan, proxy.url)
         try:
-            late.work_off(chunks)
+            late.write_deferred(chunks)
         finally:
             late.close()
     world.work_off()
@@ -236,7 +236,7 @@ def test_what_is_deleted_while_its_bulk_hangs_stays_deleted(
         HttpProxy(opensearch.url, spoil=delete) as front,
         contextlib.closing(world.workers(world.plan, front.url)) as worker,
     ):
-        worker.work_off([one.id for one in world.deferred.chunks(1_000)])
+        worker.write_deferred([one.id for one in world.deferred.chunks(1_000)])
     assert asked == [True]
     assert world.held() == world.expected()
 

@@ -21,7 +21,7 @@ from headrace.datasources.partitioning import shared
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
-from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
@@ -115,7 +115,7 @@ class World:
         with ReadSession(self.url) as session:
             ranges = plan_ranges(session, self.root(), 8 << 20)
         for part in ranges:
-            self.worker.seed(one.index, part, self.position(), None, pace)
+            self.worker.backfill(one.index, part, self.position(), None, pace)
 
     def held(self, one: Generation) -> Mapping[str, object]:
         refresh(self.client, one.index)
@@ -190,7 +190,7 @@ def test_beside_a_stream_with_readers_one_bulk_is_under_way(
         plan = replace(world.plan, writer=WriterOptions(max_count=PEOPLE // 8))
         work = Work(plan, Connections(world.url, Endpoint((front.url,))))
         with closing(Worker(work)) as worker:
-            result = worker.seed(world.first.index, part, world.position(), None, throttled=throttled)
+            result = worker.backfill(world.first.index, part, world.position(), None, throttled=throttled)
     assert (result.upserted, counting.bulks, counting.most) == (PEOPLE, 8, at_once)
     assert world.held(world.first) == world.expected()
 
@@ -267,9 +267,9 @@ def swept(world: World) -> int:
         def mend(found: list[str]) -> None:
             # As the pipeline does it behind a later commit.
             world.writer.execute("SELECT pg_logical_emit_message(false, '', 'x')")
-            world.worker.mend(index, [key_of_id(one, 2) for one in found], world.position())
+            world.worker.rebuild(index, [key_of_id(one, 2) for one in found], world.position())
 
-        return sweep(identities, lambda: ids(world.client, index), mend)
+        return reconcile(identities, lambda: ids(world.client, index), mend)
 
 
 def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:
@@ -290,9 +290,9 @@ def test_a_range_whose_snapshot_has_gone_reads_what_is_there(world: World) -> No
     [(snapshot,)] = world.writer.execute("SELECT pg_export_snapshot()").fetchall()
     with psycopg.connect(world.url, autocommit=True) as other:
         other.execute("INSERT INTO visit VALUES (1000, 'b', 1, 'again')")
-    world.worker.seed(world.first.index, part, position, snapshot)
+    world.worker.backfill(world.first.index, part, position, snapshot)
     as_of = world.expected()
     assert world.held(world.first) == as_of
     world.writer.execute("COMMIT")
-    world.worker.seed(world.first.index, part, position, snapshot)
+    world.worker.backfill(world.first.index, part, position, snapshot)
     assert world.held(world.first) == world.expected() != as_of

@@ -20,7 +20,7 @@ from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
-from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker
@@ -88,7 +88,7 @@ class World:
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""
-        return len(self.worker.seed("thing", CtidRange(0, None), version, snapshot).rejected)
+        return len(self.worker.backfill("thing", CtidRange(0, None), version, snapshot).rejected)
 
     def ids(self) -> set[str]:
         """Of the documents that the index holds."""
@@ -459,11 +459,11 @@ def test_the_ids_of_an_index_are_compared_whatever_its_condition_fails_of(make: 
     plan = world.worker._work.plan
 
     def mend(found: list[str]) -> None:
-        world.worker.mend("thing", [(one,) for one in found], 2)
+        world.worker.rebuild("thing", [(one,) for one in found], 2)
 
     with ReadSession(world.url) as session:
         identities = Identities(session, plan.specs["thing"], plan.catalog)
-        sweep(identities, world.ids, mend)
+        reconcile(identities, world.ids, mend)
     assert world.ids() == READABLE - {"1"} | {"41"}
 
 
@@ -503,7 +503,7 @@ def test_a_row_without_a_key_is_no_document(make: Make, policy: dict[str, Any]) 
     assert world.ids() == {"a"}
     with ReadSession(world.url) as session:
         spec, catalog = plan.specs["thing"], plan.catalog
-        assert sweep(Identities(session, spec, catalog), world.ids, lambda _: None) == 0
+        assert reconcile(Identities(session, spec, catalog), world.ids, lambda _: None) == 0
         assert [one.id for one in DigestRanges(session, spec, catalog).next(10)] == ["a"]
         apart = Assembler(session, spec, catalog).assemble_apart(CtidRange(0, None), 1)
         assert [one.id for one in apart] == ["a"]

@@ -73,7 +73,7 @@ class World:
         self.backlog = SecondaryDeferredKeys(self.client, self.work.plan.slot, PREFIX)
         first, second = Worker(primary), SecondaryWorker(self.work)
         for worker in (first, second):
-            worker.seed("people", CtidRange(0, None), self.position(), None)
+            worker.backfill("people", CtidRange(0, None), self.position(), None)
         second.close()
         self.sinks = AllSinks(first, {"other": self.work})
 

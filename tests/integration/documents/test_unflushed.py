@@ -158,7 +158,7 @@ class World:
         return int(self.query("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"))
 
     def seed(self) -> None:
-        self.worker.seed(INDEX, CtidRange(0, None), self.position(), None)
+        self.worker.backfill(INDEX, CtidRange(0, None), self.position(), None)
 
     def stamp(self) -> Callable[[], object]:
         """Commit the stamp; what applies the batch that the log would carry."""
@@ -178,7 +178,7 @@ class World:
 
     def mended(self) -> Callable[[], object]:
         """What assembles two documents by their keys."""
-        return lambda: self.worker.mend(INDEX, [("1",), ("2",)], self.position())
+        return lambda: self.worker.rebuild(INDEX, [("1",), ("2",)], self.position())
 
     def filled_anew(self) -> Callable[[], object]:
         """What reads the range of another generation; it holds nothing yet."""

@@ -128,7 +128,7 @@ class World:
         )
         self.late = Worker(Work(plan, Connections(url, Endpoint((proxy.url(node),)))))
         self.prompt = Worker(Work(plan, Connections(url, Endpoint((node,)))))
-        self.prompt.seed("people", CtidRange(0, None), self.position(), None)
+        self.prompt.backfill("people", CtidRange(0, None), self.position(), None)
         self._drop: Callable[[], None] = lambda: generations.drop(self.generation)
 
     def close(self) -> None:

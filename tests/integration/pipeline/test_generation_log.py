@@ -72,7 +72,7 @@ class Ground:
     def reindexed(self) -> GenerationState:
         """An ordered generation, to be completed."""
         self.orders.give("stock", "reindex")
-        self.generation_log.obeyed(self.generation_log.obey(self.ordered()))
+        self.generation_log.forget(self.generation_log.apply(self.ordered()))
         [one] = self.generation_log.building
         return one
 
@@ -112,7 +112,7 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     assert caught.value.kind is Kind.SINK_UNREACHABLE
     ground.front.heal()
     assert [one.generation for one in ground.known().generations if one.published] == [before.generation]  # type: ignore[union-attr]
-    assert ground.generation_log.obey([]) == []
+    assert ground.generation_log.apply([]) == []
     assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
     assert ground.generation_log.doomed == {before.generation}  # type: ignore[union-attr]
 
@@ -121,7 +121,7 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
     served = ground.generation_log.state.served("stock")
     assert served is not None
     new = ground.reindexed()
-    seeding = ground.generation_log.seeding
+    seeding = ground.generation_log.manager
     assert seeding.look([served, new]) == Seen()
     ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
     seen = seeding.look([served, new])
@@ -188,17 +188,17 @@ def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground
 
     ground.front.spoil = no_room
     asked = ground.ordered()
-    assert ground.generation_log.obey(asked) == []
-    ground.generation_log.obeyed([])
+    assert ground.generation_log.apply(asked) == []
+    ground.generation_log.forget([])
     assert ground.generation_log.building == []
     assert "queue full" in (ground.board.view().indexes[0].error or "")
     ground.front.heal()
     assert [one.number for one in ground.ordered()] == [number], "it is still asked for"
-    done = ground.generation_log.obey(ground.ordered())
+    done = ground.generation_log.apply(ground.ordered())
     assert [one.number for one in done] == [number]
     assert [one.order for one in ground.generation_log.building] == [number]
     assert [one.order for one in ground.known().generations if one.building] == [number]
-    ground.generation_log.obeyed(done)
+    ground.generation_log.forget(done)
     assert ground.ordered() == []
 
 
@@ -263,7 +263,7 @@ def replaced(ground: Ground) -> list[GenerationState]:
     watch = ground.generation_log._watch
     watch._next = float("inf")
     watch.look_now(ground.generation_log.state.generations)
-    return ground.generation_log.replaced()
+    return ground.generation_log.freeze_replaced()
 
 
 def is_open(ground: Ground, index: str) -> None:
@@ -402,11 +402,11 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
         known.watch(),
         needs_of(known, ground.generation_log, run._secondary_sinks),
         beside=beside,
-        filling=beside,
+        backfills=beside,
         job_gate=JobGate(),
     )
     unlocked: Any = None
-    supervisor = Supervisor(run._surroundings(unlocked), running)
+    supervisor = Supervisor(run._context(unlocked), running)
     assert not supervisor.reloaded_plan(ground.ordered()), "the query is ended"
     assert query.answered
     assert stopping.is_set()

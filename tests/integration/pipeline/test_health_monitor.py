@@ -61,11 +61,16 @@ class Watched:
     board: StatusBoard
     lock: SlotLock
     catalog: SchemaDriftMonitor
-    trouble: Path
+    reader_status: Path
 
     def watch(self) -> HealthMonitor:
         return HealthMonitor(
-            self.endpoints, self.project, self.board, self.lock, catalog=self.catalog, trouble=self.trouble
+            self.endpoints,
+            self.project,
+            self.board,
+            self.lock,
+            catalog=self.catalog,
+            reader_status=self.reader_status,
         )
 
 
@@ -161,8 +166,8 @@ class EndlessQuery:
 
     active = True
 
-    def __init__(self, trouble: Path) -> None:
-        self.trouble = trouble
+    def __init__(self, reader_status: Path) -> None:
+        self.reader_status = reader_status
 
     def begun(self) -> bool:
         return True
@@ -185,12 +190,12 @@ class NothingBuilt:
     def completed(self) -> tuple[()]:
         return ()
 
-    serves_all = True
-
-    def prepare(self, _filled: object) -> None:
+    def prepare(self, _complete: object) -> None:
         pass
 
-    def replaced(self) -> tuple[()]:
+    serves_all = True
+
+    def freeze_replaced(self) -> tuple[()]:
         return ()
 
     def failure(self) -> None:
@@ -204,15 +209,15 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     server, _ = own
     board, stopping = watched.board, Stopping()
     run = PipelineRun(watched.project, watched.endpoints, board, stopping, options=RunOptions())
-    query: Any = EndlessQuery(watched.trouble)
+    query: Any = EndlessQuery(watched.reader_status)
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
         unknown: Any = None
         running = RunningQuery(
-            query, nothing, unknown, watched.catalog, {}, beside=beside, filling=nothing, job_gate=JobGate()
+            query, nothing, unknown, watched.catalog, {}, beside=beside, backfills=nothing, job_gate=JobGate()
         )
-        ended = pool.submit(Supervisor(run._surroundings(watched.lock), running).until_ended)
+        ended = pool.submit(Supervisor(run._context(watched.lock), running).run)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE
@@ -224,7 +229,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
             assert board.view().lag_bytes
             server.start()
             assert until(lambda: board.phase is Phase.LIVE, 60)
-            note = ReaderStatus(watched.trouble)
+            note = ReaderStatus(watched.reader_status)
             note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
             assert until(lambda: board.phase is Phase.DEGRADED, 60)
             said = board.snapshot()

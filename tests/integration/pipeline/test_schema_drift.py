@@ -252,14 +252,14 @@ def test_partitions_come_and_go(world: World, statements: str, emptied: Abstract
 def test_a_failure_is_explained_by_what_was_altered(world: World) -> None:
     """A column that is gone makes the reading statements fail, perhaps before anyone looks."""
     gone = HeadraceError(Kind.DATABASE, 'column "price" does not exist')
-    assert world.watch.explained(gone) is gone
+    assert world.watch.explain(gone) is gone
     told = HeadraceError(Kind.SCHEMA_CHANGED, "the table shop has no column price in the log")
-    assert world.watch.explained(told) is told, "only the log knows: what was altered is as it was again"
+    assert world.watch.explain(told) is told, "only the log knows: what was altered is as it was again"
     world.sql("ALTER TABLE shop DROP COLUMN price")
-    assert world.watch.explained(told) is not told
-    assert world.watch.explained(gone).kind is Kind.SCHEMA_CHANGED
+    assert world.watch.explain(told) is not told
+    assert world.watch.explain(gone).kind is Kind.SCHEMA_CHANGED
     away = HeadraceError(Kind.CONNECTION, "the server is away")
-    assert world.watch.explained(away) is away
+    assert world.watch.explain(away) is away
 
 
 def test_a_role_that_may_read_only_the_whole_table_finds_older_rows(world: World) -> None:

@@ -178,7 +178,7 @@ def test_a_deployments_documents_are_seeded_and_served(
         large_change=50_000,
     )
     with contextlib.closing(Worker(Work(plan, Connections(database, project.resolve().sink)))) as worker:
-        assert worker.seed("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
+        assert worker.backfill("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
     generations.finish(made, options)
     generations.publish(made)
     adjust(client, made.index, options)

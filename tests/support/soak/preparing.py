@@ -171,6 +171,6 @@ def _seed(url: str, work: Work, version: Lsn, snapshot: str, sink: MemorySink) -
                 for part in plan_ranges(session, work.plan.catalog[spec.table], _RANGE_BYTES)
             ]
         for name, part in ranges:
-            worker.seed(name, part, version, snapshot)
+            worker.backfill(name, part, version, snapshot)
     finally:
         worker.close()

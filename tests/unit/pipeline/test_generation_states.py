@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.generation_states import Next, obey, succeed, superseded
+from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded
 from headrace.sinks.opensearch import ControlRequest, GenerationState
 
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", seeded_at=10, published=True)
@@ -44,28 +44,28 @@ ROLLBACK = replace(REINDEX, what="rollback", number="n2")
     ],
 )
 def test_the_files_decide(found: tuple[GenerationState, ...], wanted: str, then: Next) -> None:
-    assert succeed(found, wanted) == then
+    assert plan_from_files(found, wanted) == then
 
 
 def test_a_file_that_is_put_back_finds_its_generation_kept() -> None:
-    assert succeed((SERVED, KEPT), "bb") == Next(serve=KEPT)
+    assert plan_from_files((SERVED, KEPT), "bb") == Next(serve=KEPT)
     frozen = replace(KEPT, frozen="a column was dropped")
-    assert succeed((SERVED, frozen), "bb") == Next(make=True)
+    assert plan_from_files((SERVED, frozen), "bb") == Next(make=True)
 
 
 def test_a_reindex_builds_beside_what_is_served_and_is_done_once() -> None:
-    assert obey((SERVED, BUILDING), "aa", REINDEX) == Next(make=True, drop=(BUILDING,), order="n1")
+    assert apply_request((SERVED, BUILDING), "aa", REINDEX) == Next(make=True, drop=(BUILDING,), request="n1")
     made = replace(BUILDING, order="n1")
-    assert obey((SERVED, made), "aa", REINDEX) == Next()
+    assert apply_request((SERVED, made), "aa", REINDEX) == Next()
 
 
 def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
     back = replace(KEPT, pinned="aa", order="n2")
-    assert obey((SERVED, KEPT), "aa", ROLLBACK) == Next(serve=back, order="n2")
+    assert apply_request((SERVED, KEPT), "aa", ROLLBACK) == Next(serve=back, request="n2")
     after = (replace(SERVED, published=False), replace(back, published=True))
-    assert obey(after, "aa", ROLLBACK) == Next(), "a kill must not swap it back"
-    assert succeed(after, "aa") == Next()
-    assert succeed(after, "dd") == Next(make=True)
+    assert apply_request(after, "aa", ROLLBACK) == Next(), "a kill must not swap it back"
+    assert plan_from_files(after, "aa") == Next()
+    assert plan_from_files(after, "dd") == Next(make=True)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
 )
 def test_there_may_be_no_way_back(found: tuple[GenerationState, ...], said: str) -> None:
     with pytest.raises(HeadraceError, match=said) as refused:
-        obey(found, "aa", ROLLBACK)
+        apply_request(found, "aa", ROLLBACK)
     assert refused.value.kind is Kind.USAGE
 
 

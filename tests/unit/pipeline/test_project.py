@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.project import Problems, each, open_project
+from headrace.pipeline.project import Problems, error_list, open_project
 from headrace.postgres.address import for_slot
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
@@ -55,7 +55,7 @@ def test_the_mistakes_of_all_schema_files_come_at_once(write: Write) -> None:
     wrong = SCHEMA.replace("long", "lnog")
     with pytest.raises(Problems) as refused:
         open_project(write(SOURCE + SINK + two, users=wrong, orders=wrong), {})
-    assert len(each(refused.value)) == 2
+    assert len(error_list(refused.value)) == 2
     assert refused.value.exit_code == 2
     assert len(str(refused.value).splitlines()) == 2
 
@@ -150,6 +150,6 @@ def test_a_refused_document_stops_the_run_unless_the_file_says_otherwise(write: 
 
 def test_an_error_that_is_one_is_its_own_list() -> None:
     one = HeadraceError(Kind.DISK, "full")
-    assert each(one) == (one,)
+    assert error_list(one) == (one,)
     assert Problems((one, HeadraceError(Kind.SCHEMA, "wrong"))).exit_code == 2
     assert Problems((one,)).exit_code == 1

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.assembly.identities import Buckets, bucket_of, buckets_of
 from headrace.pipeline import reconciliation
-from headrace.pipeline.reconciliation import sweep
+from headrace.pipeline.reconciliation import reconcile
 
 
 class Database:
@@ -33,7 +33,7 @@ IDS = st.sets(st.text(max_size=3), max_size=60)
 def test_what_one_side_lacks_is_looked_at_again(both: set[str], there: set[str], endpoints: set[str]) -> None:
     mended: list[str] = []
     database = Database(both | there)
-    found = sweep(database, lambda: both | endpoints, mended.extend)  # type: ignore[arg-type]
+    found = reconcile(database, lambda: both | endpoints, mended.extend)  # type: ignore[arg-type]
     assert set(mended) == (both | there) ^ (both | endpoints)
     assert found == len(mended)
 
@@ -42,6 +42,6 @@ def test_much_is_mended_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reconciliation, "_IDS_AT_ONCE", 10)
     parts: list[list[str]] = []
     missing = {str(one) for one in range(100)}
-    assert sweep(Database(missing), lambda: (), parts.append) == 100  # type: ignore[arg-type]
+    assert reconcile(Database(missing), lambda: (), parts.append) == 100  # type: ignore[arg-type]
     assert len(parts) >= 10
     assert set().union(*parts) == missing

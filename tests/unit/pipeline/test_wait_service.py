@@ -50,7 +50,7 @@ class Elsewhere:
     def refresh(self, _: PipelineState) -> None:
         self.refreshed += 1
 
-    def urge(self, lsn: int) -> None:
+    def request_position(self, lsn: int) -> None:
         self.urged.append(lsn)
 
 

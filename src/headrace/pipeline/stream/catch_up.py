@@ -1,6 +1,6 @@
-"""Who writes what a secondary sink did not take when it was due? A thread of the driver, one to a sink.
+"""Write the deferred documents of a secondary sink, in one thread of the driver for each sink.
 
-It takes no place of Spark's, so that a sink which hangs keeps nobody waiting.
+The thread needs no Spark task, so a sink that hangs delays nothing else.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ _LONGEST_PAUSE = 30.0
 _CALM_SECONDS = 60.0
 _END_SECONDS = 15.0
 
-Tell = Callable[[int, str | None], None]
-"""Takes how many documents are deferred, and why the sink counts as away; None where it does not."""
+OnProgress = Callable[[int, str | None], None]
+"""Takes the number of deferred documents, and why the sink is away or None."""
 
 
 class CatchUp:
-    """Works off the backlog of one sink, for as long as this is entered.
+    """Writes the deferred documents of one sink while it is entered.
 
     Args:
-        work: of the sink.
-        tell: is told how things stand, about twice a second.
-        lost: is called where somebody has deleted what was deferred.
+        work: the work of the sink.
+        on_progress: called about twice a second with the progress.
+        on_lost: called where the index of deferred keys was deleted.
     """
 
-    def __init__(self, work: Work, tell: Tell, lost: Callable[[], None]) -> None:
+    def __init__(self, work: Work, on_progress: OnProgress, on_lost: Callable[[], None]) -> None:
         self._work = work
-        self._tell = tell
-        self._lost = lost
+        self._on_progress = on_progress
+        self._on_lost = on_lost
         self._ending = threading.Event()
         self._pause = _LOOK_SECONDS
         self._failed_at = 0.0
-        self._thread = threading.Thread(target=self._work_off, name="headrace catching up", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace catching up", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -54,61 +54,61 @@ class CatchUp:
         self._ending.set()
         self._thread.join(_END_SECONDS)
 
-    def _work_off(self) -> None:
+    def _run(self) -> None:
         plan = self._work.plan
         with (
             contextlib.closing(Client(self._work.connections.keeps_state)) as client,
             contextlib.closing(SecondaryWorker(self._work, self._ending)) as worker,
         ):
-            backlog = SecondaryDeferredKeys(client, plan.slot, plan.prefix)
+            deferred = SecondaryDeferredKeys(client, plan.slot, plan.prefix)
             while not self._ending.wait(self._pause):
                 try:
-                    self._once(backlog, worker)
+                    self._write_all(deferred, worker)
                 except HeadraceError as error:
-                    self._failed(backlog, error)
+                    self._pause_longer(deferred, error)
 
-    def _once(self, backlog: SecondaryDeferredKeys, worker: SecondaryWorker) -> None:
-        """All that is deferred now."""
+    def _write_all(self, deferred: SecondaryDeferredKeys, worker: SecondaryWorker) -> None:
+        """Write all that is deferred now."""
         generations = self._work.plan.specs.keys()
-        if backlog.is_lost():
-            self._lost()
-        why = backlog.why_away()
-        self._tell(backlog.count(generations), why)
-        while not self._ending.is_set() and (owed := backlog.oldest(_AT_ONCE)):
-            wrote = self._write(worker, owed)
-            backlog.done(owed)
+        if deferred.is_lost():
+            self._on_lost()
+        why = deferred.why_away()
+        self._on_progress(deferred.count(generations), why)
+        while not self._ending.is_set() and (keys_due := deferred.oldest(_AT_ONCE)):
+            wrote = self._write(worker, keys_due)
+            deferred.done(keys_due)
             if wrote and why is not None:
-                backlog.back()
+                deferred.back()
                 why = None
-            self._tell(backlog.count(generations), why)
+            self._on_progress(deferred.count(generations), why)
         if why is not None:
             worker.probe()
-            backlog.back()
-            self._tell(0, None)
+            deferred.back()
+            self._on_progress(0, None)
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _LOOK_SECONDS
 
-    def _write(self, worker: SecondaryWorker, owed: list[Owed]) -> bool:
-        """All as of the newest position among them: whoever reads now sees what is before it.
+    def _write(self, worker: SecondaryWorker, keys_due: list[Owed]) -> bool:
+        """Write the documents of some keys, all at the newest position among them; return whether any was.
 
-        What is of a generation that has gone is passed over. Returns whether anything was written.
+        A read now includes everything before that position. Keys of a dropped generation are skipped.
         """
-        version: Lsn = max(one.version for one in owed)
+        version: Lsn = max(due.version for due in keys_due)
         known = self._work.plan.specs
         keys: dict[str, list[Key]] = {}
-        for one in owed:
-            if one.generation in known:
-                keys.setdefault(one.generation, []).append(one.key)
-        for generation, some in keys.items():
-            if EVERYTHING in some:
+        for due in keys_due:
+            if due.generation in known:
+                keys.setdefault(due.generation, []).append(due.key)
+        for generation, generation_keys in keys.items():
+            if EVERYTHING in generation_keys:
                 worker.renew(generation, version)
-            if single := [key for key in some if key != EVERYTHING]:
-                worker.mend(generation, single, version)
+            if keys_to_mend := [key for key in generation_keys if key != EVERYTHING]:
+                worker.rebuild(generation, keys_to_mend, version)
         return bool(keys)
 
-    def _failed(self, backlog: SecondaryDeferredKeys, error: HeadraceError) -> None:
-        """Try again later, and later still."""
+    def _pause_longer(self, deferred: SecondaryDeferredKeys, error: HeadraceError) -> None:
+        """Report the error, and wait longer before the next attempt."""
         self._failed_at = time.monotonic()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         with contextlib.suppress(HeadraceError):
-            self._tell(backlog.count(self._work.plan.specs.keys()), str(error))
+            self._on_progress(deferred.count(self._work.plan.specs.keys()), str(error))

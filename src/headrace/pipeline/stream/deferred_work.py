@@ -1,7 +1,7 @@
-"""Who writes the documents that were deferred? Spark batch jobs beside the stream, some chunks in each.
+"""Write deferred documents with Spark batch jobs beside the stream.
 
-A job leaves one place free for the stream's own tasks. Its tasks together hold no more than a tenth of what
-there was to do before they take it away: a kill repeats so much at most.
+A job leaves one task slot free for the stream. Its tasks together hold at most a tenth of the deferred
+documents before they remove them, so a kill repeats no more than that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.spark.job_gate import JobGate
 from headrace.spark.session import places_beside
 
 _ROUNDS = 5
-"""Of a task: a job takes a quarter of a second to begin, in which nothing is written."""
+"""Rounds of each task in a job: starting a job takes a quarter of a second."""
 
 _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
@@ -33,25 +33,27 @@ _GROUP = "headrace-deferred"
 
 @dataclass
 class DeferredPart(Piece):
-    """Some chunks, which are taken away when their documents are durable."""
+    """Some chunks of deferred keys, which are removed when their documents are durable."""
 
     index: str
     chunks: tuple[str, ...]
     at_once: int
 
     def run(self, worker: Worker) -> WriteResult:
-        """Write the documents of all of them."""
-        return worker.work_off(self.chunks, self.at_once)
+        """Write the documents of all chunks."""
+        return worker.write_deferred(self.chunks, self.at_once)
 
 
 class DeferredWork:
-    """A thread that lets jobs write what is deferred, for as long as this is entered.
+    """A thread that writes deferred documents with Spark jobs while it is entered.
 
     Args:
-        turn: which a job waits for.
+        spark: runs the jobs.
+        work: what the stream writes.
+        job_gate: lets one job run at a time beside the stream.
 
     Attributes:
-        left: how many chunks were left when it looked last.
+        left: how many chunks were left at the last look.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -70,48 +72,48 @@ class DeferredWork:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        while self._thread.is_alive():  # again and again: its job may not have begun yet
+        while self._thread.is_alive():  # repeated: the job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(_GROUP)
             self._thread.join(_POLL_SECONDS)
 
     def change(self, work: Work) -> None:
-        """Let later jobs write what `work` says; the one that runs has still the former plan."""
+        """Use this plan for later jobs; the job that runs keeps the former one."""
         self._work = work
 
     def failure(self) -> HeadraceError | None:
-        """Why it has ended; None while it works."""
+        """Return why the thread has ended; None while it works."""
         return self._failure
 
     def _serve(self) -> None:
-        """Work; whatever ends it is to be told, as nothing that was deferred is written any more."""
+        """Run jobs; keep the error that ends the thread, because nothing deferred is written after it."""
         try:
-            self._work_off()
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
-            if not self._ending.is_set():  # else it is the job that was cancelled
+            self._run_jobs()
+        except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
+            if not self._ending.is_set():  # else its job was cancelled
                 self._failure = unexpected("writing what was deferred failed", error)
 
-    def _work_off(self) -> None:
+    def _run_jobs(self) -> None:
         plan = self._work.plan
-        most = places_beside(self._spark)
+        tasks_at_once = places_beside(self._spark)
         with closing(Client(self._work.connections.sink)) as client:
             deferred = DeferredKeys(client, plan.slot, plan.prefix)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:
-                    while not self._ending.is_set() and self._some_of(deferred, most):
+                    while not self._ending.is_set() and self._run_job(deferred, tasks_at_once):
                         pass
                 except HeadraceError as error:
                     if not self._ending.is_set() and error.retry is not Retry.BACK_OFF:
                         self._failure = error
                         return
 
-    def _some_of(self, deferred: DeferredKeys, most: int) -> bool:
-        """One job; whether there was anything to do."""
+    def _run_job(self, deferred: DeferredKeys, max_tasks: int) -> bool:
+        """Run one job; return whether there was anything to do."""
         self.left = deferred.count()
         self._whole = max(self._whole, self.left) if self.left else 0
         if not self.left:
             return False
         tenth = self._whole // 10
-        tasks = max(1, min(most, tenth))
+        tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
         chunks = deferred.chunks(tasks * at_once * _ROUNDS)
         with self._job_gate.taken(self._ending):
@@ -120,8 +122,8 @@ class DeferredWork:
 
 
 def _parts(chunks: Sequence[Chunk], tasks: int, at_once: int) -> list[DeferredPart]:
-    """So many tasks at most, each with about as many chunks."""
+    """Divide chunks among at most so many tasks, about equally."""
     return [
-        DeferredPart(chunks[first].index, tuple(one.id for one in chunks[first::tasks]), at_once)
+        DeferredPart(chunks[first].index, tuple(chunk.id for chunk in chunks[first::tasks]), at_once)
         for first in range(min(tasks, len(chunks)))
     ]

@@ -1,7 +1,7 @@
-"""How are many documents written at once? A Spark batch job: one task for each piece of the work.
+"""Write many documents with a Spark batch job that has one task for each piece of work.
 
-The job reads from a source of its own, `headrace_documents_job`, whose partitions are the pieces; reading
-one writes its documents and yields what was written. Seeding is such jobs: a piece holds some ranges of rows.
+The job reads from an internal source, `headrace_documents_job`, whose partitions are the pieces. Reading a
+piece writes its documents and yields the counts. A backfill consists of such jobs, with ranges of rows.
 """
 
 from __future__ import annotations
@@ -34,28 +34,30 @@ _RESULT = pa.schema([("index", pa.string()), ("upserts", pa.int64()), ("bytes", 
 
 
 class Piece(InputPartition):
-    """What one task writes: documents of `index`."""
+    """The part of a job that one task writes: documents of `index`."""
 
     index: str
 
     def run(self, worker: Worker) -> WriteResult:
-        """Write them; durable when it returns."""
+        """Write the documents; they are durable on return."""
         raise NotImplementedError
 
     def results(self, worker: Worker) -> Iterator[tuple[str, WriteResult]]:
-        """Write them; what was written of which index, one after the other."""
+        """Write the documents; yield an index and what was written of it, one part after the other."""
         yield self.index, self.run(worker)
 
 
 @dataclass
 class BackfillRange(Piece):
-    """A range of one generation's root rows, and as of when it is read.
+    """A range of one generation's root rows to be backfilled.
 
     Attributes:
-        version: of every document, a position that the snapshot includes (decision 0015).
-        snapshot: an exported snapshot; None reads what is there.
-        rows_per_second: of this task.
-        throttled: beside a stream that has readers.
+        index: the name of the generation.
+        rows: the range of rows.
+        version: the version of every document, a position that the snapshot includes (decision 0015).
+        snapshot: the name of an exported snapshot; None: the current rows are read.
+        rows_per_second: the rate limit of this task.
+        throttled: whether the stream beside it has readers.
     """
 
     index: str
@@ -67,49 +69,49 @@ class BackfillRange(Piece):
 
     def run(self, worker: Worker) -> WriteResult:
         """Write the documents of the range."""
-        return worker.seed(
+        return worker.backfill(
             self.index, self.rows, self.version, self.snapshot, self.rows_per_second, throttled=self.throttled
         )
 
 
 @dataclass
 class BackfillRanges(Piece):
-    """Some ranges, one after the other: as many of these as ranges are to be read at once."""
+    """Ranges that one task reads one after the other."""
 
     index: str
     ranges: tuple[BackfillRange, ...]
 
     def results(self, worker: Worker) -> Iterator[tuple[str, WriteResult]]:
-        """Write the documents of each."""
-        for one in self.ranges:
-            yield one.index, one.run(worker)
+        """Write the documents of each range."""
+        for backfill_range in self.ranges:
+            yield backfill_range.index, backfill_range.run(worker)
 
 
 class PiecesSource(DataSource):
-    """`spark.read.format("headrace_documents_job")`; its options are made by `run_pieces`."""
+    """The source `headrace_documents_job`; `run_pieces` sets its options."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "headrace_documents_job"
 
     def schema(self) -> str:
-        """A row for each part of a piece."""
+        """Return the schema: a row for each part of a piece."""
         return "`index` string, upserts bigint, bytes bigint"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """The reader, with options only."""
+        """Return the reader."""
         return PiecesReader(dict(self.options))
 
 
 class PiecesReader(DataSourceReader):
-    """Plans one task for each piece; pickled to the workers."""
+    """Plans one task for each piece; pickled to the executors."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The pieces."""
+        """Return the pieces."""
         packed = base64.b64decode(self._options[_PIECES_OPTION])
         return list(pickle.loads(packed))  # noqa: S301 - our own driver wrote it
 
@@ -124,13 +126,16 @@ class PiecesReader(DataSourceReader):
 
 
 def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: str) -> dict[str, int]:
-    """Write the documents of all `pieces`; returns how many by index.
+    """Write the documents of all `pieces`; return the number of documents by index.
 
     Args:
-        group: of the job, for whoever cancels it.
+        spark: runs the job.
+        work: the plan and the connections.
+        pieces: one for each task.
+        group: the job group, by which the job can be cancelled.
 
     Raises:
-        HeadraceError: what stopped a task, or SPARK.
+        HeadraceError: the error that failed a task, or SPARK.
     """
     if not pieces:
         return {}
@@ -146,7 +151,7 @@ def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: 
 
 
 def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> list[Row]:
-    """What the job of these options has written; whoever is interrupted meanwhile ends it."""
+    """Run the job and return its rows; an interrupt cancels the job."""
     context = spark.sparkContext
 
     def collect(_ending: Event) -> list[Row]:

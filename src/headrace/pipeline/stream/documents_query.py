@@ -1,6 +1,6 @@
-"""How do live changes become documents? One Structured Streaming query, from the slot to the sink.
+"""Run the Structured Streaming query that turns live changes into documents, from the slot to the sink.
 
-Its tasks write the documents; beside it, what it has applied is noted, and counted.
+Its tasks write the documents. A thread beside it saves the applied position and counts the changes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.capture.signals import ConfirmLimit
 from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
-from headrace.pipeline.stream.documents_source import COUNTS, SWITCH_OPTION, LiveDocuments
+from headrace.pipeline.stream.documents_source import COUNTS, PLAN_FILE_OPTION, LiveDocuments
 from headrace.pipeline.stream.plan_reload import PlanReload
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
@@ -37,7 +37,7 @@ from headrace.spark.job_gate import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
 
 _POLL_SECONDS = 0.2
-_TOLD_WITHIN, _TOLD_POLL = 0.5, 0.005
+_PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _TAKEN_POLL = 0.02
 _DONE = "done"
 _QUERY = "query-"
@@ -45,28 +45,34 @@ _QUERY = "query-"
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """What the source of the documents query follows."""
+    """What the source of the documents query follows.
+
+    Attributes:
+        slot: the name of the slot.
+        publication: the name of the publication.
+        needs: what the plan needs of the log.
+        continues: the log that the documents come from, and the position before which nothing is read again.
+        applied: the slot is confirmed up to here; less than that position where documents are deferred.
+        deferred: whether documents are deferred.
+    """
 
     slot: str
     publication: str
     needs: Needs
     continues: Mapping[str, Any]
-    """Whose log the documents come from, and up to where changes need not be read again."""
     applied: Lsn
-    """The slot is confirmed no further; less than the position above where documents are deferred."""
     deferred: bool = False
 
     @property
     def start(self) -> str:
-        """Where the source begins: where the slot stands, or behind what is deferred."""
+        """Where the source begins: at the slot's position, or behind the deferred changes."""
         return str(self.continues["lsn"]) if self.deferred else "earliest"
 
 
 def make_folder(scratch: Path) -> Path:
-    """A new folder for a query; the one before it stays, and older ones are removed.
+    """Create a folder for a query; remove all older ones but the last.
 
-    A query that was stopped may have a process left for a moment that reads its files, and one that comes
-    after the next has not.
+    A process of the query that was just stopped may still read its files for a moment.
     """
     queries = sorted(scratch.glob(f"{_QUERY}*"))
     for left in queries[:-1]:
@@ -78,23 +84,23 @@ def make_folder(scratch: Path) -> Path:
 
 
 class DocumentsQuery:
-    """The running query. The slot is its only cursor; its checkpoint is scratch (decision 0008).
+    """The running query; the slot is its only cursor, its checkpoint is scratch (decision 0008).
 
     Attributes:
-        trouble: the file in which the source says what keeps it from reading.
+        reader_status: the file in which the source reports what keeps it from reading.
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         spark.dataSource.register(LiveDocuments)
         folder = make_folder(scratch)
-        self.trouble = folder / "trouble"
+        self.reader_status = folder / "trouble"
         self._reload_plan = PlanReload(folder / "plan")
         options = work.to_options()
-        self._plan, self._given = options[PLAN_OPTION], 0
+        self._plan, self._plan_number = options[PLAN_OPTION], 0
         self._projection = work.plan.projection
-        held = ConfirmLimit(folder / "held")
-        held.set(following.applied)
-        done = (
+        confirm_limit = ConfirmLimit(folder / "held")
+        confirm_limit.set(following.applied)
+        counts_of_batches = (
             spark.readStream.format(LiveDocuments.name())
             .options(**options)
             .option("url", work.connections.database)
@@ -108,73 +114,77 @@ class DocumentsQuery:
             .option("documentNeeds", to_text(following.needs))
             .option("documentColumns", projection.to_text(self._projection))
             .option("continues", json.dumps(dict(following.continues)))
-            .option("heldFile", str(held.path))
-            .option("troubleFile", str(self.trouble))
-            .option(SWITCH_OPTION, str(self._reload_plan.path))
+            .option("heldFile", str(confirm_limit.path))
+            .option("troubleFile", str(self.reader_status))
+            .option(PLAN_FILE_OPTION, str(self._reload_plan.path))
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
         checkpoint = folder / "checkpoint"
         self._counted = -1
         self._query: StreamingQuery = (
-            done.observe(_DONE, *(f.sum(name).alias(name) for name in COUNTS))
+            counts_of_batches.observe(_DONE, *(f.sum(name).alias(name) for name in COUNTS))
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint.as_uri())
             .queryName("headrace")
             .start()
         )
-        self._tracking = ProgressTracker(work, checkpoint, held, self._counts)
-        self._tracking.open()
+        self._tracker = ProgressTracker(work, checkpoint, confirm_limit, self._counts)
+        self._tracker.open()
 
     def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
-        """Let the batches that are planned from now on write what `work` says.
+        """Give the query a new plan for the batches from now on.
 
         Args:
-            work: of the same connections, whose plan needs of the log what the query's needs.
-            ending: once it is set, nobody waits any more.
-            patience: how many seconds a batch may still be under way.
+            work: the new plan, with the same connections and the same needs of the log.
+            ending: ends the wait once it is set.
+            patience: how many seconds the current batch may still take.
 
         Returns:
-            The position (bytes) behind which `work` holds: the batches before it are done, and no task writes
-            what the former plan said any more. None where the query does not get there, or where changes are
-            read without a column that `work` asks for.
+            The position (bytes) from which the plan holds: the batches before it are done, and no task uses
+            the former plan any more. None where the query does not get there, or where changes are read
+            without a column that the plan needs.
         """
         if not projection.covers(self._projection, work.plan.projection):
             return None
         plan = work.to_options()[PLAN_OPTION]
-        if plan == self._plan and not self._given:
-            return 0  # it never wrote anything else
+        if plan == self._plan and not self._plan_number:
+            return 0  # the query has had this plan from the beginning
         if plan != self._plan:
-            self._given += 1
-            self._reload_plan.give(self._given, plan)
+            self._plan_number += 1
+            self._reload_plan.offer(self._plan_number, plan)
             self._plan = plan
         deadline = time.monotonic() + patience
         while self.active and time.monotonic() < deadline:
             taken = self._reload_plan.taken()
-            if taken is not None and taken[0] == self._given:
+            if taken is not None and taken[0] == self._plan_number:
                 return taken[1]
             if ending.wait(_TAKEN_POLL):
                 break
         return None
 
     def _counts(self, batch: int) -> Counters:
-        """What the batches up to `batch` did that were not counted before; Spark tells a moment later."""
-        deadline = time.monotonic() + _TOLD_WITHIN
-        while (told := self._told()) and int(told[-1]["batchId"]) < batch and time.monotonic() < deadline:
-            time.sleep(_TOLD_POLL)
-        new = [one for one in told if int(one["batchId"]) > self._counted]
-        self._counted = max([self._counted, *(int(one["batchId"]) for one in new)])
-        return sum((_counters(one) for one in new), Counters())
+        """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""
+        deadline = time.monotonic() + _PROGRESS_SECONDS
+        while (
+            (reports := self._recent_progress())
+            and int(reports[-1]["batchId"]) < batch
+            and time.monotonic() < deadline
+        ):
+            time.sleep(_PROGRESS_POLL)
+        new = [report for report in reports if int(report["batchId"]) > self._counted]
+        self._counted = max([self._counted, *(int(report["batchId"]) for report in new)])
+        return sum((_counters(report) for report in new), Counters())
 
-    def _told(self) -> list[Any]:
+    def _recent_progress(self) -> list[Any]:
         try:
             return list(self._query.recentProgress)
-        except (Py4JError, PySparkException):  # the JVM ends, and takes with it what nobody has counted
+        except (Py4JError, PySparkException):  # the JVM ends; what was not counted is lost
             return []
 
     def failure(self) -> HeadraceError | None:
-        """Why the query is not running any more; None while it runs, or where it was stopped."""
-        if (tracker := self._tracking.failure()) is not None:
+        """Return why the query does not run any more; None while it runs or was stopped."""
+        if (tracker := self._tracker.failure()) is not None:
             return tracker
         if self._query.isActive:
             return None
@@ -182,32 +192,32 @@ class DocumentsQuery:
         return None if error is None else headrace_error(error)
 
     def begun(self) -> bool:
-        """Whether the first batch is through, and with it every process and connection is up."""
+        """Whether the first batch is done, and so every process and connection is up."""
         return self._batch() >= 0
 
     def batch_seconds(self) -> float:
-        """How long the longest recent batch took, from the look for changes to the last document."""
+        """Return the seconds of the longest recent batch, from its planning to the last document."""
         now = datetime.now(UTC).timestamp()
-        took = (
+        durations = (
             (
-                datetime.fromisoformat(one["timestamp"]).timestamp(),
-                one["durationMs"].get("triggerExecution", 0),
+                datetime.fromisoformat(report["timestamp"]).timestamp(),
+                report["durationMs"].get("triggerExecution", 0),
             )
-            for one in self._told()
+            for report in self._recent_progress()
         )
         return max(
-            (ms / 1000 for began, ms in took if began + ms / 1000 >= now - RECENT_SECONDS), default=0.0
+            (ms / 1000 for began, ms in durations if began + ms / 1000 >= now - RECENT_SECONDS), default=0.0
         )
 
     @property
     def active(self) -> bool:
-        """Whether the query runs, and what it does is noted."""
-        return self._tracking.failure() is None and bool(self._query.isActive)
+        """Whether the query runs and its progress is saved."""
+        return self._tracker.failure() is None and bool(self._query.isActive)
 
     def stop(self, patience: float = 8.0) -> None:
-        """End the query behind its current batch; one that takes longer is cut off, and repeated later.
+        """Stop the query after its current batch; a batch that takes longer is cut off and repeated later.
 
-        What is done is noted when this returns, where the cluster answers.
+        The progress is saved on return, where the cluster answers.
 
         Args:
             patience: how many seconds the batch may still take.
@@ -219,10 +229,10 @@ class DocumentsQuery:
             if time.monotonic() > deadline:
                 break
             waited.wait(_POLL_SECONDS)
-        # Tasks that wait for a server do not notice: their session ends them.
+        # A task that waits for a server does not notice the stop; the end of its session ends it.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
-        self._tracking.close()
+        self._tracker.close()
 
     def _batch(self) -> int:
         progress = self._query.lastProgress

@@ -1,9 +1,8 @@
-"""Where do live changes become documents? In the tasks that read them: the source `headrace_documents`.
+"""Turn live changes into documents in the tasks that read them: the internal source `headrace_documents`.
 
-A partition holds changes; reading it returns when the documents that they touch are durable, and gives one
-row that says how many there were. So a batch is done when its tasks are, and nothing goes from one Python
-process to another (docs/decisions/0026). Other generations than those it began
-with come to it by a file (docs/decisions/0073).
+A partition holds changes. Reading it returns when the documents that they touch are durable, and yields one
+row of counts. So a batch is done when its tasks are, and no data goes from one Python process to another
+(decision 0026). A new plan with other generations comes to the source in a file (decision 0073).
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION
 from headrace.pipeline.worker.workers import applier_of
 from headrace.spark.failures import told_alone
 
-SWITCH_OPTION = "plan_file"
-"""Where a plan may be left that is to be written from now on, see `PlanReload`."""
+PLAN_FILE_OPTION = "plan_file"
+"""The option that names the file for a new plan, see `PlanReload`."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
-"""What a task's row says; sums are what a batch did."""
+"""The columns of a task's row; their sums are the counts of a batch."""
 
 _RESULT = pa.schema([(name, pa.int64()) for name in COUNTS])
 
 
 class LiveDocuments(DataSource):
-    """`readStream.format("headrace_documents")`: options of `postgres_cdc` and of `Work`."""
+    """The source `headrace_documents`, with the options of `postgres_cdc` and of `Work`."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "headrace_documents"
 
     def schema(self) -> str:
-        """One row for each task."""
+        """Return the schema: one row for each task."""
         return ", ".join(f"{name} bigint" for name in COUNTS)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """The reader; nothing is opened yet."""
-        own = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION, SWITCH_OPTION)}
+        """Return the reader; nothing is opened yet."""
+        own = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION, PLAN_FILE_OPTION)}
         following = {name: text for name, text in self.options.items() if name not in own}
-        switch = PlanReload(Path(own.pop(SWITCH_OPTION)))
-        return LiveReader(read_options(CdcOptions, following, self.name()), own, switch)
+        reload = PlanReload(Path(own.pop(PLAN_FILE_OPTION)))
+        return LiveReader(read_options(CdcOptions, following, self.name()), own, reload)
 
 
 class PlannedPartition(InputPartition):
-    """Changes, and the plan of what they are to be written to; as it was when the batch was planned."""
+    """Changes, and the plan that was current when their batch was planned."""
 
     def __init__(self, changes: InputPartition, plan: str) -> None:
         self.changes = changes
@@ -67,22 +66,22 @@ class PlannedPartition(InputPartition):
 class LiveReader(CdcReader):
     """Plans batches as `postgres_cdc` does; its tasks write documents."""
 
-    def __init__(self, options: CdcOptions, work: Mapping[str, str], switch: PlanReload) -> None:
+    def __init__(self, options: CdcOptions, work: Mapping[str, str], reload: PlanReload) -> None:
         super().__init__(options)
         self._work = work
-        self._taking = PlanReloadReader(switch)
+        self._reload = PlanReloadReader(reload)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """As `CdcReader`; the batch up to `start` is done, and the next one may be planned anew."""
+        """Return the end of the next batch; a new plan is taken first, as the batch up to `start` is done."""
         with told_alone():
-            self._taking.look(Offset.from_json(start).lsn)
+            self._reload.look(Offset.from_json(start).lsn)
         return super().latestOffset(start, limit)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """As `CdcReader`, with the plan where it is another than the query began with."""
-        found = super().partitions(start, end)
-        plan = self._taking.plan
-        return found if plan is None else [PlannedPartition(one, plan) for one in found]
+        """Plan the partitions as `CdcReader` does, with the plan where it is not the query's first."""
+        changes = super().partitions(start, end)
+        plan = self._reload.plan
+        return changes if plan is None else [PlannedPartition(partition, plan) for partition in changes]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
@@ -95,4 +94,4 @@ class LiveReader(CdcReader):
             done = applier_of(work).apply(changes)
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
-        yield pa.RecordBatch.from_arrays([pa.array([one]) for one in counts], schema=_RESULT)
+        yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], schema=_RESULT)

@@ -1,8 +1,8 @@
-"""How does a running query come to write other generations, without being ended?
+"""Give a running query a new plan, so that it writes other generations without a restart.
 
-Whoever runs it leaves a plan in a file. The process that plans the batches takes it between two of them, says
-from which position on, and sends it along with each later task. So every change before that position is done
-with the former plan, and every one behind it with the new one.
+The driver leaves the plan in a file. The process that plans the batches takes it between two of them, reports
+from which position on, and sends it with each later task. So every change before that position is applied
+with the former plan, and every later one with the new plan.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 
 @dataclass(frozen=True, slots=True)
 class PlanReload:
-    """The plan of the batches to come, in a file, and beside it what was taken.
+    """The file with the plan for later batches, and beside it the note of what was taken.
 
     Attributes:
-        path: of the file; there is none as long as the query writes what it began with.
+        path: the path of the file, which does not exist until there is a second plan.
     """
 
     path: Path
 
-    def give(self, number: int, plan: str) -> None:
-        """Leave a plan (`PLAN_OPTION`'s text); each has another number, which is higher."""
+    def offer(self, number: int, plan: str) -> None:
+        """Leave a plan (the text of `PLAN_OPTION`); each has a higher number than the one before."""
         write_whole(self.path, f"{number}\n{plan}")
 
     def taken(self) -> tuple[int, Lsn] | None:
-        """The number of the plan that was taken last, and the position (bytes) from which on it holds."""
+        """Return the number of the plan that was taken last, and the position (bytes) from which it holds."""
         try:
             number, position = self._note.read_text().split()
         except FileNotFoundError:
             return None
         return int(number), parse_lsn(position)
 
-    def given(self) -> tuple[int, str] | None:
-        """The plan that was left last, with its number."""
+    def offered(self) -> tuple[int, str] | None:
+        """Return the number and the text of the plan that was left last."""
         try:
             number, plan = self.path.read_text().split("\n")
         except FileNotFoundError:
@@ -45,7 +45,7 @@ class PlanReload:
         return int(number), plan
 
     def take(self, number: int, position: Lsn) -> None:
-        """Say that everything before `position` is applied, and that what comes is planned with this one."""
+        """Report that everything before `position` is applied, and that later batches use this plan."""
         write_whole(self._note, f"{number} {format_lsn(position)}")
 
     @property
@@ -54,24 +54,24 @@ class PlanReload:
 
 
 class PlanReloadReader:
-    """The planning side: takes what is left in the file; used from one thread."""
+    """The side that plans batches: takes a plan from the file; used from one thread."""
 
-    def __init__(self, switch: PlanReload) -> None:
-        self._reload_plan = switch
+    def __init__(self, reload: PlanReload) -> None:
+        self._reload_plan = reload
         self._seen: tuple[int, int] | None = None
         self._number = 0
         self.plan: str | None = None
 
     def look(self, position: Lsn) -> None:
-        """Between two batches: take what is new, of which every change before `position` knew nothing."""
+        """Take a new plan between two batches; every change before `position` had the former one."""
         try:
-            found = self._reload_plan.path.stat()
+            status = self._reload_plan.path.stat()
         except FileNotFoundError:
             return
-        if (seen := (found.st_ino, found.st_mtime_ns)) == self._seen:
+        if (seen := (status.st_ino, status.st_mtime_ns)) == self._seen:
             return
-        given = self._reload_plan.given()
-        if given is not None and given[0] > self._number:
-            self._number, self.plan = given
+        offered = self._reload_plan.offered()
+        if offered is not None and offered[0] > self._number:
+            self._number, self.plan = offered
             self._reload_plan.take(self._number, position)
         self._seen = seen

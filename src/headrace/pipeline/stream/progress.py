@@ -1,7 +1,7 @@
-"""How far are the documents of a running query? What Spark's own log calls done is noted in the meta index.
+"""Save in the meta index how far the documents of a running query are, as Spark's commit log reports it.
 
-Beside the query: while a position is written, the next batch is under way. The source confirms to the slot no
-more than what is noted; it is told by a file.
+A thread beside the query: while it saves a position, the next batch runs. A file tells the source the saved
+position, and it confirms no more to the slot.
 """
 
 from __future__ import annotations
@@ -27,93 +27,94 @@ from headrace.spark.query_commits import CommitLog
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
-_PARKED_SECONDS = 1.0
+_DEFERRED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
 _RESTORED_SECONDS = 5.0
-"""How often it is looked in a quiet time whether what was noted is still there."""
+"""Between two checks, while no change comes, that the saved state still exists."""
 
 
 class ProgressTracker:
-    """A thread that notes what a query has applied, from `open` to `close`.
+    """A thread that saves what a query has applied, from `open` to `close`.
 
     Args:
-        checkpoint: of the query.
-        held: where the source reads how far it may confirm.
-        counted: what was done by the batches up to a number, and not told before.
+        work: the plan and the connections of the query.
+        checkpoint: the checkpoint folder of the query.
+        confirm_limit: the file in which the source reads how far it may confirm.
+        counted: returns the counts of the batches up to a number that were not returned before.
     """
 
     def __init__(
-        self, work: Work, checkpoint: Path, held: ConfirmLimit, counted: Callable[[int], Counters]
+        self, work: Work, checkpoint: Path, confirm_limit: ConfirmLimit, counted: Callable[[int], Counters]
     ) -> None:
         sink, plan = work.connections.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)
         self._commits = CommitLog(checkpoint)
-        self._held = held
+        self._confirm_limit = confirm_limit
         self._counted = counted
         self._noted = -1
-        self._waiting: Lsn | None = None
+        self._ahead: Lsn | None = None
         self._next = self._next_look = 0.0
         self._failure: HeadraceError | None = None
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._note_all, name="headrace noting", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
     def open(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Note what is done by now, and end: a cluster that does not answer is not asked again.
+        """Save the progress and end the thread; a cluster that does not answer is not asked again.
 
-        Behind it nothing is written any more, so that the next query may be noted.
+        Nothing is saved after this, so the progress of the next query may be.
         """
         self._ending.set()
         self._thread.join()
         self._client.close()
 
     def failure(self) -> HeadraceError | None:
-        """Why nothing is noted any more; None while it is."""
+        """Return why nothing is saved any more; None while it is."""
         return self._failure
 
-    def _note_all(self) -> None:
+    def _run(self) -> None:
         try:
-            for attempt in self._patiently():
+            for attempt in self._retrying():
                 with attempt:
-                    found = self._meta.load()
-            self._waiting = None if found is None else found.ahead
+                    state = self._meta.load()
+            self._ahead = None if state is None else state.ahead
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
                 done = self._commits.last()
                 if done > self._noted:
                     self._note(done)
-                elif self._waiting is not None and time.monotonic() >= self._next:
-                    self._advance(Offset(self._waiting), Counters())
+                elif self._ahead is not None and time.monotonic() >= self._next:
+                    self._advance(Offset(self._ahead), Counters())
                 elif time.monotonic() >= self._next_look:
                     self._look()
         except HeadraceError as error:
-            if not self._ending.is_set():  # else whoever starts next repeats what was not noted
+            if not self._ending.is_set():  # else the next start repeats what was not saved
                 self._failure = error
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+        except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
             self._failure = unexpected("noting what is applied failed", error)
 
     def _look(self) -> None:
-        """A cluster that is restored from a snapshot says nothing: its state is an earlier one then."""
-        for attempt in self._patiently():
+        """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""
+        for attempt in self._retrying():
             with attempt:
                 self._meta.look()
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
-    def _patiently(self) -> Retrying:
+    def _retrying(self) -> Retrying:
         return patiently(longest=1.0, ending=self._ending)
 
     def _note(self, batch: int) -> None:
-        """Everything up to the end of a batch is durable or deferred."""
+        """Save that everything up to the end of a batch is durable or deferred."""
         try:
             end = self._commits.end_of(batch)
         except FileNotFoundError:
-            return  # Spark has forgotten it: there are later ones
+            return  # Spark has removed it: there are later ones
         counters = self._counted(batch)
         origin = LogOrigin.from_json(end)
         self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
@@ -126,8 +127,8 @@ class ProgressTracker:
             reach("applied")
 
     def _advance(self, reached: Offset, counters: Counters, began: Lsn | None = None) -> None:
-        """Note a position, and look at it again soon where documents before it are deferred."""
-        for attempt in self._patiently():
+        """Save a position, and look again soon where documents before it are deferred."""
+        for attempt in self._retrying():
             with attempt:
                 state = self._meta.advance(
                     reached.lsn,
@@ -136,6 +137,6 @@ class ProgressTracker:
                     last=reached.last,
                     began=began,
                 )
-        self._held.set(state.applied)
-        self._waiting, self._next = state.ahead, time.monotonic() + _PARKED_SECONDS
+        self._confirm_limit.set(state.applied)
+        self._ahead, self._next = state.ahead, time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS

@@ -1,1 +1,1 @@
-"""Does an index hold what the database says, and what is done where it does not?"""
+"""Compare an index with the database, and repair documents that differ."""

@@ -1,7 +1,8 @@
-"""How is a whole index compared with the database, without the database sending the documents?
+"""Compare a whole index with the database by digests, so that the database sends no documents.
 
-There and back. There: the digests of a range of keys, and the index's documents with these ids. Back: the
-ids of the index, and which of them have a document. What differs is looked at again until it is clear.
+The first pass reads the digests of a range of keys, and the index's documents with these ids. The second
+pass reads the ids of the index, and checks which ones have a document. Documents that differ are checked
+again until the verdict is certain.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _RANGE = 1000
 _REQUEST_BYTES = 8 << 20
 _REQUEST_DOCUMENTS = 500
 _UNKNOWN_BYTES = 64 << 10
-"""What a document counts for whose size nobody has told."""
+"""The assumed size of a document whose size is unknown."""
 
 
 class Comparison:
-    """Compares one index, and repairs it where `repair` is given. Used from one thread.
+    """Compares one index, and repairs it where `repair` is given; used from one thread.
 
     Memory holds a range of digests and, of the documents that differ, as many as `_REQUEST_BYTES` allows.
     """
@@ -37,87 +38,92 @@ class Comparison:
         self,
         report: Report,
         index: IndexDocuments,
-        settling: Recheck,
+        recheck: Recheck,
         repair: Repair | None,
     ) -> None:
         self._report = report
         self._index = index
-        self._settling = settling
+        self._recheck = recheck
         self._repair = repair
         self._suspects: dict[str, int] = {}
-        self._told: set[Verdict] = set()
+        self._reported: set[Verdict] = set()
 
     def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
-        """Compare every document of the database with the index's; the next range is read meanwhile.
+        """Compare every document of the database with the index's, and read the next range meanwhile.
 
         Raises:
-            HeadraceError: what either side does not bear.
+            HeadraceError: an error of either server.
         """
-        for found in _read_ahead(ranges):
-            for portion in _portions(found):
+        for digests in _read_ahead(ranges):
+            for portion in _portions(digests):
                 self._compare(portion)
-            self._report.documents += sum(one.digest is not None for one in found)
+            self._report.documents += sum(digest.digest is not None for digest in digests)
             advance(self._report.documents)
-        self._settle()
+        self._recheck_suspects()
 
-    def extras(self, presence: Presence, found: Iterable[str], advance: Callable[[int], None]) -> None:
-        """Look for every id of the index in the database; `documents` has told of rows that cannot be read.
+    def extras(self, presence: Presence, index_ids: Iterable[str], advance: Callable[[int], None]) -> None:
+        """Look up every id of the index in the database; `documents` has reported unreadable rows already.
 
         Raises:
-            HeadraceError: as `documents`.
+            HeadraceError: as for `documents`.
         """
         seen, sample = 0, self._report.sample
-        self._told = {Verdict.UNREADABLE}
-        for page in _pages(found, _RANGE):
+        self._reported = {Verdict.UNREADABLE}
+        for page in _pages(index_ids, _RANGE):
             seen += len(page)
-            chosen = page if sample is None else [one for one in page if sample.holds(one)]
+            chosen = page if sample is None else [id_ for id_ in page if sample.holds(id_)]
             stamps = presence.read(chosen).stamps
-            for one in chosen:
-                if one not in stamps:
-                    self._suspect(one, _UNKNOWN_BYTES)
+            for id_ in chosen:
+                if id_ not in stamps:
+                    self._suspect(id_, _UNKNOWN_BYTES)
             self._report.ids += len(chosen)
             advance(seen)
-        self._settle()
+        self._recheck_suspects()
 
     def _compare(self, portion: list[Digest]) -> None:
-        there = self._index.read([one.id for one in portion])
-        for one in portion:
-            held = there.get(one.id)
-            if not one.readable:
+        indexed = self._index.read([digest.id for digest in portion])
+        for digest in portion:
+            stored = indexed.get(digest.id)
+            if not digest.readable:
                 same = False
-            elif held is None or one.digest is None:
-                same = held is None and one.digest is None
+            elif stored is None or digest.digest is None:
+                same = stored is None and digest.digest is None
             else:
-                same = not self._settling.contents or digest_of(held.source) == one.digest
+                same = not self._recheck.contents or digest_of(stored.source) == digest.digest
             if not same:
-                self._suspect(one.id, one.size)
+                self._suspect(digest.id, digest.size)
 
     def _suspect(self, id_: str, size: int) -> None:
         self._suspects[id_] = size
         if len(self._suspects) >= _REQUEST_DOCUMENTS or sum(self._suspects.values()) >= _REQUEST_BYTES:
-            self._settle()
+            self._recheck_suspects()
 
-    def _settle(self) -> None:
+    def _recheck_suspects(self) -> None:
         suspects, self._suspects = list(self._suspects), {}
         if not suspects:
             return
         wrong = []
-        for one in self._settling.settle(suspects):
-            if one.verdict not in self._told:
-                self._report.found(one)
-            if one.verdict.is_drift:
-                wrong.append(one.id)
+        for finding in self._recheck.run(suspects):
+            if finding.verdict not in self._reported:
+                self._report.count_finding(finding)
+            if finding.verdict.is_drift:
+                wrong.append(finding.id)
         if wrong and self._repair is not None:
             self._rebuild(self._repair, wrong)
 
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
         refused = repair.rebuild(wrong)
-        for one in self._settling.settle(wrong):
-            if one.verdict in (Verdict.RIGHT, Verdict.CHANGING):  # the stream writes it again and again
+        for finding in self._recheck.run(wrong):
+            if finding.verdict in (
+                Verdict.RIGHT,
+                Verdict.CHANGING,
+            ):  # a changing document is written by the stream anyway
                 self._report.repaired += 1
             else:
-                why = refused.get(one.id)
-                self._report.not_repaired(one.id, why_not(one, why), fenced=why is None and is_fenced(one))
+                reason = refused.get(finding.id)
+                self._report.count_unrepaired(
+                    finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
+                )
 
 
 def compare(
@@ -129,10 +135,10 @@ def compare(
     *,
     reporter: Reporter,
 ) -> None:
-    """Both ways; `report` is filled.
+    """Compare in both directions, and put the results into `report`.
 
     Raises:
-        HeadraceError: what either side does not bear.
+        HeadraceError: an error of either server.
     """
     began = time.monotonic()
     refresh(client, report.generation)
@@ -148,32 +154,32 @@ def compare(
 
 
 def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
-    """All ranges; the next one is read while one is compared, where no function of the user's is called."""
+    """Yield all ranges; read the next one in a thread, unless a transform of the user runs."""
     if ranges.transformed:
         yield from iter(lambda: ranges.next(_RANGE), [])
         return
     with ThreadPoolExecutor(1, "headrace digests") as reading:
-        coming = reading.submit(ranges.next, _RANGE)
-        while found := coming.result():
-            coming = reading.submit(ranges.next, _RANGE)
-            yield found
+        next_range = reading.submit(ranges.next, _RANGE)
+        while digests := next_range.result():
+            next_range = reading.submit(ranges.next, _RANGE)
+            yield digests
 
 
-def _portions(found: list[Digest]) -> Iterator[list[Digest]]:
-    """As many at a time as one request may ask for; a larger document goes alone."""
+def _portions(digests: list[Digest]) -> Iterator[list[Digest]]:
+    """Group digests into requests; a larger document has a request of its own."""
     portion: list[Digest] = []
     size = 0
-    for one in found:
-        if portion and (size + one.size > _REQUEST_BYTES or len(portion) >= _REQUEST_DOCUMENTS):
+    for digest in digests:
+        if portion and (size + digest.size > _REQUEST_BYTES or len(portion) >= _REQUEST_DOCUMENTS):
             yield portion
             portion, size = [], 0
-        portion.append(one)
-        size += one.size
+        portion.append(digest)
+        size += digest.size
     if portion:
         yield portion
 
 
-def _pages(found: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(found)
+def _pages(ids_: Iterable[str], size: int) -> Iterator[list[str]]:
+    iterator = iter(ids_)
     while page := list(islice(iterator, size)):
         yield page

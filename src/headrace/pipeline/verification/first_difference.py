@@ -1,6 +1,6 @@
-"""Where do two documents differ first?
+"""Find the first difference of two JSON documents.
 
-Compared as values: 1.0 is 1.00, the order of keys means nothing. Pure.
+Documents are compared as values: 1.0 equals 1.00, and the order of keys does not count. Pure functions.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ _NOTHING = "nothing"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place at which they differ, as `orders[0].total`, and what stands there as JSON, cut short.
+    """The first difference of two documents.
 
-    `expected` or `found` is `nothing` where the place is not there.
+    Attributes:
+        path: where they differ, as `orders[0].total`.
+        expected: the expected value as JSON, cut short; `nothing` where it is missing.
+        found: the value that was found, in the same form.
     """
 
     path: str
@@ -28,11 +31,11 @@ class Difference:
 
 
 def first_difference(expected: bytes, found: bytes) -> Difference | None:
-    """The first difference of two JSON documents; None where they are the same values."""
-    return next(_differences("", _parsed(expected), _parsed(found)), None)
+    """Return the first difference of two JSON documents; None where they are equal."""
+    return next(_differences("", _parse(expected), _parse(found)), None)
 
 
-def _parsed(document: bytes) -> Any:
+def _parse(document: bytes) -> Any:
     return json.loads(document, parse_float=Decimal, parse_int=Decimal)
 
 
@@ -43,14 +46,14 @@ def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
             if key in expected and key in found:
                 yield from _differences(inner, expected[key], found[key])
             else:
-                yield Difference(inner, _shown(expected, key), _shown(found, key))
+                yield Difference(inner, _show(expected, key), _show(found, key))
     elif isinstance(expected, list) and isinstance(found, list):
         for number in range(max(len(expected), len(found))):
             inner = f"{path}[{number}]"
             if number < min(len(expected), len(found)):
                 yield from _differences(inner, expected[number], found[number])
             else:
-                yield Difference(inner, _shown(expected, number), _shown(found, number))
+                yield Difference(inner, _show(expected, number), _show(found, number))
     elif type(expected) is not type(found) or expected != found:
         yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
 
@@ -61,15 +64,16 @@ def _inside(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _shown(held: Any, key: Any) -> str:
-    there = key in held if isinstance(held, dict) else key < len(held)
-    return _cut(_text(held[key])) if there else _NOTHING
+def _show(held: Any, key: Any) -> str:
+    exists = key in held if isinstance(held, dict) else key < len(held)
+    return _cut(_text(held[key])) if exists else _NOTHING
 
 
 def _text(value: Any) -> str:
-    """`value` as JSON; numbers keep all their digits."""
+    """Return `value` as JSON; numbers keep all their digits."""
     if isinstance(value, dict):
-        return f"{{{','.join(f'{_text(key)}:{_text(one)}' for key, one in value.items())}}}"
+        members = [f"{_text(key)}:{_text(member)}" for key, member in value.items()]
+        return f"{{{','.join(members)}}}"
     if isinstance(value, list):
         return f"[{','.join(map(_text, value))}]"
     return str(value) if isinstance(value, Decimal) else json.dumps(value, ensure_ascii=False)

@@ -1,9 +1,9 @@
-"""Is a document that differs wrong, or only on its way?
+"""Decide whether a document that differs is wrong, or whether its change is not applied yet.
 
-It is looked at again: the index, the database, then the index once more when everything that the database
-showed is applied. What the index held before the look at the database, and holds unchanged behind it, is
-no newer than that look, and no older either: where it differs then, it is wrong. What changed in between is
-looked at again. Pure but for the two sides and the pipeline, which are given.
+A recheck reads the index, then the database, and waits until everything that the database showed is applied.
+Then it reads the index again. A document that the index held unchanged before and after is exactly as new as
+the read of the database. Where it differs, it is wrong. A document that changed in between is checked again.
+The two sides and the pipeline are arguments; otherwise the code is pure.
 """
 
 from __future__ import annotations
@@ -19,38 +19,40 @@ from headrace.pipeline.verification.first_difference import first_difference
 from headrace.sinks.opensearch.stored import Stored
 
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
-"""Seconds behind each round; a document that is written again and again is given up after the last."""
+"""Seconds after each round; a document that keeps changing is given up after the last one."""
 
 
 class Verdict(enum.StrEnum):
-    """What is known of a document."""
+    """What is known about a document."""
 
     RIGHT = "right"
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERENT = "different"
     CHANGING = "changing"
-    """It was written again in every round: it is followed, and could not be compared."""
+    """It was written again in every round, so it is followed but could not be compared."""
     UNAPPLIED = "unapplied"
-    """It differs, and the pipeline does not get to where the database was read: nobody can tell."""
+    """It differs, but the pipeline does not reach the position of the read: undecided."""
     UNREADABLE = "unreadable"
-    """Its rows make reading it fail: the database does not say what it should be."""
+    """Its rows cannot be read, so the expected document is unknown."""
 
     @property
     def is_drift(self) -> bool:
-        """Whether it is wrong."""
+        """Whether the document is wrong."""
         return self in (Verdict.MISSING, Verdict.EXTRA, Verdict.DIFFERENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A document at the end of its rounds.
+    """The result of rechecking a document.
 
     Attributes:
-        expected: what the database makes of it; None where it has none.
-        found: what the index holds; None where it holds none.
-        ahead: whether the index's version lies beyond the database's log: no write of ours is accepted.
-        why: of an unreadable one.
+        id: the id of the document.
+        verdict: what is known about it.
+        expected: the document as the database gives it; None where there is none.
+        found: the document in the index; None where there is none.
+        ahead: whether the index's version is beyond the database's log, so that no write is accepted.
+        why: why the document is unreadable.
     """
 
     id: str
@@ -63,12 +65,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the database says of some ids, from before to after: the stamps, then the documents.
+    """A read of some ids in the database: first the stamps, then the documents.
 
     Attributes:
         stamps: see `headrace.assembly.digests.Present`.
-        documents: by id; one that is left out, or None, is none.
-        unreadable: why, by id of those that cannot be read.
+        documents: the documents by id; a missing id, or None, has no document.
+        unreadable: by id, why a document cannot be read.
     """
 
     stamps: Mapping[str, str]
@@ -77,38 +79,41 @@ class Look:
 
 
 class DatabaseSide(Protocol):
-    """What the documents should be."""
+    """Reads the documents as they should be."""
 
     def look(self, ids: Sequence[str]) -> Look:
-        """What they are now."""
+        """Read the documents as they should be now."""
         ...
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
-        """Of those that have a document now."""
+        """Return the stamps of those ids that have a document now."""
         ...
 
     def position(self) -> Lsn:
-        """A place in the log behind everything that was looked at so far."""
+        """Return a position behind everything that was read so far."""
         ...
 
 
 class IndexSide(Protocol):
-    """What the index holds."""
+    """Reads the documents that the index holds."""
 
     def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
-        """The documents among them, as they are now."""
+        """Read those documents that the index holds now."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Recheck:
-    """Looks at documents until it is clear what is wrong with them.
+    """Checks documents again until the verdict about each is certain.
 
     Attributes:
-        reached: returns when the pipeline has applied everything before a place; False where it does not
-            get there.
-        levels: how many rows may lead from a changed row to a document, at most.
-        contents: whether what stands in the documents counts, or only that they are there.
+        database: reads the expected documents.
+        index: reads the documents in the index.
+        reached: waits until the pipeline has applied everything before a position; False where it cannot.
+        levels: the longest path from a changed row to a document, in rows.
+        contents: whether contents are compared, or only ids.
+        pauses: seconds after each round.
+        sleep: waits.
     """
 
     database: DatabaseSide
@@ -119,8 +124,8 @@ class Recheck:
     pauses: Sequence[float] = PAUSES
     sleep: Callable[[float], None] = time.sleep
 
-    def settle(self, ids: Iterable[str]) -> list[Finding]:
-        """A finding for each of `ids`; memory holds both sides of all of them."""
+    def run(self, ids: Iterable[str]) -> list[Finding]:
+        """Return a finding for each of `ids`; memory holds both sides of all of them."""
         left = list(ids)
         found: list[Finding] = []
         before = self.index.read(left)
@@ -128,41 +133,41 @@ class Recheck:
             if not left:
                 break
             judged, before = self._round(left, before)
-            found += [one for one in judged if one.verdict is not Verdict.CHANGING]
-            left = [one.id for one in judged if one.verdict is Verdict.CHANGING]
+            found += [finding for finding in judged if finding.verdict is not Verdict.CHANGING]
+            left = [finding.id for finding in judged if finding.verdict is Verdict.CHANGING]
             if left:
                 self.sleep(pause)
-        return found + [Finding(one, Verdict.CHANGING) for one in left]
+        return found + [Finding(finding, Verdict.CHANGING) for finding in left]
 
     def _round(
         self, ids: list[str], before: Mapping[str, Stored]
     ) -> tuple[list[Finding], Mapping[str, Stored]]:
         look = self.database.look(ids)
         position = self.database.position()
-        applied = self._settled(position)
+        applied = self._wait_applied(position)
         after = self.index.read(ids)
-        absent = [one for one in ids if one in look.stamps and one not in after]
-        again = self.database.stamps(absent) if absent else {}
-        judged = []
-        for one in ids:
-            if one in look.unreadable:
-                judged.append(Finding(one, Verdict.UNREADABLE, why=look.unreadable[one]))
+        absent = [id_ for id_ in ids if id_ in look.stamps and id_ not in after]
+        stamps_now = self.database.stamps(absent) if absent else {}
+        findings = []
+        for id_ in ids:
+            if id_ in look.unreadable:
+                findings.append(Finding(id_, Verdict.UNREADABLE, why=look.unreadable[id_]))
                 continue
-            expected, found = look.documents.get(one), after.get(one)
-            unmoved = found == before.get(one)
+            expected, found = look.documents.get(id_), after.get(id_)
+            is_unchanged = found == before.get(id_)
             if found is None:
-                unmoved = unmoved and one in again and look.stamps.get(one) == again[one]
-            verdict = self._verdict(expected, found, applied=applied, unmoved=unmoved)
+                is_unchanged = is_unchanged and id_ in stamps_now and look.stamps.get(id_) == stamps_now[id_]
+            verdict = self._verdict(expected, found, applied=applied, is_unchanged=is_unchanged)
             ahead = found is not None and found.version > position
-            judged.append(Finding(one, verdict, expected, found, ahead))
-        return judged, after
+            findings.append(Finding(id_, verdict, expected, found, ahead))
+        return findings, after
 
-    def _settled(self, position: Lsn) -> bool:
-        """Wait until the documents have everything before `position`; False where the pipeline stands still.
+    def _wait_applied(self, position: Lsn) -> bool:
+        """Wait until the documents include everything before `position`; False where they never will.
 
-        Of the rows that led from a change to a document one may have been moved away before the change was
-        applied. Then the move, which lies behind, brings the document up to date; or another one, of a row
-        nearer to the document. Each was to be seen when the one before was applied.
+        A row on the path from a change to a document may have been moved before the change was applied. Then
+        the move, at a later position, brings the document up to date, or the move of a row nearer to the
+        document. Each move was visible when the one before was applied, so one wait for each level is enough.
         """
         for _ in range(self.levels):
             if not self.reached(position):
@@ -171,13 +176,13 @@ class Recheck:
         return self.reached(position)
 
     def _verdict(
-        self, expected: bytes | None, found: Stored | None, *, applied: bool, unmoved: bool
+        self, expected: bytes | None, found: Stored | None, *, applied: bool, is_unchanged: bool
     ) -> Verdict:
         if self._same(expected, found):
             return Verdict.RIGHT
         if not applied:
             return Verdict.UNAPPLIED
-        if not unmoved:
+        if not is_unchanged:
             return Verdict.CHANGING
         if found is None:
             return Verdict.MISSING

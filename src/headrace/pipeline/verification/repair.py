@@ -1,7 +1,7 @@
-"""How is a wrong document made right beside a running stream?
+"""Repair wrong documents beside a running stream.
 
-It is assembled and written at the position that the stream had reached before it was read (decision 0015):
-the stream's later versions win over it, and it wins over nothing newer.
+A document is assembled and written with the position that the stream had reached before the read (decision
+0015). So later versions of the stream win over it, and it replaces nothing newer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,13 @@ _WHY = {
 
 
 class Repair:
-    """Builds documents of one index anew; used from one thread.
+    """Builds documents of one index again; used from one thread.
 
     Args:
-        writer: of a sink that knows `index`.
+        index: the name of the index.
+        database: reads the expected documents.
+        writer: a writer to the sink that has `index` among its targets.
+        applied: reads the position of the stream.
     """
 
     def __init__(
@@ -37,7 +40,7 @@ class Repair:
         self._applied = applied
 
     def rebuild(self, ids: Sequence[str]) -> dict[str, str]:
-        """Write what the database says of `ids` now; those that cannot be read or are refused, and why.
+        """Write the documents of `ids` as they should be; return, with reasons, those that cannot be.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
@@ -46,16 +49,18 @@ class Repair:
         self._database.await_replay(version)
         refused: dict[str, str] = {}
         operations = self._database.operations(self._index, ids, version, refused)
-        return refused | {one.id: one.reason for one in self._writer.write(operations).rejected}
+        return refused | {
+            rejection.id: rejection.reason for rejection in self._writer.write(operations).rejected
+        }
 
 
 def is_fenced(finding: Finding) -> bool:
-    """Whether what the index holds, a document or a delete, is newer than anything of the log."""
+    """Whether a document or a delete in the index is newer than anything in the log."""
     return finding.ahead or finding.verdict is Verdict.MISSING
 
 
 def why_not(finding: Finding, refused: str | None) -> str:
-    """Why a document that was built anew is not right, for people."""
+    """Return why a document is wrong after its repair, as text for the operator."""
     if refused is not None:
         return f"it is refused: {refused}"
     if finding.ahead and finding.found is not None:

@@ -1,4 +1,4 @@
-"""What a comparison of an index with the database found."""
+"""The result of comparing an index with the database."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from headrace.pipeline.verification.first_difference import first_difference
 from headrace.pipeline.verification.recheck import Finding, Verdict
 
 SHOWN = 10
-"""Of each kind; the rest is counted."""
+"""Documents shown of each kind; all are counted."""
 
 
 @dataclass(slots=True)
 class Drift:
-    """The documents that are not right in one way: how many, and the first of them.
+    """The documents that are wrong in one way.
 
     Attributes:
+        count: how many there are.
         ahead: how many of them have a version beyond the database's log.
+        first: the first of them, described.
     """
 
     count: int = 0
@@ -27,34 +29,39 @@ class Drift:
     first: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Count one more."""
+        """Count a finding."""
         self.count += 1
         self.ahead += finding.ahead
         if len(self.first) < SHOWN:
-            self.first.append(_described(finding))
+            self.first.append(_describe(finding))
 
 
 @dataclass(slots=True)
 class Report:
-    """One comparison of one index.
+    """The result of one comparison of one index.
 
     Attributes:
-        alias: where its readers find it.
+        index: the name of the index.
+        alias: the alias that readers use.
         generation: the concrete index that was compared.
-        applied: how far the pipeline was at the beginning.
-        sink: whose index it is, where that was said.
+        applied: the applied position at the beginning.
+        sink: the sink of the index, where the user named one.
         sample: which documents were compared; None: all.
-        contents: whether more than their ids was compared.
-        documents: of the database, that were compared with the index.
-        ids: of the index, that were looked for in the database.
+        contents: whether contents were compared, or only ids.
+        documents: documents of the database that were compared.
+        ids: ids of the index that were looked up in the database.
         in_flight: documents that differed and were right a moment later.
-        changing: that were written again each time they were looked at.
-        undecided: that differ and that a pipeline which stands still has not got to.
-        why_undecided: why it stands still.
-        unreadable: of the database, that their rows make unreadable.
-        repaired: that were built anew and are right now.
-        left: that were built anew and are not right; id → why, the first of them.
-        fenced: that no write of ours replaces.
+        changing: documents that were written again at each check.
+        undecided: documents that differ, with changes that the pipeline does not reach.
+        why_undecided: why the pipeline does not reach them.
+        unreadable: documents whose rows cannot be read.
+        drift: the wrong documents, by verdict.
+        repairing: whether wrong documents are repaired.
+        repaired: documents that were built again and are right now.
+        left: documents that were built again and are still wrong: the first ones, id → reason.
+        left_count: how many of them there are.
+        fenced: wrong documents that no write can replace.
+        seconds: how long the comparison took.
     """
 
     index: str
@@ -83,22 +90,22 @@ class Report:
 
     @property
     def wrong(self) -> int:
-        """How many documents were found wrong."""
-        return sum(one.count for one in self.drift.values())
+        """How many documents were wrong."""
+        return sum(drift.count for drift in self.drift.values())
 
     @property
     def right(self) -> bool:
-        """Whether the index is known to be what the database says, now."""
+        """Whether the index is known to equal the database now."""
         unknown = self.undecided + self.unreadable.count
         return self.wrong == self.repaired and not self.left_count and not unknown
 
     @property
     def rate(self) -> float:
-        """Documents a second."""
+        """Documents compared in a second."""
         return self.documents / max(self.seconds, 1e-9)
 
-    def found(self, finding: Finding) -> None:
-        """Count what was found of a document that differed at first."""
+    def count_finding(self, finding: Finding) -> None:
+        """Count the result for a document that differed at first."""
         if finding.verdict.is_drift:
             self.drift[finding.verdict].add(finding)
         elif finding.verdict is Verdict.RIGHT:
@@ -110,29 +117,33 @@ class Report:
         else:
             self.undecided += 1
 
-    def not_repaired(self, id_: str, why: str, *, fenced: bool) -> None:
-        """Count a document that is not right after it was built anew."""
+    def count_unrepaired(self, id_: str, why: str, *, fenced: bool) -> None:
+        """Count a document that is wrong after its repair."""
         self.left_count += 1
         self.fenced += fenced
         if len(self.left) < SHOWN:
             self.left[id_] = why
 
 
-def _described(finding: Finding) -> dict[str, Any]:
-    told: dict[str, Any] = {"id": finding.id}
+def _describe(finding: Finding) -> dict[str, Any]:
+    description: dict[str, Any] = {"id": finding.id}
     if finding.why is not None:
-        told["why"] = finding.why
+        description["why"] = finding.why
     if finding.found is not None:
-        told |= {"version": finding.found.version, "ahead": finding.ahead}
+        description |= {"version": finding.found.version, "ahead": finding.ahead}
     if finding.verdict is Verdict.DIFFERENT and finding.expected is not None and finding.found is not None:
         difference = first_difference(finding.expected, finding.found.source)
         if difference is not None:
-            told |= {"path": difference.path, "expected": difference.expected, "found": difference.found}
-    return told
+            description |= {
+                "path": difference.path,
+                "expected": difference.expected,
+                "found": difference.found,
+            }
+    return description
 
 
 def as_data(report: Report) -> dict[str, Any]:
-    """The report as JSON has it: positions as PostgreSQL's text, null for what was not asked for."""
+    """Return the report as JSON data: positions as PostgreSQL prints them, null for what was not done."""
     repair = {
         "repaired": report.repaired,
         "left": {
@@ -152,8 +163,8 @@ def as_data(report: Report) -> dict[str, Any]:
         "sample": None if report.sample is None else asdict(report.sample),
         "contents": report.contents,
         **{
-            str(verdict): {"count": one.count, "ahead": one.ahead, "first": one.first}
-            for verdict, one in report.drift.items()
+            str(verdict): {"count": drift.count, "ahead": drift.ahead, "first": drift.first}
+            for verdict, drift in report.drift.items()
         },
         "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
         "in_flight": report.in_flight,

@@ -1,4 +1,4 @@
-"""What do the database and the index say of some ids? Both sides of a comparison, and what is between."""
+"""Read both sides of a comparison, database and index, and wait for the stream between them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STUCK_SECONDS = 60.0
 
 
 class DatabaseDocuments:
-    """What the documents of one index should be; used from one thread."""
+    """The documents of one index as they should be; used from one thread."""
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
@@ -32,32 +32,34 @@ class DatabaseDocuments:
         self._assembler = Assembler(session, spec, catalog)
 
     def look(self, ids: Sequence[str]) -> Look:
-        """See `DatabaseSide`; an id that no row can have is no document.
+        """Read the documents as they should be; an id that no row can have has none. See `DatabaseSide`.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE, TRANSFORM.
         """
         present, unreadable = self._presence.read(ids), dict[str, str]()
-        made = self._assembled(present, 0, unreadable)
-        wanted = set(ids)
-        documents = {one.id: one.body for one in made if one.id in wanted}
+        operations = self._assemble(present, 0, unreadable)
+        wanted_ids = set(ids)
+        documents = {operation.id: operation.body for operation in operations if operation.id in wanted_ids}
         return Look(present.stamps, documents, unreadable)
 
     def operations(
         self, index: str, ids: Sequence[str], version: Lsn, refused: dict[str, str]
     ) -> list[DocumentOperation]:
-        """What makes the documents of `ids` what they should be; `refused` gets what cannot be, and why."""
+        """Return what repairs the documents of `ids`; add unreadable ones to `refused`."""
         present = self._presence.read(ids)
-        made = {
-            one.id: dataclasses.replace(one, index=index)
-            for one in self._assembled(present, version, refused)
+        operations = {
+            operation.id: dataclasses.replace(operation, index=index)
+            for operation in self._assemble(present, version, refused)
         }
-        self._session.await_flush()  # also where a row seems to be gone
+        self._session.await_flush()  # also where no row was found: its delete must be durable too
         return [
-            made.get(one, DocumentOperation(index, one, version, None)) for one in ids if one not in refused
+            operations.get(id_, DocumentOperation(index, id_, version, None))
+            for id_ in ids
+            if id_ not in refused
         ]
 
-    def _assembled(
+    def _assemble(
         self, present: Present, version: Lsn, unreadable: dict[str, str]
     ) -> Iterator[DocumentOperation]:
         def refuse(_: str, id_: str, reason: str) -> None:
@@ -66,20 +68,20 @@ class DatabaseDocuments:
         return self._assembler.assemble(list(dict.fromkeys(present.keys.values())), version, refuse)
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
-        """See `DatabaseSide`."""
+        """Return the stamps of the ids that have a document. See `DatabaseSide`."""
         return self._presence.read(ids).stamps
 
     def position(self) -> Lsn:
-        """See `DatabaseSide`."""
+        """Return a position behind everything that was read. See `DatabaseSide`."""
         return end_of_commits(self._session.query)
 
     def await_replay(self, lsn: Lsn) -> None:
-        """Return once what is read includes everything before `lsn`, which is applied."""
+        """Wait until the session reads everything before `lsn`, which is applied."""
         self._session.await_replay(lsn)
 
 
 class IndexDocuments:
-    """What one generation holds."""
+    """The documents that one generation holds."""
 
     def __init__(self, client: Client, index: str, *, routed: bool = False) -> None:
         self._client = client
@@ -87,16 +89,15 @@ class IndexDocuments:
         self._routings = Shards(client).of(index) if routed else ()
 
     def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
-        """See `IndexSide`."""
+        """Read the documents of these ids. See `IndexSide`."""
         return stored(self._client, self._index, ids, self._routings)
 
 
 class StreamProgress:
-    """Whether the run beside follows.
+    """Waits for the running pipeline to reach positions.
 
     Attributes:
-        why: why it does not get to where it should; None as long as it does. Once it is known nobody waits
-            for it any more.
+        why: why the pipeline does not reach a position; None while it does. Once set, nothing is waited for.
     """
 
     def __init__(self, applied: AppliedPosition) -> None:
@@ -104,7 +105,7 @@ class StreamProgress:
         self.why: str | None = None
 
     def reached(self, lsn: Lsn) -> bool:
-        """Whether everything before `lsn` is applied; waits as long as the pipeline gets on."""
+        """Whether everything before `lsn` is applied; wait for as long as the pipeline makes progress."""
         last, since = self._applied.progress(), time.monotonic()
         while not self._applied.covers(state := self._applied.state(), lsn):
             if self.why is not None:
@@ -114,7 +115,7 @@ class StreamProgress:
             now, slot = self._applied.progress(), self._applied.slot()
             if now != last:
                 last, since = now, time.monotonic()
-            if away := self._applied.away():
+            if away := self._applied.why_away():
                 self.why = away
             elif slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
                 self.why, _ = why_behind(self._applied, state, lsn)

@@ -1,4 +1,4 @@
-"""Compare an index with the database: what must be true before that means anything, and what it costs."""
+"""Verify an index: check that it can be compared with the database, compare, and repair on request."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headrace.assembly.digests import DigestRanges, Presence, Sample
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition, check_filled
+from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Endpoints, Problems, Project, find_index
 from headrace.pipeline.verification.comparison import Comparison, compare
@@ -27,13 +27,13 @@ from headrace.sinks.opensearch.routed import open_writer
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What is asked for.
+    """Options of a verification.
 
     Attributes:
-        repair: build anew what is wrong.
-        percent: compare only so many of a hundred documents; None: all.
-        seed: which of them; None: others each time.
-        sink: whose index; None: the primary's.
+        repair: build wrong documents again.
+        percent: compare only this percentage of the documents; None: all.
+        seed: selects the documents; None: others each time.
+        sink: the sink of the index; None: the primary.
     """
 
     repair: bool = False
@@ -42,30 +42,30 @@ class VerifyOptions:
     sink: str | None = None
 
     def sample(self) -> Sample | None:
-        """The sample, where one is asked for."""
+        """Return the sample; None where all documents are compared."""
         if self.percent is None:
             return None
         return Sample(self.percent, secrets.token_hex(4) if self.seed is None else self.seed)
 
 
 def verify(project: Project, index: str, options: VerifyOptions, reporter: Reporter) -> Report:
-    """Compare an index with the database, and repair it where that is asked for.
+    """Compare an index with the database, and repair it on request.
 
     Raises:
         HeadraceError: USAGE for an index or a sink that the deployment does not have; SLOT_UNKNOWN,
-            CONTINUITY, SCHEMA_CHANGED where what is there was not built from these files; CONFIG, SCHEMA,
-            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+            CONTINUITY; SCHEMA_CHANGED: the index was built from other files; CONFIG, SCHEMA, BINDING,
+            CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     find_index(project, index)
     own, endpoints = project.sink_of(options.sink), project.resolve()
     endpoints = endpoints.secondary.get(own.sink_name, endpoints)
     with AppliedPosition(endpoints, own.slot, own.state_prefix) as applied:
         state = applied.check()
-        check_filled(state, own.slot)
+        check_backfilled(state, own.slot)
         with connect(endpoints.database, application_name="headrace verify") as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
         inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
-        known = seeded_generation(inspection, state, index)
+        known = find_served_generation(inspection, state, index)
         _check_published(Generations(applied.documents, own.prefix), index, known)
         report = Report(
             index=index,
@@ -84,7 +84,7 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
 def _compare(
     inspection: Inspection, endpoints: Endpoints, applied: AppliedPosition, report: Report, reporter: Reporter
 ) -> None:
-    """Fill the report, and repair what is wrong where it asks for that."""
+    """Compare, put the results into the report, and repair where it asks for that."""
     index, project, client = report.index, inspection.project, applied.documents
     spec, catalog = project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
@@ -93,15 +93,15 @@ def _compare(
         routed = spec.routing is not None
         documents = IndexDocuments(client, report.generation, routed=routed)
         pipeline = StreamProgress(applied)
-        levels = max(len(one.hops) for one in find_paths(spec, catalog))
-        settling = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
+        levels = max(len(path.hops) for path in find_paths(spec, catalog))
+        recheck = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
             target = Generation(index, report.generation, "", 0, "").target
             writer = open_writer(client, {index: target}, project.writer_options(), {index} if routed else ())
             held.enter_context(contextlib.closing(writer))
             repair = Repair(index, database, writer, applied)
-        comparison = Comparison(report, documents, settling, repair)
+        comparison = Comparison(report, documents, recheck, repair)
         ranges = DigestRanges(reading, spec, catalog, report.sample)
         compare(
             comparison,
@@ -114,40 +114,41 @@ def _compare(
         report.why_undecided = pipeline.why
 
 
-def seeded_generation(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
-    """The generation that was seeded from these files, of these tables.
+def find_served_generation(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
+    """Return the served generation of an index, which must be built from these files and tables.
 
     Raises:
-        HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; what is wrong with the files.
+        HeadraceError: SCHEMA_CHANGED, SLOT_UNKNOWN; mistakes in the files.
     """
-    wrong = tuple(one.error for one in inspection.findings if one.level == "error")
+    wrong = tuple(finding.error for finding in inspection.findings if finding.level == "error")
     if wrong:
         raise Problems(wrong)
-    known = state.served(index)
-    if state.phase != "following" or known is None:
+    served = state.served(index)
+    if state.phase != "following" or served is None:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN, f"the index {index} is not seeded yet", "Let `headrace run` seed it first."
         )
-    if known.frozen or known.hash != inspection.hashes()[index]:
+    if served.frozen or served.hash != inspection.hashes()[index]:
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",
             "`headrace run` builds them anew when it starts.",
         )
-    return known
+    return served
 
 
-def _check_published(generations: Generations, index: str, known: GenerationState) -> None:
-    """What is compared is what readers see.
+def _check_published(generations: Generations, index: str, generation: GenerationState) -> None:
+    """Check that readers see the generation that is compared.
 
     Raises:
         HeadraceError: CONTINUITY.
     """
     served = generations.published(index)
-    if served is None or (served.index, served.uuid) != (known.generation, known.uuid):
-        there = "nothing" if served is None else served.index
+    if served is None or (served.index, served.uuid) != (generation.generation, generation.uuid):
+        held = "nothing" if served is None else served.index
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"the alias {generations.alias(index)} serves {there}, the pipeline writes {known.generation}",
+            f"the alias {generations.alias(index)} serves {held}, "
+            f"the pipeline writes {generation.generation}",
             "Stop and start `headrace run`: it serves what it writes, and seeds what is gone.",
         )

@@ -1,1 +1,1 @@
-"""What runs on executors: changes are resolved, documents are assembled and written."""
+"""Run on executors: resolve changes, and assemble and write their documents."""

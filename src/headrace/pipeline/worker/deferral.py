@@ -1,4 +1,4 @@
-"""Which documents does a task write with its batch, and which are deferred for later?"""
+"""Decide which documents a task writes with its batch, and which ones it defers."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from headrace.datasources.partitioning import TaskShare
 from headrace.model import Key
 
 KEYS_AT_ONCE = 10_000
-"""What one write takes: enough for assembly and bulk requests to run beside each other."""
+"""Keys of one write: enough for assembly and bulk requests to run in parallel."""
 
 Portion = Mapping[str, Sequence[Key]]
-"""Keys by index, as many as one write takes."""
+"""Keys by index, for one write."""
 
-_FEW = 500
-"""Keys that are not worth parting: one bulk request holds them."""
+_UNDIVIDED_KEYS = 500
+"""A portion with no more keys is not divided: one bulk request holds its documents."""
 
 _DOCUMENTS_FOR_A_CHANGE = 10
-"""What touches no more than so many documents for each change is no fan-out: it is a large batch."""
+"""With no more documents for each change, a batch is large but has no fan-out."""
 
 _CHUNK_KEYS, _CHUNKS = 1_000, 50
-"""How many keys a deferred chunk has at most, and how many chunks the smallest deferred change has."""
+"""Keys of a deferred chunk at most, and chunks of the smallest deferred change."""
 
 
 class Deferral:
-    """Takes keys, each once, and defers those of an index that has too many.
+    """Collects distinct keys, and defers those of an index that has too many.
 
     Args:
-        share: the keys that are this task's.
+        share: decides which keys this task writes.
         limit: documents of one index that a change may touch and still be written with its batch.
-        changes: of the batch.
-        defer: keeps chunks of keys of an index for later, durably.
+        changes: the number of changes of the batch.
+        defer: saves chunks of keys of an index durably, to be written later.
 
     Attributes:
         deferred: how many keys were deferred.
@@ -53,56 +53,56 @@ class Deferral:
         self.deferred = 0
 
     def add(self, index: str, keys: Iterable[Key]) -> None:
-        """Take some keys; memory holds `limit` of an index at most, and the few that are added at once."""
-        kept = self._keys.setdefault(index, {})
-        kept.update(dict.fromkeys(self._share.own(keys)))
-        if len(kept) > self._most:
+        """Add keys; memory holds at most `limit` of an index, and those that are added at once."""
+        index_keys = self._keys.setdefault(index, {})
+        index_keys.update(dict.fromkeys(self._share.own(keys)))
+        if len(index_keys) > self._most:
             self._overflowed.add(index)
         if index in self._overflowed:
-            self._deferral_of(index, least=self._chunk)
+            self._defer_chunks(index, least=self._chunk)
 
     def portions(self, first: Collection[str] = frozenset()) -> list[Portion]:
-        """What is to be written now; the rest is deferred when this returns.
+        """Return the keys to write now; the others are deferred on return.
 
         Args:
             first: the indexes that are written before the others.
         """
         for index in self._overflowed:
-            self._deferral_of(index, least=1)
-        wanted = [(index, key) for index, keys in self._keys.items() for key in keys]
-        parted = ([one for one in wanted if (one[0] in first) is awaited] for awaited in (True, False))
+            self._defer_chunks(index, least=1)
+        items = [(index, key) for index, keys in self._keys.items() for key in keys]
+        parts = ([item for item in items if (item[0] in first) is is_first] for is_first in (True, False))
         return [
-            portion(part[at : at + KEYS_AT_ONCE])
-            for part in parted
+            portion_of(part[at : at + KEYS_AT_ONCE])
+            for part in parts
             for at in range(0, len(part), KEYS_AT_ONCE)
         ]
 
-    def _deferral_of(self, index: str, least: int) -> None:
-        """Park whole chunks, until fewer than `least` keys are left."""
-        kept = iter(self._keys[index])
+    def _defer_chunks(self, index: str, least: int) -> None:
+        """Defer whole chunks, until fewer than `least` keys are left."""
+        left = iter(self._keys[index])
         count = len(self._keys[index])
         chunks = []
         while count >= least:
-            chunks.append(list(islice(kept, self._chunk)))
+            chunks.append(list(islice(left, self._chunk)))
             count -= len(chunks[-1])
         if chunks:
             self._defer(index, chunks)
             self.deferred += sum(map(len, chunks))
-        self._keys[index] = dict.fromkeys(kept)
+        self._keys[index] = dict.fromkeys(left)
 
 
-def portion(wanted: Iterable[tuple[str, Key]]) -> Portion:
-    """Keys by index."""
-    found: dict[str, list[Key]] = {}
-    for index, key in wanted:
-        found.setdefault(index, []).append(key)
-    return found
+def portion_of(items: Iterable[tuple[str, Key]]) -> Portion:
+    """Group keys by index."""
+    portion: dict[str, list[Key]] = {}
+    for index, key in items:
+        portion.setdefault(index, []).append(key)
+    return portion
 
 
 def halves(whole: Portion) -> list[Portion]:
-    """The same keys in two portions; in one where they are few."""
-    wanted = [(index, key) for index, keys in whole.items() for key in keys]
-    if len(wanted) <= _FEW:
+    """Divide a portion into two; a small one stays whole."""
+    items = [(index, key) for index, keys in whole.items() for key in keys]
+    if len(items) <= _UNDIVIDED_KEYS:
         return [whole]
-    middle = len(wanted) // 2
-    return [portion(wanted[:middle]), portion(wanted[middle:])]
+    middle = len(items) // 2
+    return [portion_of(items[:middle]), portion_of(items[middle:])]

@@ -1,7 +1,8 @@
-"""What becomes of a document that the sink will never accept as it is, or that its rows make unreadable?
+"""Write operations to a sink, and apply the index's policy to documents that the sink refuses.
 
-By its index's policy the run stops, goes on without it, or keeps an entry in the quarantine, which is durable
-before anything counts as written. A document that is written leaves the quarantine.
+The same policy holds for documents whose rows cannot be read. The run stops, skips the document, or puts it
+in quarantine; the entry is durable before the batch counts as written. A written document leaves the
+quarantine.
 """
 
 from __future__ import annotations
@@ -22,11 +23,13 @@ from headrace.sinks.opensearch.stored import stored
 
 
 class Delivery:
-    """Writes operations of one plan; used from one thread.
+    """Writes the operations of one plan; used from one thread.
 
     Args:
-        client, writer: of the sink; they stay the caller's.
-        state: of the cluster that keeps the state, where that is another.
+        client: client of the sink; the caller closes it.
+        writer: writer to the sink; the caller closes it.
+        plan: the plan, with the policies of its indexes.
+        state: client of the cluster that keeps the state, where that is another.
     """
 
     def __init__(
@@ -41,41 +44,40 @@ class Delivery:
     def write(
         self, operations: Iterable[DocumentOperation], version: Lsn, unreadable: Sequence[Rejection] = ()
     ) -> WriteResult:
-        """Write all; when it returns, each is durable, fenced, passed over or in quarantine.
+        """Write all operations; on return each is durable, fenced, skipped or in quarantine.
 
         Args:
             operations: at most one for each document.
-            version: of all of them.
-            unreadable: documents without an operation; those are in it that were found while the operations
-                were made.
+            version: the version of all operations.
+            unreadable: documents without an operation; it may grow while `operations` is consumed.
 
         Raises:
-            HeadraceError: SINK_REJECTED for a document of an index that stops at it; SINK_UNREACHABLE and
-                SINK_BUSY, after which the operations are to be assembled anew.
+            HeadraceError: SINK_REJECTED for a document of an index whose policy is to stop; SINK_UNREACHABLE
+                and SINK_BUSY, after which the operations must be assembled again.
         """
         if not self._plan.quarantine:
             result = self._writer.write(operations)
             result += WriteResult(rejected=tuple(unreadable))
-            self._stop_at(result)
-            self._tell(result.rejected)
+            self._raise_refused(result)
+            self._report_refusals(result.rejected)
             return result
         held = self._quarantine.held()
         passed: dict[str, set[str]] = {}
-        result = self._writer.write(_tracking(operations, held, passed))
+        result = self._writer.write(_note_quarantined(operations, held, passed))
         result += WriteResult(rejected=tuple(unreadable))
-        self._stop_at(result)
-        refused = [one for one in result.rejected if self._policy(one) is not None]
-        self._keep(refused, version)
-        self._tell(result.rejected)
-        for one in result.rejected:
-            passed.get(one.index, set()).discard(one.id)
+        self._raise_refused(result)
+        refused = [rejection for rejection in result.rejected if self._policy(rejection) is not None]
+        self._quarantine_documents(refused, version)
+        self._report_refusals(result.rejected)
+        for rejection in result.rejected:
+            passed.get(rejection.index, set()).discard(rejection.id)
         for index, ids in passed.items():
             if ids:
                 self._quarantine.drop(index, ids)
         return result
 
-    def _stop_at(self, result: WriteResult) -> None:
-        refused = [one for one in result.rejected if self._plan.stops_at(one.index)]
+    def _raise_refused(self, result: WriteResult) -> None:
+        refused = [rejection for rejection in result.rejected if self._plan.stops_at(rejection.index)]
         if refused:
             first = refused[0]
             what = f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}"
@@ -86,45 +88,52 @@ class Delivery:
                 f"{what}: {first.reason}",
             )
 
-    def _keep(self, refused: list[Rejection], version: Lsn) -> None:
-        """Keep entries, and delete what is older, where that is wanted; what is newer needs neither."""
-        current = [one for one in refused if not self._is_newer(one, version)]
-        self._quarantine.put([self._entry(one, version) for one in current])
-        gone = [one for one in current if self._policy(one) == "delete"]
-        if gone:
-            self._writer.write(DocumentOperation(one.index, one.id, version, None) for one in gone)
+    def _quarantine_documents(self, refused: list[Rejection], version: Lsn) -> None:
+        """Quarantine refused documents, and delete older indexed versions where that is the policy."""
+        current = [rejection for rejection in refused if not self._is_newer(rejection, version)]
+        self._quarantine.put([self._entry(rejection, version) for rejection in current])
+        outdated = [rejection for rejection in current if self._policy(rejection) == "delete"]
+        if outdated:
+            self._writer.write(
+                DocumentOperation(rejection.index, rejection.id, version, None) for rejection in outdated
+            )
 
-    def _tell(self, rejected: Sequence[Rejection]) -> None:
-        """Say which documents the run goes on without, and why, without the values that the reason quotes."""
+    def _report_refusals(self, rejected: Sequence[Rejection]) -> None:
+        """Report the documents that the run goes on without; reasons quote no values."""
         lines = []
-        for one in rejected:
-            what = "left out" if self._policy(one) is None else "in quarantine"
-            name = one.id if one.id.isprintable() else json.dumps(one.id)
-            lines.append(f"{self._plan.index_of(one.index)} {name}: {what}: {one.public or one.reason}")
+        for rejection in rejected:
+            what = "left out" if self._policy(rejection) is None else "in quarantine"
+            name = rejection.id if rejection.id.isprintable() else json.dumps(rejection.id)
+            lines.append(
+                f"{self._plan.index_of(rejection.index)} {name}: {what}: "
+                f"{rejection.public or rejection.reason}"
+            )
         tell_refusals(self._plan.writer.report, lines)
 
-    def _policy(self, one: Rejection) -> str | None:
-        """What becomes of the index's older version; None where its documents are not kept in quarantine."""
-        return self._plan.quarantine.get(self._plan.index_of(one.index))
+    def _policy(self, rejection: Rejection) -> str | None:
+        """Return what happens to the older version in the index; None where the index has no quarantine."""
+        return self._plan.quarantine.get(self._plan.index_of(rejection.index))
 
-    def _entry(self, one: Rejection, version: Lsn) -> Quarantined:
-        return Quarantined.now(self._plan.index_of(one.index), one.id, one.reason, version, one.index)
+    def _entry(self, rejection: Rejection, version: Lsn) -> Quarantined:
+        return Quarantined.now(
+            self._plan.index_of(rejection.index), rejection.id, rejection.reason, version, rejection.index
+        )
 
-    def _is_newer(self, one: Rejection, version: Lsn) -> bool:
-        """Whether the index holds the document as it became later: a seeding is behind the stream."""
-        if self._plan.is_plain or not 0 < len(one.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
+    def _is_newer(self, rejection: Rejection, version: Lsn) -> bool:
+        """Whether the index holds a later version of the document: a backfill is behind the stream."""
+        if self._plan.is_plain or not 0 < len(rejection.id.encode("utf-8", "surrogatepass")) <= MAX_ID_BYTES:
             return False
-        target = self._plan.targets[one.index]
-        routings = self._shards.of(target) if one.index in self._plan.routed else ()
-        found = stored(self._client, target, [one.id], routings).get(one.id)
-        return found is not None and found.version > version
+        target = self._plan.targets[rejection.index]
+        routings = self._shards.of(target) if rejection.index in self._plan.routed else ()
+        indexed = stored(self._client, target, [rejection.id], routings).get(rejection.id)
+        return indexed is not None and indexed.version > version
 
 
-def _tracking(
+def _note_quarantined(
     operations: Iterable[DocumentOperation], held: Held, passed: dict[str, set[str]]
 ) -> Iterator[DocumentOperation]:
-    """The same operations; those of held documents are noted in `passed`."""
-    for one in operations:
-        if one.id in held.get(one.index, ()):
-            passed.setdefault(one.index, set()).add(one.id)
-        yield one
+    """Yield the same operations, and note in `passed` those of quarantined documents."""
+    for operation in operations:
+        if operation.id in held.get(operation.index, ()):
+            passed.setdefault(operation.index, set()).add(operation.id)
+        yield operation

@@ -1,6 +1,6 @@
-"""What must a worker know to turn changes into documents?
+"""Describe what a worker needs to turn changes into documents: the plan and the connections.
 
-Plain data, pickled into the query. Secrets travel apart from it, under an option whose name Spark itself
+Plain data, pickled into the options of the query. Secrets are in an option of their own, whose value Spark
 redacts wherever it prints options.
 """
 
@@ -27,26 +27,28 @@ SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spar
 
 @dataclass(frozen=True, slots=True)
 class DocumentsPlan:
-    """The documents to keep and where they go.
+    """The plan of the documents that the workers write to one sink.
 
-    Two generations of one index may be written by the same batch: each has its own name here, which its
-    spec bears too, and so do its operations and its keys.
+    The same batch may write two generations of one index. So specs, operations and keys bear the name of the
+    generation.
 
     Attributes:
-        specs: the generations, by name.
-        targets: generation → what a bulk request addresses.
-        slot: whose position is kept; with `prefix` it says where.
-        skip_rejected: indexes that go on without a document that the sink refuses, or that cannot be read.
-        quarantine: indexes that keep such documents in quarantine; what of them is in the index is to "keep"
-            or to "delete".
-        large_change: documents of one index that a change may touch before they are worked off beside
-            later changes.
-        indexes: generation → the index that people know; one that is not here has the same name.
-        served: generations that readers saw when this was planned; a batch writes them before the others.
-        kind: of the sink.
-        mirrors: of a sink that cannot list what it holds: index → what is read in the cluster that keeps the
-            state instead, which holds the same documents.
-        further: plans of the other sinks, by name; each has a slot `SLOT/NAME`.
+        specs: the schemas, by generation.
+        catalog: the catalog that the plan is made for.
+        resolution: the plan that finds the documents of a changed row.
+        targets: by generation, the name that bulk requests address.
+        writer: the settings of bulk requests.
+        slot: the slot, which with `prefix` names the state.
+        prefix: what precedes the names of the indexes that keep the state.
+        skip_rejected: indexes that skip documents that the sink refuses or that cannot be read.
+        large_change: documents of one index that a change may touch before they are deferred.
+        quarantine: indexes that quarantine such documents; their indexed versions are to "keep" or "delete".
+        indexes: by generation, the name of its index; a missing one has the generation's name.
+        served: generations that readers saw at planning time; a batch writes them before the others.
+        kind: the type of the sink.
+        mirrors: for a sink that cannot list its documents: by index, the index with the same documents in the
+            cluster that keeps the state.
+        secondary: the plans of the secondary sinks, by name; each has a slot `SLOT/NAME`.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -67,43 +69,45 @@ class DocumentsPlan:
 
     @property
     def projection(self) -> Projection:
-        """The columns of changed rows that resolution reads, for every sink."""
-        found: dict[TableName, KeptColumns] = {}
+        """The columns of changed rows that resolution reads, for all sinks."""
+        kept: dict[TableName, KeptColumns] = {}
         for plan in (self, *self.secondary.values()):
             for table, routes in plan.resolution.routes.items():
                 for route in routes:
                     columns = KeptColumns(frozenset(route.columns), route.reads or frozenset())
-                    found[table] = found[table] | columns if table in found else columns
-        return found
+                    kept[table] = kept[table] | columns if table in kept else columns
+        return kept
 
     @property
     def routed(self) -> frozenset[str]:
-        """The generations whose documents a column routes."""
+        """The generations whose documents have a routing column."""
         return frozenset(name for name, spec in self.specs.items() if spec.routing is not None)
 
     @property
     def is_plain(self) -> bool:
-        """Whether the sink is no cluster, and cannot be asked what it holds."""
+        """Whether the sink is not a cluster, and cannot list its documents."""
         return self.kind != "opensearch"
 
     def stops_at(self, generation: str) -> bool:
-        """Whether a document of it that is refused ends the run."""
+        """Whether a refused document of the generation ends the run."""
         index = self.index_of(generation)
         return index not in self.skip_rejected and index not in self.quarantine
 
     def index_of(self, generation: str) -> str:
-        """The index that people know."""
+        """Return the index of a generation."""
         return self.indexes.get(generation, generation)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Connections:
-    """Where the database and the search cluster are, with what it takes to get in; never printed.
+    """The addresses and credentials of the database and the search cluster; never printed.
 
     Attributes:
+        database: the connection string of the database.
+        sink: the search cluster.
         state: the cluster that keeps the state; None: `sink`.
-        options: of a sink that is no cluster; `sink` is then the one that keeps the state.
-        further: of the other sinks, by name.
+        options: the options of a plain sink; `sink` is then the cluster that keeps the state.
+        secondary: the connections of the secondary sinks, by name.
     """
 
     database: str
@@ -120,48 +124,48 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan and its connections, as options of a source."""
+    """A plan and its connections, which travel as options of a Spark source."""
 
     plan: DocumentsPlan
     connections: Connections
 
     @property
     def secondary(self) -> dict[str, Work]:
-        """The work of the other sinks, by name."""
-        found = self.connections.secondary
-        return {name: Work(plan, found[name]) for name, plan in self.plan.secondary.items()}
+        """The work of the secondary sinks, by name."""
+        connections = self.connections.secondary
+        return {name: Work(plan, connections[name]) for name, plan in self.plan.secondary.items()}
 
     def beside(self, secondary: Mapping[str, Work]) -> Work:
-        """The same, with the work of other sinks."""
-        plans = {name: one.plan for name, one in secondary.items()}
-        connections = {name: one.connections for name, one in secondary.items()}
+        """Return the same work, with the work of secondary sinks."""
+        plans = {name: work.plan for name, work in secondary.items()}
+        connections = {name: work.connections for name, work in secondary.items()}
         return Work(
             dataclasses.replace(self.plan, secondary=plans),
             dataclasses.replace(self.connections, secondary=connections),
         )
 
     def to_options(self) -> dict[str, str]:
-        """Two options, the second of which holds all that is secret; and the name of a secondary sink."""
-        options = {PLAN_OPTION: _packed(self.plan), SECRET_OPTION: _packed(self.connections)}
+        """Return the plan as one option, all secrets as another, and the name of a secondary sink."""
+        options = {PLAN_OPTION: _pack(self.plan), SECRET_OPTION: _pack(self.connections)}
         return options | ({SINK_OPTION: self.sink} if self.sink else {})
 
     @property
     def sink(self) -> str:
-        """The name of a secondary sink; empty for the one that keeps the state."""
+        """The name of a secondary sink; empty for the primary."""
         return self.plan.slot.partition("/")[2]
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
-        """What `to_options` packed; only ever called on options that this process's own driver set."""
-        plan, connections = _unpacked(options[PLAN_OPTION]), _unpacked(options[SECRET_OPTION])
+        """Read what `to_options` wrote; only for options that this process's own driver set."""
+        plan, connections = _unpack(options[PLAN_OPTION]), _unpack(options[SECRET_OPTION])
         assert isinstance(plan, DocumentsPlan)
         assert isinstance(connections, Connections)
         return cls(plan, connections)
 
 
-def _packed(value: object) -> str:
+def _pack(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode("ascii")
 
 
-def _unpacked(text: str) -> object:
+def _unpack(text: str) -> object:
     return pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it

@@ -1,4 +1,4 @@
-"""How is a seeding kept from taking all that a database can give?"""
+"""Limit the rate at which a backfill reads the database."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _LOOK = 50
 """Items between two looks at the clock."""
 
 
-def paced(
+def limit_rate(
     items: Iterable[_Item],
     per_second: float | None,
     *,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[_Item]:
-    """The same items, no more than `per_second` of them on average; None: as they come."""
+    """Yield the same items, no more than `per_second` on average; None: without a limit."""
     if per_second is None:
         yield from items
         return

@@ -1,8 +1,8 @@
-"""How does a secondary sink get its documents, and hold up none of the others? (decision 0068)
+"""Write documents to the secondary sinks without delaying the other sinks (decision 0068).
 
-Each has a worker of its own, with its own generations. In a batch it has some seconds; what it has not taken
-by then is deferred in the cluster that keeps the state, and from there `CatchUp` writes it. So a batch is
-done when its documents are durable in that cluster, and durable or deferred for each secondary sink.
+Each secondary sink has its own worker and generations. In a batch it has some seconds. What it has not taken
+by then is deferred in the cluster that keeps the state, and `CatchUp` writes it later. So a batch is done
+when its documents are durable in that cluster, and durable or deferred for each secondary sink.
 """
 
 from __future__ import annotations
@@ -35,53 +35,54 @@ from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
 from headrace.sinks.stdout import RelayWriter
 
 LIMIT_SECONDS = 5.0
-"""How long a batch begins anything new with a secondary sink; what hangs then may take as long again."""
-_PATIENT = 4
-"""So much longer may a request take where no batch waits for it."""
+"""How long a batch sends requests to a secondary sink; the last one may take as long again."""
+_UNHURRIED_FACTOR = 4
+"""Factor of the request timeout where no batch waits."""
 _LOOK_SECONDS = 1.0
 _AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
-def is_of_a_sink(error: BaseException) -> bool:
-    """Whether a secondary sink is the reason, and not the cluster that keeps the state."""
+def is_from_sink(error: BaseException) -> bool:
+    """Whether an error comes from a secondary sink, and not from the cluster that keeps the state."""
     return isinstance(error, SinkFailure) or (isinstance(error, HeadraceError) and error.kind in _AWAY)
 
 
 class SecondaryWorker(Worker):
-    """Writes to a secondary sink, and has limited patience with it.
+    """Writes to a secondary sink, with short timeouts.
 
     Args:
-        ending: once it is set, nobody waits any more.
+        work: the work of the sink.
+        ending: ends all retries once it is set.
     """
 
     def __init__(self, work: Work, ending: threading.Event | None = None) -> None:
-        super().__init__(_hasty(work, _PATIENT * LIMIT_SECONDS))
+        super().__init__(_with_timeout(work, _UNHURRIED_FACTOR * LIMIT_SECONDS))
         self._ending = ending or threading.Event()
 
     @property
     def is_plain(self) -> bool:
-        """Whether the sink is no cluster."""
+        """Whether the sink is not a cluster."""
         return self._work.plan.is_plain
 
     def probe(self) -> None:
-        """Find out whether the sink answers; one that is no cluster is found out by writing.
+        """Check that the sink answers; a plain sink can only be checked by a write.
 
         Raises:
-            HeadraceError: it does not.
+            HeadraceError: the sink does not answer.
         """
         if not self.is_plain:
             self._client.wait_until_ready(LIMIT_SECONDS)
 
-    def _opened(self, options: WriterOptions) -> DocumentWriter:
+    def _open_writer(self, options: WriterOptions) -> DocumentWriter:
         plan = self._work.plan
         if not plan.is_plain:
-            return ApartWriter(super()._opened(options))
-        return ApartWriter(PlainWriter(self._opened_plain, plan.indexes))
+            return ApartWriter(super()._open_writer(options))
+        return ApartWriter(PlainWriter(self._open_plain, plan.indexes))
 
-    def _throttled(self) -> Delivery:
-        return self._delivery if self.is_plain else super()._throttled()
+    def _throttled_delivery(self) -> Delivery:
+        return self._delivery if self.is_plain else super()._throttled_delivery()
 
-    def _opened_plain(self) -> DocumentWriter:
+    def _open_plain(self) -> DocumentWriter:
         kind, options = self._work.plan.kind, self._work.connections.options
         return RelayWriter(**options) if kind == "stdout" else open_sink(kind, options)
 
@@ -91,7 +92,7 @@ class SecondaryWorker(Worker):
         def is_passing(error: BaseException) -> bool:
             if not isinstance(error, HeadraceError) or error.retry is not Retry.BACK_OFF:
                 return False
-            return not self._ending.is_set() and not (is_of_a_sink(error) and time.monotonic() > end)
+            return not self._ending.is_set() and not (is_from_sink(error) and time.monotonic() > end)
 
         return Retrying(
             retry=retry_if_exception(is_passing),
@@ -100,28 +101,28 @@ class SecondaryWorker(Worker):
             reraise=True,
         )
 
-    def _keys_in(self, index: str) -> Iterator[Key]:
-        """Of a sink that cannot tell: what the cluster that keeps the state holds of the same index."""
+    def _indexed_keys(self, index: str) -> Iterator[Key]:
+        """Yield the sink's keys; for a plain sink those of the same index in the primary cluster."""
         plan = self._work.plan
         if not plan.is_plain:
-            return super()._keys_in(index)
+            return super()._indexed_keys(index)
         target, width = plan.mirrors[index], len(plan.specs[index].primary_key)
         refresh(self._state, target)
-        return (key_of_id(one, width) for one in ids(self._state, target))
+        return (key_of_id(id_, width) for id_ in ids(self._state, target))
 
 
 class DeferringWorker(SecondaryWorker):
-    """The same beside the stream: what the sink does not take is deferred."""
+    """The worker of a secondary sink beside the stream: it defers what the sink does not take."""
 
     def __init__(self, work: Work) -> None:
-        super().__init__(_hasty(work, LIMIT_SECONDS))
-        self._backlog = SecondaryDeferredKeys(self._state, work.plan.slot, work.plan.prefix)
+        super().__init__(_with_timeout(work, LIMIT_SECONDS))
+        self._sink_deferred = SecondaryDeferredKeys(self._state, work.plan.slot, work.plan.prefix)
         self._end = 0.0
         self._away = False
         self._next_look = 0.0
 
     def do(self, task: Task) -> WrittenBatch:
-        """Bring every document that changes touch up to date in this sink, or defer it."""
+        """Bring every document that the changes touch up to date in this sink, or defer it."""
         self._end = time.monotonic() + LIMIT_SECONDS
         return super().do(task)
 
@@ -130,22 +131,22 @@ class DeferringWorker(SecondaryWorker):
             try:
                 return super()._write(portion, version)
             except HeadraceError as error:
-                if not is_of_a_sink(error):
+                if not is_from_sink(error):
                     raise
-                self._failed(error)
+                self._note_away(error)
         for index, keys in portion.items():
             self._defer(index, [keys], version)
         return WriteResult()
 
-    def _want_all(self, wanted: Deferral, index: str, version: Lsn) -> None:
+    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
         if self._work.plan.is_plain:
-            super()._want_all(wanted, index, version)
+            super()._add_all_keys(deferral, index, version)
             return
         if not self._is_away():
             try:
-                super()._want_all(wanted, index, version)
+                super()._add_all_keys(deferral, index, version)
             except HeadraceError as error:
-                self._failed(error)
+                self._note_away(error)
             else:
                 return
         self._defer(index, [[EVERYTHING]], version)
@@ -154,60 +155,60 @@ class DeferringWorker(SecondaryWorker):
         def is_passing(error: BaseException) -> bool:
             if not isinstance(error, HeadraceError) or error.retry is not Retry.BACK_OFF:
                 return False
-            return not (is_of_a_sink(error) and time.monotonic() > self._end)
+            return not (is_from_sink(error) and time.monotonic() > self._end)
 
         return patiently(longest=1.0).copy(retry=retry_if_exception(is_passing))
 
     def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         for attempt in patiently():
             with attempt:
-                self._backlog.add(index, [key for keys in chunks for key in keys], version)
+                self._sink_deferred.add(index, [key for keys in chunks for key in keys], version)
 
-    def _failed(self, error: HeadraceError) -> None:
-        """From now on nobody waits for this sink, until it has taken something."""
+    def _note_away(self, error: HeadraceError) -> None:
+        """Note that the sink is away: no task waits for it until it has taken a document."""
         self._away, self._next_look = True, time.monotonic() + _LOOK_SECONDS
         for attempt in patiently():
             with attempt:
-                self._backlog.away(str(error))
+                self._sink_deferred.away(str(error))
 
     def _is_away(self) -> bool:
-        """Whether a task has found that out, of this process or of another."""
+        """Whether a task of this or another process has noted that the sink is away."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             with contextlib.suppress(HeadraceError):
-                self._away = self._backlog.why_away() is not None
+                self._away = self._sink_deferred.why_away() is not None
         return self._away
 
 
 class AllSinks:
-    """Applies changes in the cluster that keeps the state and, side by side, in the secondary sinks.
+    """Applies changes to the primary sink and, in parallel, to the secondary sinks.
 
     Args:
-        primary: becomes this one's, to be closed.
-        work: of the secondary sinks, by name.
+        primary: the worker of the primary sink, which `close` closes.
+        work: the work of the secondary sinks, by name.
     """
 
     def __init__(self, primary: Worker, work: Mapping[str, Work]) -> None:
         self.primary = primary
-        self._secondary = [DeferringWorker(one) for one in work.values()]
+        self._secondary = [DeferringWorker(sink_work) for sink_work in work.values()]
         self._thread = ThreadPoolExecutor(1, "headrace-beside")
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
     def apply(self, changes: pa.Table) -> WrittenBatch:
-        """As `Worker.apply`; what is counted is what the cluster that keeps the state was given.
+        """Apply changes to all sinks; the counts are those of the primary sink.
 
         Raises:
-            HeadraceError: what no patience cures; of a secondary sink only a document that it refuses and
-                that the policy of its index stops at.
+            HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
+                index with the policy to stop.
         """
         task = Task.of(changes)
         beside = self._secondary
         if _truncates(task.rows):
-            # Those that are no clusters ask this one what there was: it must not have been deleted before.
-            plain = [one for one in beside if one.is_plain]
-            beside = [one for one in beside if not one.is_plain]
-            self._all(plain, task)
-        others = self._thread.submit(self._all, beside, task)
+            # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
+            plain = [worker for worker in beside if worker.is_plain]
+            beside = [worker for worker in beside if not worker.is_plain]
+            self._run_all(plain, task)
+        others = self._thread.submit(self._run_all, beside, task)
         try:
             result = self.primary.do(task)
         finally:
@@ -216,33 +217,33 @@ class AllSinks:
         return result
 
     def close(self) -> None:
-        """Close all."""
+        """Close all workers."""
         self._thread.shutdown()
         self._threads.shutdown()
-        for one in (self.primary, *self._secondary):
-            one.close()
+        for worker in (self.primary, *self._secondary):
+            worker.close()
 
-    def _all(self, secondary: Sequence[DeferringWorker], task: Task) -> None:
-        under_way = [self._threads.submit(one.do, task) for one in secondary]
-        wait(under_way)
-        for one in under_way:
-            one.result()
+    def _run_all(self, secondary: Sequence[DeferringWorker], task: Task) -> None:
+        futures = [self._threads.submit(worker.do, task) for worker in secondary]
+        wait(futures)
+        for future in futures:
+            future.result()
 
 
 def _truncates(rows: pa.Table) -> bool:
     return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
-def _hasty(work: Work, seconds: float) -> Work:
-    """The same work, with requests that do not take longer."""
+def _with_timeout(work: Work, seconds: float) -> Work:
+    """Return the same work, with shorter request timeouts."""
     sink, writer = work.connections.sink, work.plan.writer
     endpoint = dataclasses.replace(
         sink,
         timeout=min(sink.timeout, seconds),
         connect_timeout=min(sink.connect_timeout, seconds / 2),
     )
-    hasty = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
+    writer_options = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
     return Work(
-        dataclasses.replace(work.plan, writer=hasty),
+        dataclasses.replace(work.plan, writer=writer_options),
         dataclasses.replace(work.connections, sink=endpoint, state=work.connections.keeps_state),
     )

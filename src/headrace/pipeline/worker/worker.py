@@ -1,6 +1,6 @@
-"""What does one task do? Resolution, assembly and writing, in the executor's process.
+"""Do the work of one task: resolve changes, assemble documents and write them, in the executor's process.
 
-Connections are opened once in a worker process and kept for its later tasks.
+A worker process opens its connections once and keeps them for later tasks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headrace.model.failpoints import reach
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.rate_limit import paced
+from headrace.pipeline.worker.rate_limit import limit_rate
 from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
@@ -33,19 +33,20 @@ from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
 
 CHUNKS_AT_ONCE = 10
-"""Deferred chunks that a task reads, writes and takes away together, at most."""
+"""Deferred chunks that a task reads, writes and removes together, at most."""
 
 _SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
-    """What one task did.
+    """The result of one task.
 
     Attributes:
-        position: what is applied once every task of the batch is done (bytes).
-        changes: of the batch; 0 where another task counts them.
-        deferred: documents that are still to be written.
+        position: the applied position once every task of the batch is done (bytes).
+        changes: the number of changes of the batch; 0 where another task counts them.
+        result: the documents that were written.
+        deferred: the number of documents that were deferred.
     """
 
     position: Lsn
@@ -64,24 +65,24 @@ class Worker:
         self._client = Client(work.connections.sink, first=os.getpid())
         state = work.connections.state
         self._state = self._client if state is None else Client(state, first=os.getpid())
-        self._writer = self._opened(work.plan.writer)
-        self._delivery = self._delivering(self._writer)
-        self._gentle: tuple[DocumentWriter, Delivery] | None = None
+        self._writer = self._open_writer(work.plan.writer)
+        self._delivery = self._delivery_to(self._writer)
+        self._throttled: tuple[DocumentWriter, Delivery] | None = None
         self._deferred = DeferredKeys(self._client, work.plan.slot, work.plan.prefix)
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         self._drop_session()
         self._writer.close()
-        if self._gentle is not None:
-            self._gentle[0].close()
+        if self._throttled is not None:
+            self._throttled[0].close()
         self._client.close()
         if self._state is not self._client:
             self._state.close()
 
     @property
     def secondary(self) -> dict[str, Work]:
-        """The work of the secondary sinks, which is not this worker's."""
+        """The work of the secondary sinks, which other workers do."""
         return self._work.secondary
 
     def apply(self, changes: pa.Table) -> WrittenBatch:
@@ -91,30 +92,30 @@ class Worker:
             changes: in `CHANGES_SCHEMA`, with the batch's progress row.
 
         Raises:
-            HeadraceError: what no patience cures.
+            HeadraceError: an error that is not retryable.
         """
         return self.do(Task.of(changes))
 
     def do(self, task: Task) -> WrittenBatch:
-        """As `apply`."""
+        """Apply the changes of a task; see `apply`."""
         if not task.rows.num_rows:
             self._warm_up()
             return WrittenBatch(task.position, 0)
-        result, wanted = WriteResult(), self._wanted(task)
-        for one in wanted.portions(self._work.plan.served):
-            result += self._write(one, task.version)
+        result, deferral = WriteResult(), self._collect_keys(task)
+        for portion in deferral.portions(self._work.plan.served):
+            result += self._write(portion, task.version)
         counted = task.rows.num_rows if task.share.number == 0 else 0
-        return WrittenBatch(task.position, counted, result, wanted.deferred)
+        return WrittenBatch(task.position, counted, result, deferral.deferred)
 
     def _warm_up(self) -> None:
-        """In a quiet moment, open what the next change would have to wait for."""
+        """Open, while there are no changes, the connections that the next change needs."""
         if self._session is None:
             for attempt in patiently():
-                with attempt, self._reading() as session:
+                with attempt, self._open_session() as session:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
 
-    def seed(
+    def backfill(
         self,
         index: str,
         part: CtidRange,
@@ -137,23 +138,23 @@ class Worker:
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        delivery = self._throttled() if throttled else self._delivery
+        delivery = self._throttled_delivery() if throttled else self._delivery
         tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
         rewritten = False
         for attempt in self._attempts():
             with (
                 attempt,
-                self._reading_at(snapshot) as session,
+                self._session_at(snapshot) as session,
             ):
                 session.await_replay(version)
-                result = self._seed(session, delivery, index, part, version, pace=rows_per_second)
+                result = self._backfill(session, delivery, index, part, version, rate=rows_per_second)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
-        if rewritten:  # the snapshot sees such a table without rows, and the log says nothing of it
-            return self.seed(index, part, version, None, rows_per_second, throttled=throttled)
+        if rewritten:  # the snapshot sees such a table as empty, and the log does not report it
+            return self.backfill(index, part, version, None, rows_per_second, throttled=throttled)
         reach("range")
         return result
 
-    def _reading_at(self, snapshot: str | None) -> ReadSession:
+    def _session_at(self, snapshot: str | None) -> ReadSession:
         url = self._work.connections.database
         try:
             return ReadSession(url, snapshot=snapshot)
@@ -162,7 +163,7 @@ class Worker:
                 raise
         return ReadSession(url)
 
-    def _seed(
+    def _backfill(
         self,
         session: ReadSession,
         delivery: Delivery,
@@ -170,9 +171,9 @@ class Worker:
         part: CtidRange,
         version: Lsn,
         *,
-        pace: float | None,
+        rate: float | None,
     ) -> WriteResult:
-        """Again where a table was emptied meanwhile: the stream has renewed only what it found written."""
+        """Write a range; repeat where a table was emptied meanwhile."""
         plan = self._work.plan
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
@@ -180,152 +181,153 @@ class Worker:
         while True:
             before = read_filenodes(session, tables)
             try:
-                operations = self._once_flushed(session, assembler.assemble_range(part, version))
-                result = delivery.write(paced(operations, pace), version)
+                operations = self._after_flush(session, assembler.assemble_range(part, version))
+                result = delivery.write(limit_rate(operations, rate), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
                 unreadable: list[Rejection] = []
-                operations = assembler.assemble_apart(part, version, self._refusing(index, unreadable))
-                result = delivery.write(paced(operations, pace), version, unreadable)
+                operations = assembler.assemble_apart(part, version, self._refuse_into(index, unreadable))
+                result = delivery.write(limit_rate(operations, rate), version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
 
-    def _once_flushed(
+    def _after_flush(
         self, session: ReadSession, operations: Iterator[DocumentOperation]
     ) -> Iterator[DocumentOperation]:
-        """The operations of one statement, from when all that it sees is on the server's disk."""
-        if session.in_transaction:  # whoever has exported the snapshot has waited
+        """Yield the operations of a statement once all that it reads is on the server's disk."""
+        if session.in_transaction:  # the process that exported the snapshot has waited
             yield from operations
             return
-        with self._reading() as another:  # open before anything is read: a crash ends it, too
+        with self._open_session() as another:  # opened before the read: a crash of the server ends it
             first = next(operations, None)
             another.await_flush()
         if first is not None:
             yield first
             yield from operations
 
-    def mend(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
-        """Assemble the documents of these keys anew; `version` as for `seed`."""
+    def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
+        """Assemble the documents of these keys again; `version` as for `backfill`."""
         for attempt in patiently():
-            with attempt, self._reading() as session:
+            with attempt, self._open_session() as session:
                 session.await_replay(version)
         result = WriteResult()
         for first in range(0, len(keys), KEYS_AT_ONCE):
-            result += self._write_beside({index: keys[first : first + KEYS_AT_ONCE]}, version)
+            result += self._write_unchanged({index: keys[first : first + KEYS_AT_ONCE]}, version)
         return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
-        """Assemble every document that the index holds anew; `version` as for `seed`."""
+        """Assemble every document of an index again; `version` as for `backfill`."""
         for attempt in self._attempts():
             with attempt:
-                with self._reading() as session:
+                with self._open_session() as session:
                     session.await_replay(version)
-                result, keys = WriteResult(), self._keys_in(index)
-                while some := list(islice(keys, KEYS_AT_ONCE)):
-                    result += self._write_beside({index: some}, version)
+                result, keys = WriteResult(), self._indexed_keys(index)
+                while page := list(islice(keys, KEYS_AT_ONCE)):
+                    result += self._write_unchanged({index: page}, version)
         return result
 
-    def work_off(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
-        """Write the documents of deferred chunks; not of one that is done, or whose generation has gone.
+    def write_deferred(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
+        """Write the documents of deferred chunks; skip chunks that are done or whose generation was dropped.
 
         Args:
-            at_once: how many are read, written and taken away together: so many are repeated after a kill.
+            identities: the ids of the chunks.
+            at_once: how many chunks are read, written and removed together: a kill repeats so many.
         """
         result = WriteResult()
         for first in range(0, len(identities), at_once):
-            result += self._work_off(identities[first : first + at_once])
+            result += self._write_chunks(identities[first : first + at_once])
             reach("deferred")
         return result
 
-    def _work_off(self, identities: Sequence[str]) -> WriteResult:
+    def _write_chunks(self, identities: Sequence[str]) -> WriteResult:
         for attempt in patiently():
             with attempt:
-                found = [self._deferred.chunk(one) for one in identities]
-        chunks = [one for one in found if one is not None]
+                loaded = [self._deferred.chunk(id_) for id_ in identities]
+        chunks = [id_ for id_ in loaded if id_ is not None]
         written = {target: name for name, target in self._work.plan.targets.items()}
-        wanted: dict[Lsn, dict[str, dict[Key, None]]] = {}
+        keys_by_version: dict[Lsn, dict[str, dict[Key, None]]] = {}
         for chunk in chunks:
             if chunk.target in written:
-                keys = wanted.setdefault(chunk.version, {}).setdefault(written[chunk.target], {})
+                keys = keys_by_version.setdefault(chunk.version, {}).setdefault(written[chunk.target], {})
                 keys.update(dict.fromkeys(chunk.keys))
         result = WriteResult()
-        for version, by_index in wanted.items():
+        for version, by_index in keys_by_version.items():
             for attempt in patiently():
-                with attempt, self._reading() as session:
+                with attempt, self._open_session() as session:
                     session.await_replay(version)
-            result += self._write_beside({index: list(keys) for index, keys in by_index.items()}, version)
+            result += self._write_unchanged({index: list(keys) for index, keys in by_index.items()}, version)
         for attempt in patiently():
             with attempt:
                 self._deferred.done(chunks)
         return result
 
-    def _wanted(self, task: Task) -> Deferral:
-        """The keys to assemble; a whole index is enumerated from the sink."""
+    def _collect_keys(self, task: Task) -> Deferral:
+        """Return the keys to assemble; those of a whole index come from the sink."""
         plan = self._work.plan
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._defer(index, chunks, task.version)
 
         for attempt in patiently():
-            with attempt, self._reading() as session:
+            with attempt, self._open_session() as session:
                 session.await_replay(task.version)
-                wanted = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
+                deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
                 touched = Resolver(session, plan.resolution).resolve(task.rows)
                 for index, keys in touched.keys:
-                    wanted.add(index, keys)
+                    deferral.add(index, keys)
                 for index in touched.everything:
-                    self._want_all(wanted, index, task.version)
-        return wanted
+                    self._add_all_keys(deferral, index, task.version)
+        return deferral
 
-    def _want_all(self, wanted: Deferral, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a secondary sink
-        """Take all keys of what the index holds."""
-        every = self._keys_in(index)
-        while some := list(islice(every, KEYS_AT_ONCE)):
-            wanted.add(index, some)
+    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a secondary sink
+        """Add the keys of every document of the index."""
+        keys = self._indexed_keys(index)
+        while page := list(islice(keys, KEYS_AT_ONCE)):
+            deferral.add(index, page)
 
     def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
-        """Keep keys for later, durably."""
+        """Save keys durably, to be written later."""
         self._deferred.defer(index, self._work.plan.targets[index], version, chunks)
 
-    def _opened(self, options: WriterOptions) -> DocumentWriter:
-        """A writer to the sink."""
+    def _open_writer(self, options: WriterOptions) -> DocumentWriter:
+        """Open a writer to the sink."""
         plan = self._work.plan
         return open_writer(self._client, plan.targets, options, plan.routed)
 
-    def _delivering(self, writer: DocumentWriter) -> Delivery:
+    def _delivery_to(self, writer: DocumentWriter) -> Delivery:
         return Delivery(self._client, writer, self._work.plan, state=self._state)
 
-    def _throttled(self) -> Delivery:
-        """What leaves others room in the sink; opened when it is first used."""
-        if self._gentle is None:
-            writer = self._opened(self._work.plan.writer.gentle())
-            self._gentle = writer, self._delivering(writer)
-        return self._gentle[1]
+    def _throttled_delivery(self) -> Delivery:
+        """Return a delivery that leaves the stream room in the sink; opened at first use."""
+        if self._throttled is None:
+            writer = self._open_writer(self._work.plan.writer.gentle())
+            self._throttled = writer, self._delivery_to(writer)
+        return self._throttled[1]
 
     def _attempts(self) -> Retrying:
-        """How often what may pass is tried."""
+        """Return the retry policy."""
         return patiently()
 
-    def _keys_in(self, index: str) -> Iterator[Key]:
-        """The keys of every document that the index holds, as they come: a delete-by-query fences nothing.
+    def _indexed_keys(self, index: str) -> Iterator[Key]:
+        """Yield the keys of every document of the index: a delete-by-query would fence nothing.
 
-        An id that no row can have is somebody else's.
+        Ids that no row can have are skipped: another program wrote them.
 
-        Raises from iterating:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: begin again.
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, while iterating: begin again.
         """
         target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
         refresh(self._client, target)
-        found = (key_of_id(one, width) for one in ids(self._client, target))
-        return (key for key in found if len(key) == width)
+        keys = (key_of_id(id_, width) for id_ in ids(self._client, target))
+        return (key for key in keys if len(key) == width)
 
-    def _write_beside(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Beside the stream: again where a table was emptied meanwhile, as in `_seed`.
+    def _write_unchanged(self, portion: Portion, version: Lsn) -> WriteResult:
+        """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_backfill`.
 
-        What was deleted between reading and writing is deleted again: the cluster may have forgotten that the
-        stream has, after `gc_deletes` or because a node was started anew.
+        Rows that were deleted between reading and writing are deleted again. The cluster may have forgotten
+        the stream's delete, after `gc_deletes` or because a node was restarted.
         """
         plan = self._work.plan
         tables = files_of({table for index in portion for table in plan.specs[index].tables()}, plan.catalog)
@@ -337,9 +339,9 @@ class Worker:
         return result if plan.is_plain else result + self._delete_gone(portion, version)
 
     def _delete_gone(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Delete the documents of keys that no live row has; asks for the keys alone."""
+        """Delete the documents of keys that no live row has; reads only keys."""
         for attempt in self._attempts():
-            with attempt, self._reading() as session:
+            with attempt, self._open_session() as session:
                 gone = (
                     operation
                     for index, keys in portion.items()
@@ -350,15 +352,15 @@ class Worker:
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
         for attempt in patiently():
-            with attempt, self._reading() as session:
+            with attempt, self._open_session() as session:
                 found = read_filenodes(session, tables)
         return found
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
-        """Assemble and write; after a bulk without an answer both are done anew (decision 0016).
+        """Assemble and write; after a bulk request without an answer do both again (decision 0016).
 
-        All indexes go into the same bulk requests: a small batch costs one. After each failure half as
-        many documents are tried: where every other request fails, most of ten would never pass together.
+        All indexes share the bulk requests: a small batch costs one. After each failure half as many
+        documents are tried: where every second request fails, ten requests in a row hardly ever succeed.
         """
         result = WriteResult()
         left = [portion]
@@ -378,27 +380,27 @@ class Worker:
 
     def _write_once(self, portion: Portion, version: Lsn) -> WriteResult:
         unreadable: list[Rejection] = []
-        with self._reading() as session:
+        with self._open_session() as session:
             operations = (
                 operation
                 for index, keys in portion.items()
                 for operation in self._assembler(session, index).assemble(
-                    keys, version, self._refusing(index, unreadable)
+                    keys, version, self._refuse_into(index, unreadable)
                 )
             )
             return self._delivery.write(operations, version, unreadable)
 
-    def _refusing(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
-        """Takes the documents of an index that cannot be read; None where the run stops at one."""
+    def _refuse_into(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
+        """Return what collects an index's unreadable documents; None where the index's policy is to stop."""
 
-        def refuse(*told: str) -> None:
-            unreadable.append(Rejection(*told))
+        def refuse(*rejection: str) -> None:
+            unreadable.append(Rejection(*rejection))
 
         return None if self._work.plan.stops_at(index) else refuse
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[ReadSession]:
-        """The worker's session; whatever goes wrong with it, the next use gets a fresh one."""
+    def _open_session(self) -> Iterator[ReadSession]:
+        """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._work.connections.database)
             self._assemblers.clear()

@@ -1,4 +1,4 @@
-"""Which workers does this process have? One for each sink that it writes to, kept for its later tasks."""
+"""Keep the workers of this process, one for each sink, open for later tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Applier(Protocol):
     """Brings documents up to date with changes."""
 
     def apply(self, changes: pa.Table) -> WrittenBatch:
-        """As `Worker.apply`."""
+        """Apply changes; see `Worker.apply`."""
         ...
 
 
@@ -26,41 +26,41 @@ _ALL: list[tuple[_Options, AllSinks]] = []
 
 
 def worker_of(options: Mapping[str, str]) -> Worker:
-    """This process's worker for what `Work.to_options` described; the sink's former one is closed."""
+    """Return this process's worker for the options of `Work.to_options`; close the sink's former one."""
     key, sink = (options[PLAN_OPTION], options[SECRET_OPTION]), options.get(SINK_OPTION, "")
     known = _WORKERS.get(sink)
     if known is not None and known[0] == key:
         return known[1]
     if known is not None:
         _close(known[1])
-    found = made(Work.from_options(options))
-    _WORKERS[sink] = key, found
-    return found
+    worker = open_worker(Work.from_options(options))
+    _WORKERS[sink] = key, worker
+    return worker
 
 
-def made(work: Work) -> Worker:
-    """A worker for one sink, whichever it is."""
+def open_worker(work: Work) -> Worker:
+    """Create the worker for one sink, primary or secondary."""
     return SecondaryWorker(work) if work.sink else Worker(work)
 
 
 def applier_of(options: Mapping[str, str]) -> Applier:
-    """The same for the stream, which writes to all sinks."""
+    """Return what applies changes to all sinks, for the stream."""
     worker = worker_of(options)
     if not worker.secondary:
         return worker
     key = options[PLAN_OPTION], options[SECRET_OPTION]
-    for known, found in _ALL:
+    for known, applier in _ALL:
         if known == key:
-            return found
+            return applier
     _ALL[:] = [(key, AllSinks(worker, worker.secondary))]
     return _ALL[0][1]
 
 
 def _close(worker: Worker) -> None:
-    """Close it, with what was beside it."""
-    for _, found in _ALL:
-        if found.primary is worker:
-            found.close()
+    """Close a worker, with those of the secondary sinks that it has."""
+    for _, applier in _ALL:
+        if applier.primary is worker:
+            applier.close()
             _ALL.clear()
             return
     worker.close()

@@ -80,7 +80,7 @@ class World:
 
 def settled(world: World, **more: object) -> dict[str, Verdict]:
     settling = Recheck(world, world, world.reached, sleep=lambda _: None, **more)  # type: ignore[arg-type]
-    return {one.id: one.verdict for one in settling.settle(["a"])}
+    return {one.id: one.verdict for one in settling.run(["a"])}
 
 
 def nothing(_: World) -> None:
@@ -151,7 +151,7 @@ def test_a_version_beyond_the_log_is_told() -> None:
     world.commit("a", b'{"x":1}')
     world.held["a"] = Stored(2**61, b'{"x":2}')
     world.applied = world.position_now
-    [found] = Recheck(world, world, world.reached).settle(["a"])
+    [found] = Recheck(world, world, world.reached).run(["a"])
     assert (found.verdict, found.ahead) == (Verdict.DIFFERENT, True)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.datasources.partitioning import LEAST_ROWS, Task, TaskShare, shared
 from headrace.model import CHANGES_SCHEMA, Key
-from headrace.pipeline.worker.deferral import Deferral, halves, portion
+from headrace.pipeline.worker.deferral import Deferral, halves, portion_of
 
 
 class Lot:
@@ -97,7 +97,7 @@ def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
 
 
 def test_a_portion_is_parted_until_it_is_small() -> None:
-    whole = portion([("a", key) for key in keys(900)] + [("b", key) for key in keys(101)])
+    whole = portion_of([("a", key) for key in keys(900)] + [("b", key) for key in keys(101)])
     one, other = halves(whole)
     assert (len(one["a"]), len(other["a"]), len(other["b"])) == (500, 400, 101)
     assert halves(one) == [one]
