@@ -1,4 +1,4 @@
-"""How are joins and aggregates read, and which keys may they name?"""
+"""Read joins and aggregates of a schema file, and check which keys they name."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def read_join(
     parent: Parent,
     read_fields: Callable[[MappingReader, Parent], tuple[Field, ...]],
 ) -> JoinField:
-    """A join; its own fields are read by `read_fields`."""
+    """Read a join; `read_fields` reads its own fields."""
     _refuse_foreign_siblings(record, kind)
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=True)
@@ -82,7 +82,7 @@ def _refuse_foreign_siblings(record: MappingReader, kind: str) -> None:
 
 
 def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
-    """The junction; it has one column for each side."""
+    """Read the junction table; it has one column for each side."""
     if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
         return None
     read = read_through(record, parent.schema)
@@ -108,7 +108,7 @@ def _same_count(record: MappingReader, key: str, columns: tuple[str, ...], targe
 
 
 def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
-    """An aggregate; `count` and `avg` may carry a type that is not used, as older files do."""
+    """Read an aggregate; `count` and `avg` may have an unused type, as older files do."""
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
     both = record.has("foreign_key") and record.has("through")
@@ -141,7 +141,7 @@ def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> 
 
 
 def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
-    """The column that is reduced and the type of the result."""
+    """Read the column that is reduced, and the type of the result."""
     if op == "ids":
         for sibling in ("column", "value_type"):
             record.refuse(sibling, f"ids takes no {sibling!r}, it collects the related table's key")
