@@ -110,14 +110,14 @@ def _parents(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[s
             f"# the row of {_comment(str(key.target))} that this one points at",
             f"- belongs_to: {_yaml(_unused_key(name, taken))}",
             *_target(table, target),
-            f"  column: {_names([pairs[name] for name in target.primary_key])}",
+            f"  column: {_names([pairs[column] for column in target.primary_key])}",
             *_projection(target),
         ]
 
 
 def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
     """Yield the joins to rows of other tables that refer to this one."""
-    for child in sorted(catalog.tables.values(), key=lambda table: table.name):
+    for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):
                 continue
@@ -139,7 +139,7 @@ def _has(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[s
         f"# {meaning} of {_comment(str(child.name))} that point here",
         f"- {verb}: {_yaml(_unused_key(child.name.name, taken))}",
         *_target(table, child),
-        f"  foreign_key: {_names([pairs[name] for name in table.primary_key])}",
+        f"  foreign_key: {_names([pairs[column] for column in table.primary_key])}",
         *_projection(child),
     ]
 

@@ -116,7 +116,7 @@ def _identity(
     change = None if facts.kind == "p" else stronger_identity(facts, required)
     failing = failing_writers(facts, required, change, sender.silent(facts, added=added))
     if failing is not None:
-        return [failing.cause], failing.remedy, () if change else (failing.describe_unsent,)
+        return [failing.cause], failing.remedy, () if change else (failing.unsent,)
     computed = _unsent(facts, sent=sender.sends) & needed_columns(facts, required)
     if computed:
         return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()

@@ -41,7 +41,7 @@ class FailingWriters:
 
     table: TableName
     cause: str
-    describe_unsent: str
+    unsent: str
     remedy: tuple[str, ...]
     instead: tuple[str, ...] = ()
 
