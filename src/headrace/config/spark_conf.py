@@ -2,7 +2,6 @@
 
 A setting of the user is never replaced by one of Headrace. The rules are Spark's own: the command line wins
 over the file, which lies in SPARK_CONF_DIR, or in the folder `conf` of SPARK_HOME.
-
 """
 
 from __future__ import annotations

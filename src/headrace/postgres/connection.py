@@ -1,7 +1,6 @@
 """Open connections, and turn their failures into errors with a remedy.
 
 `address` parses the connection string.
-
 """
 
 from __future__ import annotations

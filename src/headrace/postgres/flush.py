@@ -3,7 +3,6 @@
 A commit is on disk before anyone sees it, except with `synchronous_commit = off`. Such a commit may be seen,
 and then be undone by a crash of the server; no change in the log shows that. A standby shows only what its
 primary and the standby itself have on disk.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 From PostgreSQL 18 on every UPDATE and DELETE of a published table fails unless all columns of its replica
 identity are sent. A publication sends a stored generated column if it is set to, a virtual one never.
-
 """
 
 from __future__ import annotations

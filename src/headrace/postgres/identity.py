@@ -1,7 +1,6 @@
 """Decide which replica identity makes a table's old rows carry what the documents need.
 
 One query reads the facts; the decision needs no database.
-
 """
 
 from __future__ import annotations

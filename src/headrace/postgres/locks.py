@@ -5,7 +5,6 @@ needs the lock for long checks again and again that it is still held, and takes 
 
 The server shows a reader of a slot only while the slot is streamed, and not while its backlog is read through
 a copy. So both kinds of readers also take an advisory lock, in the session that moves the slot.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 This is for programs that use the source by itself. A deployment of documents plans its set-up from its
 schemas (`headrace.postgres.setup`). Both plan the alterations as data first. The publication is created
 before the slot.
-
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 A narrow publication saves decoding and sending. It also affects the application: a column list or a row
 filter that does not fit the replica identity makes every UPDATE and DELETE of the table fail. So it is
 refused before.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Check whether an existing publication sends the required part of each table.
 
 A publication that filters rows or hides columns shows no sign of it in the log.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 psycopg has no replication API, but its libpq layer carries the COPY_BOTH stream. TLS and everything else in
 the connection string are handled by libpq. This module decodes nothing.
-
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class ReplicationConnection:
     server renders a change's values with the settings of the connection that streams it.
 
     Raises:
-        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG; PRIVILEGE (no right to replicate); NO_FREE_SLOT
-            (no walsender is free).
+        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG; PRIVILEGE (no right to replicate); NO_FREE_SLOT (no
+            walsender is free).
     """
 
     def __init__(
@@ -178,8 +177,8 @@ class ReplicationConnection:
             how many bytes were appended; 0 where nothing has arrived.
 
         Raises:
-            HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where
-                the server says why. Earlier data is appended already.
+            HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where the
+                server says why. Earlier data is appended already.
         """
         connection, data, ends = self._pgconn, into.data, into.ends
         next_message, end = connection.get_copy_data, ends.append

@@ -2,7 +2,6 @@
 
 No Python object stands for a row or a value. `headrace.snapshot.columns` decides which of ADBC's values are
 in the promised form.
-
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Read rows so that the same data always gives the same text.
 
 A reading session pins every setting that PostgreSQL's output depends on, and never writes.
-
 """
 
 from __future__ import annotations

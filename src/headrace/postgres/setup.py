@@ -3,7 +3,6 @@
 `ddl_plan` shows and runs the plan, `teardown` plans the way back. The order of the steps makes each half-way
 point safe: the empty publication carries the record of what is altered; a table is published only after its
 replica identity lets its writers write, and its old rows carry what is needed.
-
 """
 
 from __future__ import annotations

@@ -170,8 +170,8 @@ def create_slot(
 ) -> ExportedSlot:
     """Create a logical slot with an exported snapshot.
 
-    Creation waits for every transaction that has written and is still open, in any database of the
-    server. After `time_limit` seconds it is cancelled, nothing is left, and the error names the transactions.
+    Creation waits for every transaction that has written and is still open, in any database of the server.
+    After `time_limit` seconds it is cancelled, nothing is left, and the error names the transactions.
 
     Args:
         url: the database.

@@ -2,7 +2,6 @@
 
 The SQLSTATE decides first. The message is looked at only where one state has several meanings, so that a
 server with messages in another language is understood as far as its states go.
-
 """
 
 from __future__ import annotations

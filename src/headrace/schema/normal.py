@@ -2,7 +2,6 @@
 
 The normal form leaves out places and the index's name, everything that equals its default (so that a later
 addition to the language changes no hash), and orders without meaning.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The tree mirrors the schema language one to one and needs no database. Column and table names are as the
 catalog holds them (folded, or their case kept where the file quotes them).
-
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Place:
 class Filter:
     """One condition on a row; conditions of a list are ANDed.
 
-    `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number
-    of values), `between` (two), or a comparison (one). `unsafe` accepts a raw condition as it is.
+    `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number of
+    values), `between` (two), or a comparison (one). `unsafe` accepts a raw condition as it is.
     """
 
     op: Literal[
@@ -157,9 +156,9 @@ class ConstantField:
 class JoinField:
     """Rows of a related table, as an object (to-one) or a nested list (to-many).
 
-    Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its
-    order), `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and
-    `through` (many_to_many) is set.
+    Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its order),
+    `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and `through`
+    (many_to_many) is set.
     """
 
     key: str
@@ -189,8 +188,8 @@ class AggregateField:
     """Related rows reduced to one value; exactly one of `foreign_key` and `through` is set.
 
     `column` is None for `count` and `ids`; `primary_key` is the related table's, empty until the spec is
-    completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for
-    `ids` that of its elements.
+    completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for `ids`
+    that of its elements.
     """
 
     key: str

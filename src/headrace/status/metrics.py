@@ -1,7 +1,6 @@
 """Expose the board as Prometheus metrics; they are read from the board at each scrape.
 
 Units are base units (bytes, seconds, Unix time). An unknown value, as the lag without a slot, has no sample.
-
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The pages change nothing and need no password; the address decides who can look. Only `/wait` answers late:
 when a commit is in the documents.
-
 """
 
 from __future__ import annotations

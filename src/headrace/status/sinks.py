@@ -2,7 +2,6 @@
 
 `headrace.sinks.activity` sends them. A writer without a recent report does not count any more: its task has
 ended, or its process.
-
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ class Stall:
         """Set the function that returns how many seconds ago the source was asked for a batch.
 
         The function returns None before the first batch. Where `beat` is None there is no source to watch.
-
         """
         self._beat, self._worked = beat, float("-inf")
 
