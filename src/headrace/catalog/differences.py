@@ -106,10 +106,12 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
-                came, went = _moves(old, new)
+                came, went = _moved_leaves(old, new)
                 arrivals += [Arrival(table, oid, new.parts[oid]) for oid in came]
                 departures += [Departure(table, oid, old.parts[oid]) for oid in went]
-            rewrites += [Rewrite(table, oid, new.parts[oid], before.ended) for oid in _in_doubt(old, new)]
+            rewrites += [
+                Rewrite(table, oid, new.parts[oid], before.ended) for oid in _possibly_unlogged(old, new)
+            ]
     return Differences(tuple(plain), tuple(arrivals), tuple(departures), tuple(rewrites))
 
 
@@ -122,13 +124,13 @@ def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> I
                 yield Weakening(table, part, tuple(sorted(missing)))
 
 
-def _moves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
+def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
     """Return the leaves that came and those that went; one that was detached and attached again did both."""
     again = {oid for oid in old.parts.keys() & new.parts if old.parts[oid].edges != new.parts[oid].edges}
     return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
 
 
-def _in_doubt(old: TablePrint, new: TablePrint) -> Iterator[int]:
+def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[int]:
     for oid, part in old.parts.items():
         now = new.parts.get(oid)
         if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):

@@ -40,7 +40,7 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
         HeadraceError: CONNECTION, DATABASE.
     """
     filters = {
-        condition: _called(condition)
+        condition: _functions_of(condition)
         for spec in specs
         for _, condition in spec.conditions()
         if condition.raw and not condition.unsafe
@@ -65,7 +65,7 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
     ]
 
 
-def _called(condition: Filter) -> tuple[Function, ...]:
+def _functions_of(condition: Filter) -> tuple[Function, ...]:
     names = ((schema or _OWN, name) for schema, name in called_functions(condition.raw or ""))
     return tuple(dict.fromkeys(names))
 

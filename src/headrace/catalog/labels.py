@@ -33,7 +33,7 @@ def label_findings(
     wanted: list[tuple[ColumnField, str]] = []
     for spec in specs:
         if spec.table in catalog:
-            wanted += _enums(catalog[spec.table], spec.fields, catalog)
+            wanted += _enum_fields(catalog[spec.table], spec.fields, catalog)
     if not wanted:
         return []
     names = sorted({name for _, name in wanted})
@@ -41,16 +41,18 @@ def label_findings(
     return [finding for field, name in wanted for finding in _compare(field, labels.get(name, []))]
 
 
-def _enums(table: Table, fields: Iterable[Field], catalog: Catalog) -> Iterator[tuple[ColumnField, str]]:
+def _enum_fields(
+    table: Table, fields: Iterable[Field], catalog: Catalog
+) -> Iterator[tuple[ColumnField, str]]:
     for field in fields:
         if isinstance(field, ColumnField) and field.variants and not field.transforms:
             column = table.column(field.column)
             if column is not None and column.category == "E":
                 yield field, column.base_type
         elif isinstance(field, ObjectField):
-            yield from _enums(table, field.fields, catalog)
+            yield from _enum_fields(table, field.fields, catalog)
         elif isinstance(field, JoinField) and field.table in catalog:
-            yield from _enums(catalog[field.table], field.fields, catalog)
+            yield from _enum_fields(catalog[field.table], field.fields, catalog)
 
 
 def _compare(field: ColumnField, labels: list[str]) -> Iterator[BindingFinding]:

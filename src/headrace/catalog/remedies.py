@@ -52,7 +52,7 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
         return _nearly_key(table, same[0], problem)
     for index in table.unusable:
         if index.unique and set(index.columns) == set(key):
-            return _unusable(table, index, problem)
+            return _unusable_index(table, index, problem)
     primary = next((unique for unique in table.unique_keys if unique.primary and unique.immediate), None)
     return Advice(
         problem + "no unique index of NOT NULL columns covers it",
@@ -86,7 +86,7 @@ def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:
     )
 
 
-def _unusable(table: Table, index: UnusableIndex, problem: str) -> Advice:
+def _unusable_index(table: Table, index: UnusableIndex, problem: str) -> Advice:
     if not index.valid:
         sql = _reindex(table.name, index.name)
         return Advice(

@@ -128,10 +128,10 @@ def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[
             elif not child.primary_key:
                 yield [f"# {_comment(str(child.name))} points here, and has no primary key to join it by"]
             else:
-                yield _has(table, child, key, taken)
+                yield _has_join(table, child, key, taken)
 
 
-def _has(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
+def _has_join(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
     pairs = dict(zip(key.target_columns, key.columns, strict=True))
     single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
     verb, meaning = ("has_one", "the row") if single else ("has_many", "the rows")

@@ -34,7 +34,7 @@ def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName
         for table in spec.tables():
             used.setdefault(table, set())
         words: set[str] = set()
-        for table, names in _of_index(spec, words):
+        for table, names in _index_columns(spec, words):
             used[table].update(names)
         for table in spec.tables():
             if words and table in catalog:
@@ -45,14 +45,14 @@ def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName
 _UsedColumns = tuple[TableName, Iterable[str]]
 
 
-def _of_index(spec: IndexSpec, words: set[str]) -> Iterator[_UsedColumns]:
+def _index_columns(spec: IndexSpec, words: set[str]) -> Iterator[_UsedColumns]:
     yield spec.table, spec.primary_key
-    yield spec.table, _filtered(spec.filters, words)
+    yield spec.table, _filter_columns(spec.filters, words)
     if spec.routing is not None:
         yield spec.table, (spec.routing,)
     if spec.soft_delete is not None:
-        yield spec.table, (spec.soft_delete.column, *_filtered(spec.soft_delete.when, words))
-    yield from _of_fields(spec.table, spec.fields, words)
+        yield spec.table, (spec.soft_delete.column, *_filter_columns(spec.soft_delete.when, words))
+    yield from _field_columns(spec.table, spec.fields, words)
 
 
 def own_columns(fields: Iterable[Field]) -> Iterator[str]:
@@ -71,13 +71,13 @@ def own_columns(fields: Iterable[Field]) -> Iterator[str]:
                 pass
 
 
-def _of_fields(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_UsedColumns]:
+def _field_columns(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_UsedColumns]:
     yield table, own_columns(fields)
     for field in _relations(fields):
-        yield from _related(field, words)
+        yield from _relation_columns(field, words)
         if isinstance(field, JoinField):
             yield field.table, [term.column for term in field.order_by]
-            yield from _of_fields(field.table, field.fields, words)
+            yield from _field_columns(field.table, field.fields, words)
         else:
             yield field.table, () if field.column is None else (field.column,)
 
@@ -90,13 +90,13 @@ def _relations(fields: Iterable[Field]) -> Iterator[JoinField | AggregateField]:
             yield field
 
 
-def _related(field: JoinField | AggregateField, words: set[str]) -> Iterator[_UsedColumns]:
-    yield field.table, (*field.primary_key, *field.foreign_key, *_filtered(field.filters, words))
+def _relation_columns(field: JoinField | AggregateField, words: set[str]) -> Iterator[_UsedColumns]:
+    yield field.table, (*field.primary_key, *field.foreign_key, *_filter_columns(field.filters, words))
     if field.through is not None:
         yield field.through.table, (field.through.left_key, field.through.right_key)
 
 
-def _filtered(filters: Iterable[Filter], words: set[str]) -> list[str]:
+def _filter_columns(filters: Iterable[Filter], words: set[str]) -> list[str]:
     names = []
     for condition in filters:
         if condition.column is not None:

@@ -65,7 +65,7 @@ class Locator:
         return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
     def _sentence(self, path: tuple[str | int, ...], detail: Any) -> tuple[str, str]:
-        shown, context = _shown(path), detail.get("ctx", {})
+        shown, context = _render_path(path), detail.get("ctx", {})
         match detail["type"]:
             case "extra_forbidden":
                 sentence = f"unknown key {shown}", meant(str(path[-1]), self._known(path[:-1]))
@@ -113,7 +113,7 @@ def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]
             return EnvReference
 
 
-def _shown(path: tuple[str | int, ...]) -> str:
+def _render_path(path: tuple[str | int, ...]) -> str:
     if not path:
         return "the file"
     text = ""

@@ -74,7 +74,7 @@ def coverage(
     for facts in tables:
         table_gaps = [gap for gap in gaps if gap.table in (None, facts.table)]
         columns = required.get(facts.root, ())
-        reasons, remedy, hidden = _identity(facts, columns, sender, added=facts.root in absent)
+        reasons, remedy, hidden = _check_identity(facts, columns, sender, added=facts.root in absent)
         if facts.root in absent:
             remedy += add_tables(publication, (facts.root,), slot)
             if not managed:
@@ -107,7 +107,7 @@ def _unsent(facts: IdentityFacts, *, sent: bool) -> frozenset[str]:
     return facts.generated - (facts.stored if sent else frozenset())
 
 
-def _identity(
+def _check_identity(
     facts: IdentityFacts, required: Sequence[str], sender: Sender, *, added: bool
 ) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
     """Return why Headrace may not mend the replica identity, the SQL for it, and what is hidden of it."""

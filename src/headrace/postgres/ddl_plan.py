@@ -139,9 +139,8 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
             execute(connection, "SET LOCAL statement_timeout = 0")
-            execute(
-                connection, "SET LOCAL synchronous_commit = on"
-            )  # later steps rely on it, also after a crash
+            # Later steps rely on this one, also after a crash of the server.
+            execute(connection, "SET LOCAL synchronous_commit = on")
             for statement in step.statements:
                 execute(connection, statement)
         return

@@ -95,7 +95,7 @@ class Sender:
             or not any(held)
         ):
             return ()
-        return (_step(self.name),)
+        return (_send_generated_step(self.name),)
 
 
 def held_stored(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
@@ -118,12 +118,12 @@ def failing_writers(
     if facts.kind == "p":
         return None
     held = identity_after(facts, change)
-    by_index = _by_index(facts, required)
+    by_index = _identity_by_index(facts, required)
     fails = "fails" if change is None else "would fail"
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
             facts.table,
-            f"{_identity(facts, change)}; no publication sends its virtual generated column {virtual}, so "
+            f"{_identity_text(facts, change)}; no publication sends its virtual generated column {virtual}, so "
             f"every UPDATE and DELETE on the published table {fails}",
             describe_unsent(virtual),
             by_index,
@@ -134,7 +134,7 @@ def failing_writers(
     names = ", ".join(identifier(name) for name in silent)
     return FailingWriters(
         facts.table,
-        f"{_identity(facts, change)}; the publication {names} does not send its generated column {stored}, "
+        f"{_identity_text(facts, change)}; the publication {names} does not send its generated column {stored}, "
         f"so every UPDATE and DELETE on the published table {fails}",
         describe_unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
@@ -147,12 +147,12 @@ def describe_unsent(columns: str) -> str:
     return f"does not send the generated {columns} of the replica identity: UPDATE and DELETE fail"
 
 
-def _identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
+def _identity_text(facts: IdentityFacts, change: IdentityChange | None) -> str:
     verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
     return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
 
 
-def _by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
+def _identity_by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
     """Return SQL for the cheapest identity without an unsent column; empty where there is none."""
     required = frozenset(required)
     needed = needed_columns(facts, required)
@@ -178,7 +178,7 @@ def send_generated(publication: str) -> str:
     return f"ALTER PUBLICATION {identifier(publication)} SET ({SENDING})"
 
 
-def _step(publication: str) -> Step:
+def _send_generated_step(publication: str) -> Step:
     return Step(
         (send_generated(publication),),
         lock="none",

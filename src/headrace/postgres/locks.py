@@ -106,7 +106,9 @@ class SlotLock:
 
     def _take(self, connection: Connection) -> HeadraceError | None:
         _execute(connection, "SELECT set_config('idle_session_timeout', '0', false)")
-        _execute(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")  # it never pauses
+        _execute(
+            connection, "SELECT set_config('tcp_user_timeout', '15000', false)"
+        )  # this session never pauses
         holder = _try_lock(connection, self._slot)
         if holder is not None and holder.backend in self._own_backends:
             sql = """

@@ -137,7 +137,7 @@ def prepare_slot(
                 raise _no_publication(publication, url)
             before = None if temporary else read_slot(connection, slot)
             _publish(connection, tables, publication, existing, before, create=create, asked=asked)
-        facts = _unread_slot(connection, slot)
+        facts = _await_unread_slot(connection, slot)
     if facts is not None:
         unfit_slot = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
         if unfit_slot is not None:
@@ -369,8 +369,8 @@ def _no_publication(name: str, url: str) -> HeadraceError:
     )
 
 
-def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
-    """Return the slot once it has no reader: a reader that is ending may still move it.
+def _await_unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
+    """Wait until the slot has no reader, and return it: a reader that is ending may still move it.
 
     The server itself takes up to `wal_sender_timeout` (60 s) to notice that a reader's machine is gone.
     """

@@ -96,7 +96,7 @@ def check_requirements(
             continue
         requirements = asked.get(facts.root, NOTHING_SPECIAL)
         selection, condition = requirements.sent(facts), filters.get(facts.table)
-        if not _is_same(connection, facts.table, selection.rows, condition):
+        if not _is_same_condition(connection, facts.table, selection.rows, condition):
             raise _other_rows(existing, facts.table, selection, condition)
         sends = frozenset(facts.columns) if published.columns is None else published.columns
         if requirements.needed - sends:
@@ -106,7 +106,7 @@ def check_requirements(
             raise _other_columns(existing, facts.table, selection, "sends also the", excess)
 
 
-def _is_same(
+def _is_same_condition(
     connection: Connection, table: TableName, condition: str | None, existing_condition: str | None
 ) -> bool:
     if condition is None or existing_condition is None:

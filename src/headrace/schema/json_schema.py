@@ -177,7 +177,7 @@ _VALUES: dict[str, Json] = {
 }
 
 _UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
-"""What older files carry and nobody reads."""
+"""Keys that older files may have, and that are not read."""
 
 _MORE: dict[str, Json] = {
     "geo": {

@@ -37,7 +37,7 @@ def read_join(
     read_fields: Callable[[MappingReader, Parent], tuple[Field, ...]],
 ) -> JoinField:
     """Read a join; `read_fields` reads its own fields."""
-    _refuse_foreign_siblings(record, kind)
+    _refuse_other_keys(record, kind)
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=True)
     column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
@@ -46,9 +46,9 @@ def read_join(
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
     through = _through(record, parent, primary_key) if kind == "many_to_many" else None
     if kind == "belongs_to":
-        _same_count(record, "column", column, primary_key)
+        _check_same_count(record, "column", column, primary_key)
     elif foreign_key:
-        _same_count(record, "foreign_key", foreign_key, parent.primary_key)
+        _check_same_count(record, "foreign_key", foreign_key, parent.primary_key)
     return JoinField(
         key=key,
         kind=cast(Any, kind),
@@ -68,7 +68,7 @@ def read_join(
     )
 
 
-def _refuse_foreign_siblings(record: MappingReader, kind: str) -> None:
+def _refuse_other_keys(record: MappingReader, kind: str) -> None:
     wanted, meaning = _KEY_OF[kind]
     for sibling in ("column", "foreign_key", "through"):
         if sibling != wanted:
@@ -98,7 +98,9 @@ def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]
     return through
 
 
-def _same_count(record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]) -> None:
+def _check_same_count(
+    record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]
+) -> None:
     if target and len(columns) != len(target):
         record.notes.add(
             record.at(key),
@@ -121,7 +123,7 @@ def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> 
             else "Add `foreign_key:`, the related table's column that points here.",
         )
     foreign_key = record.identifiers("foreign_key", required=False)
-    _same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
+    _check_same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
     through = _through(record, parent, primary_key) if record.has("through") else None
     column, value_type = _operand(record, op)
     return AggregateField(

@@ -308,7 +308,7 @@ class StatusBoard:
             state = content.state if waiting is None else content.state.after(Event.TROUBLE)
             return View(
                 phase=state.phase,
-                unready=_unready(content, state.phase, waiting)
+                unready=_why_unready(content, state.phase, waiting)
                 or (None if stalled_seconds is None else describe_stall(stalled_seconds)),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
@@ -369,7 +369,7 @@ def _sink(activity: SinkActivity) -> dict[str, Any]:
     }
 
 
-def _unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
+def _why_unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
     if phase is Phase.DEGRADED and waiting is not None:
         return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:

@@ -63,8 +63,8 @@ class SinkReports:
 
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _heard: dict[tuple[str, str], _LastReport] = field(default_factory=dict)
-    _gone: dict[str, int] = field(default_factory=dict)
+    _last_reports: dict[tuple[str, str], _LastReport] = field(default_factory=dict)
+    _retries_of_ended: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
     """When any writer reported last."""
     _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REFUSALS))
@@ -74,9 +74,9 @@ class SinkReports:
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
             self.last = now
-            before = self._heard.get(key)
+            before = self._last_reports.get(key)
             goes_on = before is not None and before.report.trouble
-            self._heard[key] = _LastReport(report, now, before.since if before and goes_on else now)
+            self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
 
     def refused(self, refusals: Refusals) -> None:
         """Note documents that a sink refuses; the oldest are dropped where nothing takes them."""
@@ -94,27 +94,27 @@ class SinkReports:
         """Return the activity of every sink that has reported, by name."""
         with self._lock:
             self._forget()
-            names = {sink for sink, _ in self._heard} | set(self._gone)
+            names = {sink for sink, _ in self._last_reports} | set(self._retries_of_ended)
             return tuple(self._of(name) for name in sorted(names))
 
     def _of(self, name: str) -> SinkActivity:
-        last_reports = [last for (sink, _), last in self._heard.items() if sink == name]
+        last_reports = [last for (sink, _), last in self._last_reports.items() if sink == name]
         reports = [last.report for last in last_reports]
         lasting = [last.report for last in last_reports if self.clock() - last.since >= TROUBLE_SECONDS]
         return SinkActivity(
             name,
             min((report.bulk_bytes for report in reports), default=None),
             sum(report.in_flight for report in reports),
-            self._gone.get(name, 0) + sum(report.retries for report in reports),
+            self._retries_of_ended.get(name, 0) + sum(report.retries for report in reports),
             next((report.error for report in lasting if report.error is not None), None),
         )
 
     def _forget(self) -> None:
         """Remove silent writers; only their retries still count."""
-        for key, heard in list(self._heard.items()):
-            if heard.at + heard.report.lasts < self.clock():
-                del self._heard[key]
-                self._gone[key[0]] = self._gone.get(key[0], 0) + heard.report.retries
+        for key, last in list(self._last_reports.items()):
+            if last.at + last.report.lasts < self.clock():
+                del self._last_reports[key]
+                self._retries_of_ended[key[0]] = self._retries_of_ended.get(key[0], 0) + last.report.retries
 
 
 class ReportsPort:
@@ -151,16 +151,16 @@ class ReportsPort:
 
     def _listen(self) -> None:
         while (data := self._socket.recv(_MAX_DATAGRAM)) != self._run.encode():
-            heard = _heard(data)
-            if heard is None or heard.run != self._run:
+            report = _parse_datagram(data)
+            if report is None or report.run != self._run:
                 continue
-            if isinstance(heard, Refusals):
-                self._reports.refused(heard)
+            if isinstance(report, Refusals):
+                self._reports.refused(report)
             else:
-                self._reports.take(heard)
+                self._reports.take(report)
 
 
-def _heard(data: bytes) -> ActivityReport | Refusals | None:
+def _parse_datagram(data: bytes) -> ActivityReport | Refusals | None:
     """Parse a datagram; None where it is no report."""
     for kind in (ActivityReport, Refusals):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
