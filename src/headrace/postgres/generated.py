@@ -120,10 +120,11 @@ def failing_writers(
     held = identity_after(facts, change)
     by_index = _identity_by_index(facts, required)
     fails = "fails" if change is None else "would fail"
+    identity = _describe_identity(facts, change)
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
             facts.table,
-            f"{_identity_text(facts, change)}; no publication sends its virtual generated column {virtual}, so "
+            f"{identity}; no publication sends its virtual generated column {virtual}, so "
             f"every UPDATE and DELETE on the published table {fails}",
             describe_unsent(virtual),
             by_index,
@@ -134,7 +135,7 @@ def failing_writers(
     names = ", ".join(identifier(name) for name in silent)
     return FailingWriters(
         facts.table,
-        f"{_identity_text(facts, change)}; the publication {names} does not send its generated column {stored}, "
+        f"{identity}; the publication {names} does not send its generated column {stored}, "
         f"so every UPDATE and DELETE on the published table {fails}",
         describe_unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
@@ -147,7 +148,7 @@ def describe_unsent(columns: str) -> str:
     return f"does not send the generated {columns} of the replica identity: UPDATE and DELETE fail"
 
 
-def _identity_text(facts: IdentityFacts, change: IdentityChange | None) -> str:
+def _describe_identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
     verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
     return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
 

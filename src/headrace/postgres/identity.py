@@ -118,7 +118,7 @@ def covers(facts: IdentityFacts, needed: frozenset[str]) -> bool:
 
 
 def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> IdentityChange | None:
-    """Return the cheapest identity that covers `required` and the present columns; None if it is there.
+    """Return the cheapest identity that covers `required` and the present columns; None where it is set.
 
     That is an existing unique index over exactly the needed columns; else one that can be created, because
     the columns are not null and hold a unique key; else an existing one that holds more; else FULL.

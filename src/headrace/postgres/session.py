@@ -67,23 +67,7 @@ _REFUSED_ROW = re.compile(
 )
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
-_WITHOUT_ROW_VALUES = (
-    "0A",
-    "25",
-    "26",
-    "28",
-    "3B",
-    "3D",
-    "3F",
-    "40",
-    "42",
-    "53",
-    "54",
-    "55",
-    "57",
-    "58",
-    "XX",
-)
+_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
 """Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
@@ -303,7 +287,7 @@ def _without_values(state: str, primary: str) -> str:
 
     The name is the one in PostgreSQL's manual; a function's own error has none.
     """
-    if state.startswith(_WITHOUT_ROW_VALUES):
+    if state.startswith(_NAME_CLASSES):
         return primary
     try:
         condition = psycopg.errors.lookup(state).__name__
