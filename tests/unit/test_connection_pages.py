@@ -8,7 +8,7 @@ import pytest
 
 from headrace.config import load_deployment, resolve
 from headrace.errors import Kind
-from headrace.postgres.address import address, for_slot
+from headrace.postgres.address import for_slot, parse_address
 from headrace.postgres.connection import with_defaults
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -36,7 +36,7 @@ def test_the_deployment_files_of_the_page_lead_somewhere(text: str, tmp_path: Pa
     file = tmp_path / "headrace.toml"
     file.write_text(text)
     found = resolve(load_deployment(file, {"SHOP_PASSWORD": "p@ss/word"}))
-    told = address(for_slot(found.database_url.reveal(), "shop", found.password_command))
+    told = parse_address(for_slot(found.database_url.reveal(), "shop", found.password_command))
     assert told.place == "db.example:5432/shop"
     assert told.parameters["sslmode"] == "verify-full"
     assert told.command or told.parameters["password"] == "p@ss/word"

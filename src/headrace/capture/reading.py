@@ -47,7 +47,7 @@ from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.backlog import BacklogReader
-from headrace.postgres.claim import advance_claimed, claim_slot, named_reader
+from headrace.postgres.locks import advance_claimed, claim_slot, with_reader_named
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 
 _LOG = logging.getLogger(__name__)
@@ -300,7 +300,7 @@ class LogReader:
                 holes=settings.documents is not None,  # whose catalog is watched: they are built anew
             )
         except HeadraceError as error:
-            raise named_reader(connection, settings.slot, error) from error
+            raise with_reader_named(connection, settings.slot, error) from error
         self._trouble.clear()
         self._translation.restart(resume)
         self._frames, self._arrived = _Waiting(), time.monotonic()

@@ -1,4 +1,4 @@
-"""What does the database really have: tables, columns, keys, types, indexes, replica identities?"""
+"""Read and check the database's tables: columns, keys, types, indexes, replica identities."""
 
 from headrace.catalog.binding import BindingFinding, bind, complete, findings
 from headrace.catalog.read import list_tables, read_catalog

@@ -1,4 +1,7 @@
-"""May this role read what documents are made of? Found by trying: a role's attributes say nothing."""
+"""Check that the role may read the tables of documents, by running queries that read no row.
+
+A role's attributes do not show it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,11 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-_AT_ONCE = 100
+_BATCH = 100
 _Attempt = tuple[TableName, str]
-"""A table and the query that reads no row of it, and all the columns that are asked for."""
+"""A table, and a query that names all needed columns and reads no row."""
 
-_WHY = """
+_REASON = """
 SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
        (SELECT c.relrowsecurity AND row_security_active(c.oid)
         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -27,40 +30,46 @@ SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
 def unreadable(
     session: ReadSession, usage: Usage, catalog: Catalog, roots: Iterable[TableName]
 ) -> dict[TableName, tuple[HeadraceError, str]]:
-    """Each table that this role may not read as it must, with the SQL that lets it.
+    """Return each table that this role may not read as it must, with the error and the SQL that grants it.
 
     Args:
         session: with `row_security` off, so that a policy is an error and never a missing row.
         usage: the columns that are read, by table.
-        catalog: what exists of them; the rest is left out.
-        roots: tables whose partitions are read by themselves, when an index is seeded.
+        catalog: the tables that exist; others are left out.
+        roots: tables whose partitions are read one by one, when an index is backfilled.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    attempts = [(name, _reading(name, columns)) for name, columns in _columns(usage, catalog, roots).items()]
+    attempts = [
+        (name, _test_query(name, columns)) for name, columns in _columns(usage, catalog, roots).items()
+    ]
     refused: dict[TableName, tuple[HeadraceError, str]] = {}
-    for start in range(0, len(attempts), _AT_ONCE):
-        some = attempts[start : start + _AT_ONCE]
-        if _refusal(session, " UNION ALL ".join(sql for _, sql in some)) is not None:
-            refused |= {one[0]: found for one in some if (found := _judged(session, one)) is not None}
+    for start in range(0, len(attempts), _BATCH):
+        batch = attempts[start : start + _BATCH]
+        if _refusal(session, " UNION ALL ".join(sql for _, sql in batch)) is not None:
+            refused |= {
+                attempt[0]: problem
+                for attempt in batch
+                if (problem := _problem_of(session, attempt)) is not None
+            }
     return refused
 
 
 def _columns(usage: Usage, catalog: Catalog, roots: Iterable[TableName]) -> dict[TableName, Sequence[str]]:
-    found: dict[TableName, Sequence[str]] = {}
+    columns_of: dict[TableName, Sequence[str]] = {}
     for name in sorted(usage):
         if name in catalog and catalog[name].kind in {"r", "p"}:
-            existing = [one.name for one in catalog[name].columns if one.name in usage[name]]
-            found[name] = existing or [one.name for one in catalog[name].columns[:1]]
-    for name in sorted(set(roots) & found.keys()):
+            existing = [column.name for column in catalog[name].columns if column.name in usage[name]]
+            columns_of[name] = existing or [column.name for column in catalog[name].columns[:1]]
+    for name in sorted(set(roots) & columns_of.keys()):
         for leaf in catalog[name].partitions:
-            found.setdefault(leaf, found[name])
-    return {name: columns for name, columns in found.items() if columns}
+            columns_of.setdefault(leaf, columns_of[name])
+    return {name: columns for name, columns in columns_of.items() if columns}
 
 
-def _reading(name: TableName, columns: Sequence[str]) -> str:
-    tests = " OR ".join(f"{identifier(one)} IS NULL" for one in columns)
+def _test_query(name: TableName, columns: Sequence[str]) -> str:
+    tests = " OR ".join(f"{identifier(column)} IS NULL" for column in columns)
     return f"SELECT 1 FROM {quoted(name)} WHERE false AND ({tests})"  # noqa: S608 - quoted
 
 
@@ -74,18 +83,18 @@ def _refusal(session: ReadSession, sql: str) -> HeadraceError | None:
     return None
 
 
-def _judged(session: ReadSession, attempt: _Attempt) -> tuple[HeadraceError, str] | None:
-    """Why the attempt is refused, and the SQL for it; None where it is not."""
+def _problem_of(session: ReadSession, attempt: _Attempt) -> tuple[HeadraceError, str] | None:
+    """Return why the attempt is refused, and the SQL that grants it; None where it is not refused."""
     name, sql = attempt
     refusal = _refusal(session, sql)
     if refusal is None:
         return None
-    [(role, enters, secured)] = session.query(_WHY, (name.schema, name.name))
-    if secured:
+    [(role, may_use_schema, has_row_security)] = session.query(_REASON, (name.schema, name.name))
+    if has_row_security:
         grant = f"ALTER ROLE {identifier(role)} BYPASSRLS;"
         cause = f"row security on {name} would hide rows from the role {role}, and with them documents"
         remedy = f"Run as a superuser: {grant} Or connect as the table's owner."
-    elif not enters:
+    elif not may_use_schema:
         grant = (
             f"GRANT USAGE ON SCHEMA {identifier(name.schema)} TO {identifier(role)}; "
             f"GRANT SELECT ON {quoted(name)} TO {identifier(role)};"

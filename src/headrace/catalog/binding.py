@@ -1,4 +1,4 @@
-"""Does the database have what a specification names, and can documents be right there?"""
+"""Check that the database has what a schema names, and that its documents can be correct."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ from headrace.schema.tree import (
 )
 
 _Side = tuple[Table, tuple[str, ...]]
-"""A table of a join and the key by which its rows are known."""
+"""A table of a join and the key that identifies its rows."""
 
 _MOMENTS = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _ASSEMBLING = "each chunk of up to 1000 documents"
-"""Who looks for the rows that belong to others; without an index for all of a chunk at once."""
+"""The reader of related rows, for messages; without an index it scans the table once for each chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindingFinding:
-    """What was found: an `error` that must be corrected, or a `warning` that documents survive.
+    """A problem of a schema: an `error` that must be corrected, or a `warning` that documents survive.
 
     Attributes:
-        sql: statements that mend it, each ready to be run.
+        sql: statements that mend it, each ready to run.
     """
 
     level: Literal["error", "warning"]
@@ -60,38 +60,38 @@ class BindingFinding:
 
 
 def bind(spec: IndexSpec, catalog: Catalog) -> list[HeadraceError]:
-    """What keeps `spec` from being built from the database that `catalog` describes; empty: nothing does."""
+    """Return the errors that keep `spec` from being built from the database; empty where there are none."""
     return [finding.error for finding in findings(spec, catalog) if finding.level == "error"]
 
 
 def findings(spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
-    """Errors and warnings about `spec`, each once, in the order of the file."""
+    """Return the errors and warnings about `spec`, each once, in the order of the file."""
     binder = _Binder(catalog)
     binder.index(complete(spec, catalog))
     return list({str(finding.error): finding for finding in binder.findings}.values())
 
 
 def complete(spec: IndexSpec, catalog: Catalog) -> IndexSpec:
-    """`spec` with the primary keys that the file leaves out: the root's, and those that aggregates count."""
+    """Return `spec` with the primary keys that the file leaves out: the root's and the aggregates'."""
     table = catalog.tables.get(spec.table)
     primary_key = spec.primary_key or (table.primary_key if table else ())
-    return dataclasses.replace(spec, primary_key=primary_key, fields=_completed(spec.fields, catalog))
+    return dataclasses.replace(spec, primary_key=primary_key, fields=_complete_fields(spec.fields, catalog))
 
 
-def _completed(fields: tuple[Field, ...], catalog: Catalog) -> tuple[Field, ...]:
+def _complete_fields(fields: tuple[Field, ...], catalog: Catalog) -> tuple[Field, ...]:
     result: list[Field] = []
     for field in fields:
         if isinstance(field, AggregateField) and not field.primary_key and field.table in catalog:
             result.append(dataclasses.replace(field, primary_key=catalog[field.table].primary_key))
         elif isinstance(field, ObjectField | JoinField):
-            result.append(dataclasses.replace(field, fields=_completed(field.fields, catalog)))
+            result.append(dataclasses.replace(field, fields=_complete_fields(field.fields, catalog)))
         else:
             result.append(field)
     return tuple(result)
 
 
-def _meant(name: str, known: Sequence[str]) -> str:
-    """The remedy where one of the names that the database has is probably meant; empty where none is."""
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return the remedy that names the likely intended name; empty where there is none."""
     near = nearest(name, known)
     if near is None:
         return ""
@@ -102,7 +102,7 @@ def _meant(name: str, known: Sequence[str]) -> str:
 
 
 class _Binder:
-    """Walks one specification; collects findings."""
+    """Walk one schema and collect findings."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
@@ -159,21 +159,23 @@ class _Binder:
             self._error(
                 field.place,
                 problem,
-                f"Declare it as {' or '.join(tags[:3])}." if tags else type_check.as_custom(field, column),
+                f"Declare it as {' or '.join(tags[:3])}."
+                if tags
+                else type_check.custom_remedy(field, column),
             )
         if field.transforms and not type_check.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
-            self._never_null(table, (field.column,), field.place)
-        if field.default is not None and not type_check.takes(field.opensearch, field.default):
+            self._check_not_null(table, (field.column,), field.place)
+        if field.default is not None and not type_check.accepts(field.opensearch, field.default):
             self._error(
                 field.place,
                 f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
                 "Write a value of the field's type.",
             )
 
-    def _never_null(self, table: Table, names: Iterable[str], place: Place) -> None:
-        """A required field has a value wherever its columns have one."""
+    def _check_not_null(self, table: Table, names: Iterable[str], place: Place) -> None:
+        """Warn where a required field's column may be NULL."""
         columns = [column for name in names if (column := table.column(name)) is not None]
         loose = [column.name for column in columns if not column.not_null]
         if loose:
@@ -186,7 +188,7 @@ class _Binder:
     def _geo(self, table: Table, field: GeoField) -> None:
         if field.required:
             names = (field.lat, field.lon, field.column)
-            self._never_null(table, [name for name in names if name is not None], field.place)
+            self._check_not_null(table, [name for name in names if name is not None], field.place)
         for name in (field.lat, field.lon):
             column = self._column(table, name, field.place) if name is not None else None
             if column is not None and column.category != "N":
@@ -198,7 +200,7 @@ class _Binder:
     def _map(self, table: Table, field: MapField) -> None:
         column = self._column(table, field.column, field.place)
         if field.required:
-            self._never_null(table, (field.column,), field.place)
+            self._check_not_null(table, (field.column,), field.place)
         if column is not None and not type_check.reads("json", column):
             self._misfit(table, column, field.place, "is a map, which is json", [])
 
@@ -210,24 +212,24 @@ class _Binder:
             return
         self._key(table, field.primary_key, field.place)
         if field.kind == "belongs_to":
-            self._pairs(parent, field.column, table, field.primary_key, field.place)
-            self._indexed(parent, field.column, field.place, f"each change of {table.name}")
-            self._converted((table, field.primary_key), (parent, field.column), field.place)
+            self._check_pairs(parent, field.column, table, field.primary_key, field.place)
+            self._check_index(parent, field.column, field.place, f"each change of {table.name}")
+            self._check_conversion((table, field.primary_key), (parent, field.column), field.place)
             if field.required:
-                self._never_null(parent, field.column, field.place)
-                self._kept(parent, field, table)
+                self._check_not_null(parent, field.column, field.place)
+                self._check_required_row(parent, field, table)
         self._children(parent, key, table, field)
         self._filters(table, field.filters)
         for term in field.order_by:
             column = self._column(table, term.column, field.place)
-            if column is not None and not type_check.ordered(column):
+            if column is not None and not type_check.is_ordered(column):
                 self._misfit(table, column, field.place, "has no order", [])
         self._fields(table, field.primary_key, field.fields)
 
-    def _kept(self, parent: Table, field: JoinField, table: Table) -> None:
-        """A required row is there where a foreign key keeps it."""
+    def _check_required_row(self, parent: Table, field: JoinField, table: Table) -> None:
+        """Warn where no foreign key guarantees the required row."""
         if not any(
-            one.target == table.name and set(one.columns) == set(field.column) for one in parent.foreign_keys
+            key.target == table.name and set(key.columns) == set(field.column) for key in parent.foreign_keys
         ):
             self._warning(
                 field.place,
@@ -238,11 +240,11 @@ class _Binder:
     def _children(
         self, parent: Table, key: tuple[str, ...], table: Table, field: JoinField | AggregateField
     ) -> None:
-        """How the rows of `table` are found that belong to a row of `parent`."""
+        """Check the lookup of the rows of `table` that belong to a row of `parent`."""
         if field.foreign_key:
-            self._pairs(table, field.foreign_key, parent, key, field.place)
-            self._indexed(table, field.foreign_key, field.place, _ASSEMBLING)
-            self._converted((table, field.foreign_key), (parent, key), field.place)
+            self._check_pairs(table, field.foreign_key, parent, key, field.place)
+            self._check_index(table, field.foreign_key, field.place, _ASSEMBLING)
+            self._check_conversion((table, field.foreign_key), (parent, key), field.place)
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
 
@@ -255,10 +257,10 @@ class _Binder:
         readers = _ASSEMBLING, f"each change of {right[0].name}"
         keys = through.left_key, through.right_key
         for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
-            self._pairs(junction, (column,), table, key, field.place)
-            self._indexed(junction, (column,), field.place, reader)
-        self._converted((junction, (through.left_key,)), left, field.place)
-        self._converted(right, (junction, (through.right_key,)), field.place)
+            self._check_pairs(junction, (column,), table, key, field.place)
+            self._check_index(junction, (column,), field.place, reader)
+        self._check_conversion((junction, (through.left_key,)), left, field.place)
+        self._check_conversion(right, (junction, (through.right_key,)), field.place)
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.table_place or field.place)
@@ -304,8 +306,8 @@ class _Binder:
         return table
 
     def _other_table(self, name: TableName) -> str:
-        """The remedy: the table that is probably meant, in whatever schema."""
-        near = _meant(
+        """Return the remedy that names the likely intended table, in any schema."""
+        near = _did_you_mean(
             name.name, [other.name for other in self._catalog.existing if other.schema == name.schema]
         )
         homes = [other.schema for other in self._catalog.existing if other.name == name.name]
@@ -317,19 +319,19 @@ class _Binder:
         column = table.column(name)
         if column is None:
             names = ", ".join(known.name for known in table.columns[:20])
-            near = _meant(name, [known.name for known in table.columns])
+            near = _did_you_mean(name, [known.name for known in table.columns])
             self._error(place, f"the table {table.name} has no column {name!r}", near or f"It has: {names}.")
         return column
 
     def _key(self, table: Table, key: Sequence[str], place: Place) -> None:
-        """`key` must be what identifies a row."""
+        """Check that `key` identifies a row."""
         if table.kind not in KINDS and None not in [self._column(table, name, place) for name in key]:
             self._advise("error", place, key_advice(table, key))
 
-    def _pairs(
+    def _check_pairs(
         self, left: Table, columns: Sequence[str], right: Table, key: Sequence[str], place: Place
     ) -> None:
-        """The columns that join two tables exist, can be compared, and are in the log."""
+        """Check that the columns that join two tables exist, can be compared, and are in the log."""
         found = [self._column(left, name, place) for name in columns]
         for column in found:
             if column is not None and column.generated:
@@ -348,7 +350,7 @@ class _Binder:
             return
         for column, name in zip(found, key, strict=True):
             target = right.column(name)
-            if column is not None and target is not None and not type_check.comparable(column, target):
+            if column is not None and target is not None and not type_check.are_comparable(column, target):
                 self._error(
                     place,
                     f"{left.name}.{column.name} ({column.type}) cannot be compared with "
@@ -356,36 +358,42 @@ class _Binder:
                     "Join by columns of the same type.",
                 )
 
-    def _indexed(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
-        """`reader` looks rows up by these columns."""
+    def _check_index(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
+        """Warn where `reader` looks rows up by these columns without an index."""
         if table.kind not in KINDS and all(table.column(name) is not None for name in columns):
             self._advise("warning", place, index_advice(table, columns, reader))
 
-    def _converted(self, below: _Side, above: _Side, place: Place) -> None:
-        """An index is there and does not serve, because its column is compared as another type.
+    def _check_conversion(self, below: _Side, above: _Side, place: Place) -> None:
+        """Warn where an index exists and cannot serve, because its column is compared as another type.
 
-        Assembling finds the rows of `below` by the values of `above`. A change of `below` finds those of
+        Assembly finds the rows of `below` by the values of `above`. A change of `below` finds the rows of
         `above`, by values that have no collation of their own.
         """
         upwards = f"each change of {below[0].name}"
         for side, other, reader in ((below, above, _ASSEMBLING), (above, below, upwards)):
             table, names = side
             for name, target in zip(names, other[1], strict=False):
-                column, met = table.column(name), other[0].column(target)
-                if column is None or met is None or not type_check.comparable(column, met):
+                column, compared = table.column(name), other[0].column(target)
+                if column is None or compared is None or not type_check.are_comparable(column, compared):
                     return
                 if reader is upwards:
-                    met = dataclasses.replace(met, collation="")
-                if table.serves(names) and not as_stored(column, met):
-                    self._advise("warning", place, conversion_advice(table, column, other[0], met, reader))
+                    compared = dataclasses.replace(compared, collation="")
+                if table.serves(names) and not as_stored(column, compared):
+                    self._advise(
+                        "warning", place, conversion_advice(table, column, other[0], compared, reader)
+                    )
 
     def _filters(self, table: Table, filters: Iterable[Filter]) -> None:
-        for one in filters:
-            column = self._column(table, one.column, one.place) if one.column is not None else None
-            moments = [value for value in one.values if isinstance(value, str) and is_moment(value)]
+        for condition in filters:
+            column = (
+                self._column(table, condition.column, condition.place)
+                if condition.column is not None
+                else None
+            )
+            moments = [value for value in condition.values if isinstance(value, str) and is_moment(value)]
             if column is not None and column.base_type in _MOMENTS and moments:
                 self._error(
-                    one.place,
+                    condition.place,
                     f"{moments[0]!r} is another moment at every reading, and no change says so",
                     "Write a fixed date, or filter by the time when you search.",
                 )

@@ -1,8 +1,8 @@
-"""How does a text value become a value of a column's type again, and how are such values compared?
+"""Render SQL that casts a text back to a column's type, and compares such values.
 
-Reading sessions pin `search_path` to `pg_catalog`. There, the operators of a type that an extension
-brought (citext, ltree) are not found by their bare symbol, and citext would silently be compared as text:
-they are named with their schema.
+Reading sessions pin `search_path` to `pg_catalog`. There the operators of an extension's type (citext, ltree)
+are not found by their bare symbol, and citext would silently be compared as text. So they are named with
+their schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FAMILIES = (
     frozenset({"float4", "float8"}),
     frozenset({"date", "timestamp", "timestamptz"}),
 )
-"""Types that are compared with each other as they are."""
+"""Types that are compared with each other without a cast."""
 _CAST_TO = {
     "numeric": INTEGERS,
     "float4": INTEGERS | {"numeric"},
@@ -37,14 +37,14 @@ BUILT_IN = frozenset(
     "macaddr8 money name numeric oid point text time timestamp timestamptz timetz tsvector uuid varbit "
     "varchar xml xid xid8 pg_lsn".split()
 )
-_WITH_OPERATORS_OF_THEIR_OWN = "SUNDTGIVZ"
+_CATEGORIES_WITH_OPERATORS = "SUNDTGIVZ"
 
 
 def cast_type(column: Column) -> str:
-    """The type, as SQL, that a text is cast to before it is compared with `column`.
+    """Return the type, as SQL, that a text is cast to before it is compared with `column`.
 
-    Without the modifier for PostgreSQL's own types: `'abcdef'::varchar(3)` would silently cut the value. Of a
-    domain its base: a reference that nobody checks may hold what the domain refuses, and leads nowhere.
+    PostgreSQL's own types come without the modifier: `'abcdef'::varchar(3)` would silently cut the value. For
+    a domain it is the base type: an unchecked reference may hold what the domain refuses, and matches no row.
     """
     if column.type_schema == "pg_catalog" or column.base_type in BUILT_IN:
         return f"pg_catalog.{identifier(column.base_type)}"
@@ -54,31 +54,31 @@ def cast_type(column: Column) -> str:
 
 
 def plain(sql: str, column: Column) -> str:
-    """An expression of the column's type as one that its operators know: those of enums know no domains."""
+    """Return `sql` without its enum domain: operators of enums accept no domains."""
     if column.domain and column.category == "E":
         return f"{sql}::{column.base_type}"
     return sql
 
 
 def operator(column: Column, symbol: str) -> str:
-    """The operator `symbol` of the column's type, as SQL that needs no search path."""
+    """Return the operator `symbol` of the column's type, as SQL that needs no search path."""
     return f"OPERATOR({identifier(column.home)}.{symbol})" if is_foreign(column) else symbol
 
 
 def is_foreign(column: Column) -> bool:
-    """Whether the type, domains followed, is neither PostgreSQL's own nor built from such types."""
+    """Return whether the type, domains followed, is neither PostgreSQL's own nor built from such types."""
     return (
         column.type_schema != "pg_catalog"
-        and column.category in _WITH_OPERATORS_OF_THEIR_OWN
+        and column.category in _CATEGORIES_WITH_OPERATORS
         and column.base_type not in BUILT_IN
     )
 
 
 def equal(left: str, left_column: Column, right: str, right_column: Column) -> str:
-    """The condition that two values are the same key, as SQL.
+    """Return the condition that two values are the same key, as SQL.
 
-    PostgreSQL compares no texts of two collations unless it is told which: the left one's, whose index may
-    serve.
+    PostgreSQL does not compare texts of two collations without an explicit one. It is the left one, whose
+    index may serve.
     """
     typed = left_column if is_foreign(left_column) else right_column
     if left_column.collation and right_column.collation not in ("", left_column.collation):
@@ -87,9 +87,9 @@ def equal(left: str, left_column: Column, right: str, right_column: Column) -> s
 
 
 def same_text(left: Column, right: Column) -> bool:
-    """Whether a value of `left` is the same key in `right` when only its text is passed on.
+    """Return whether a value of `left` is the same key in `right` when only its text is passed on.
 
-    A larger integer may hold what is no value of the other type at all.
+    A larger integer type may hold values outside the other type's range.
     """
     if left.base_type in _WIDTHS and right.base_type in _WIDTHS:
         return _WIDTHS[left.base_type] <= _WIDTHS[right.base_type]
@@ -97,19 +97,22 @@ def same_text(left: Column, right: Column) -> bool:
 
 
 def as_stored(column: Column, other: Column) -> bool:
-    """Whether `equal` compares the values of `column` without a cast, and by its own collation.
+    """Return whether `equal` compares the values of `column` without a cast, and by its own collation.
 
-    Then its indexes serve the comparison, and what is unique among its values stays unique.
+    Then its indexes serve the comparison, and its unique values stay unique.
     """
     if other.collation and not column.collation:
         return False
-    ours, theirs = column.base_type, other.base_type
-    if ours == theirs or theirs in _CAST_TO.get(ours, ()):
+    base_type, other_type = column.base_type, other.base_type
+    if base_type == other_type or other_type in _CAST_TO.get(base_type, ()):
         return True
-    return any(ours in family and theirs in family for family in _FAMILIES)
+    return any(base_type in family and other_type in family for family in _FAMILIES)
 
 
 def is_hashed(left: Column, right: Column) -> bool:
-    """Whether whole sets can be joined by `equal`: an extension's operator may know single values only."""
-    known = [one.base_type == "citext" or one.category == "E" or not is_foreign(one) for one in (left, right)]
+    """Return whether `equal` can join sets: an extension's operator may support single values only."""
+    known = [
+        column.base_type == "citext" or column.category == "E" or not is_foreign(column)
+        for column in (left, right)
+    ]
     return all(known)

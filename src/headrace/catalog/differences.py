@@ -1,9 +1,9 @@
-"""What has changed in the catalog between two moments, and what does that mean for documents? Pure.
+"""Compare two fingerprints of the catalog, and decide what the differences mean for documents. Pure.
 
-A table's rows can change without any change in the log: by a rewrite, by a partition that comes with rows or
-goes with its rows, by a table that is made anew, while a table is not published. Then documents are built
-anew. So they are where something was altered and altered back, because nobody knows what was written between.
-Other differences mean only that the plan is old, or nothing.
+A table's rows can change without a change in the log: by a rewrite, by a partition that is attached or
+detached with rows, by a table that is dropped and created again, while a table is not published. Then
+documents are rebuilt. They are also rebuilt where something was altered and altered back, because the writes
+in between are unknown. Other differences mean only that the plan is outdated, or nothing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headrace.model import TableName
 
 @dataclass(frozen=True, slots=True)
 class CatalogDifference:
-    """Something that documents depend on and that is not as it was.
+    """A difference of the catalog that documents depend on.
 
     Attributes:
-        table: as documents name it.
+        table: the table that documents name.
         what: one sentence for people, without a full stop: what it was, what it is.
-        column: the only column that it concerns, else None.
+        column: the only column concerned; None: the table as a whole.
     """
 
     table: TableName
@@ -32,13 +32,13 @@ class CatalogDifference:
     column: str | None = None
 
     def concerns(self, usage: Usage) -> bool:
-        """Whether documents that read these columns are concerned."""
+        """Return whether documents that read these columns are concerned."""
         return self.table in usage and (self.column is None or self.column in usage[self.table])
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A leaf that was not there. If it was attached with rows in it, nothing in the log tells of these."""
+    """A new leaf partition. The log carries nothing of the rows that it was attached with."""
 
     table: TableName
     oid: int
@@ -47,7 +47,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A leaf that was detached or dropped, with all its rows: like a TRUNCATE that the log does not tell."""
+    """A leaf partition that was detached or dropped with its rows: like a TRUNCATE that is not in the log."""
 
     table: TableName
     oid: int
@@ -56,9 +56,9 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """A relation in another file that has no TOAST table, and may have been unlogged meanwhile.
+    """A relation with a new file and no TOAST table, which may have been unlogged meanwhile.
 
-    Its rows tell; `ended` is that of the fingerprint that had the old file.
+    Its rows show whether it was; `ended` comes from the fingerprint with the old file.
     """
 
     table: TableName
@@ -69,7 +69,7 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Weakening:
-    """A relation whose old rows do not carry what leads to documents, and did before, or is new."""
+    """A relation whose old rows no longer carry what leads to documents, or a new one whose rows do not."""
 
     table: TableName
     part: PartPrint
@@ -78,7 +78,7 @@ class Weakening:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """All of them; what does not matter is left out."""
+    """All differences that matter, by kind."""
 
     plain: tuple[CatalogDifference, ...] = ()
     arrivals: tuple[Arrival, ...] = ()
@@ -87,10 +87,10 @@ class Differences:
 
 
 def compare(before: Fingerprint, now: Fingerprint) -> Differences:
-    """What is different `now` of what both looked at.
+    """Return what is different in `now`, for all that both fingerprints contain.
 
-    A table or column that only `now` looks at is no difference, nor is a column that it does not look at and
-    that is still there.
+    A table or column that only `now` contains is no difference, nor is a column that it does not contain and
+    that still exists.
     """
     plain: list[CatalogDifference] = []
     arrivals: list[Arrival] = []
@@ -106,29 +106,31 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
-                came, went = _moves(old, new)
+                came, went = _moved_leaves(old, new)
                 arrivals += [Arrival(table, oid, new.parts[oid]) for oid in came]
                 departures += [Departure(table, oid, old.parts[oid]) for oid in went]
-            rewrites += [Rewrite(table, oid, new.parts[oid], before.ended) for oid in _in_doubt(old, new)]
+            rewrites += [
+                Rewrite(table, oid, new.parts[oid], before.ended) for oid in _possibly_unlogged(old, new)
+            ]
     return Differences(tuple(plain), tuple(arrivals), tuple(departures), tuple(rewrites))
 
 
 def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> Iterator[Weakening]:
-    """The relations whose old rows do not carry `carried`, by the table that documents name."""
-    for table, found in now.tables.items():
-        for part in found.parts.values():
+    """Yield the relations whose old rows do not carry `carried`, by the table that documents name."""
+    for table, table_print in now.tables.items():
+        for part in table_print.parts.values():
             missing = carried.get(table, frozenset()) - (part.carried or frozenset())
             if part.carried is not None and missing:
                 yield Weakening(table, part, tuple(sorted(missing)))
 
 
-def _moves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
-    """The leaves that came and those that went; one that was detached and attached again did both."""
+def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
+    """Return the leaves that came and those that went; one that was detached and attached again did both."""
     again = {oid for oid in old.parts.keys() & new.parts if old.parts[oid].edges != new.parts[oid].edges}
     return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
 
 
-def _in_doubt(old: TablePrint, new: TablePrint) -> Iterator[int]:
+def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[int]:
     for oid, part in old.parts.items():
         now = new.parts.get(oid)
         if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):
@@ -136,12 +138,18 @@ def _in_doubt(old: TablePrint, new: TablePrint) -> Iterator[int]:
 
 
 def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
-    """SET UNLOGGED and SET LOGGED write a table anew each; PostgreSQL refuses them while it is listed."""
+    """Return whether the relation may have been unlogged.
+
+    SET UNLOGGED and SET LOGGED rewrite a table each; PostgreSQL refuses them while it is published by name.
+    """
     return _is_rewritten(before, now) and not before.listings & now.listings
 
 
 def _is_rewritten(before: PartPrint, now: PartPrint) -> bool:
-    """By more than VACUUM FULL, CLUSTER and TRUNCATE, as far as a TOAST table tells."""
+    """Return whether the relation was rewritten by more than VACUUM FULL, CLUSTER and TRUNCATE.
+
+    That is known only as far as a TOAST table shows it.
+    """
     return now.file != before.file and (now.toast != before.toast or not now.toast)
 
 
@@ -185,24 +193,24 @@ def _column(
     table: TableName, name: str, old: ColumnPrint, table_now: TablePrint, rewritten: bool
 ) -> Iterator[CatalogDifference]:
     what = f"the column {name} of the table {table}"
-    new, called = table_now.columns.get(name), table_now.names.get(old.number)
-    if new is None and called == name:
+    new, new_name = table_now.columns.get(name), table_now.names.get(old.number)
+    if new is None and new_name == name:
         return
     if new is None:
-        said = f"{what} is gone" if called is None else f"{what} is called {called} now"
+        sentence = f"{what} is gone" if new_name is None else f"{what} is called {new_name} now"
     elif new.number != old.number:
-        said = f"{what} was dropped and added again"
+        sentence = f"{what} was dropped and added again"
     elif (new.type_oid, new.modifier) != (old.type_oid, old.modifier):
-        said = f"{what} was {old.type}, and is {new.type} now"
+        sentence = f"{what} was {old.type}, and is {new.type} now"
     elif not has_only_more_labels(old.inside, new.inside):
-        said = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
+        sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
-        said = f"{what} was altered, and the table written anew: its values may be others"
+        sentence = f"{what} was altered, and the table written anew: its values may be others"
     elif not old.versions <= new.versions:
-        said = f"what the values of {what} are made of was altered, and altered back"
+        sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
-    yield CatalogDifference(table, said, name)
+    yield CatalogDifference(table, sentence, name)
 
 
 def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[CatalogDifference]:

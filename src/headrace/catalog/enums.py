@@ -1,7 +1,7 @@
-"""Has an enum only got more labels? Pure; about `ColumnPrint.inside`.
+"""Compare two texts of `ColumnPrint.inside`, and find enums that only got more labels. Pure.
 
-A label that is added changes no row, and the order of the others stays: no document is another one for it.
-Whatever else becomes of labels may change documents: they are renamed, or a type of that name is made anew.
+A new label changes no row and not the order of the others, so it changes no document. Other changes of labels
+may change documents: a label is renamed, or a type of that name is created again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ _ENTRY = re.compile(r"""(?:[^'";]|'(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|;(?! ))+""
 
 
 def has_only_more_labels(before: str, now: str) -> bool:
-    """Whether every entry of `before` is in `now`, enums perhaps with labels between or behind theirs."""
+    """Return whether `now` has every entry of `before`, enums possibly with more labels."""
     old, new = list(_entries(before)), list(_entries(now))
     return len(old) == len(new) and all(map(_is_covered, old, new))
 
 
 def without_labels(inside: str) -> str:
-    """What is left where an enum's labels do not count."""
+    """Return the text without the labels of its enums."""
     return "; ".join(name if labels else entry for entry, name, labels in _entries(inside))
 
 
@@ -33,9 +33,9 @@ def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tupl
 
 
 def _entries(inside: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Each entry, with the name and the labels that it has if it is an enum."""
-    for found in _ENTRY.finditer(inside):
-        entry = found[0].strip()
+    """Yield each entry, with the name and the labels if it is an enum."""
+    for match in _ENTRY.finditer(inside):
+        entry = match[0].strip()
         enum = _ENUM.fullmatch(entry)
         labels = () if enum is None else tuple(re.findall(_LABEL, enum[2], re.DOTALL))
         yield entry, "" if enum is None else enum[1], tuple(label.strip() for label in labels)

@@ -1,12 +1,12 @@
-"""What in the catalog do documents depend on, as of one moment? A small value that can be kept and compared.
+"""Read what documents depend on in the catalog at one moment, as a small value to keep and compare.
 
 For each table: its oid, the columns that are read with their types (an enum's labels, a composite type's
 attributes), the relations that hold its rows with their replica identities, and how it is published.
 
-What is altered and altered back leaves these as they were. So the transaction that wrote a row of the catalog
-last (its raw xmin) belongs to it, of those rows that GRANT, VACUUM, ANALYZE, CREATE INDEX and the like leave
-alone: of the publication, of a partition's place in its tree, of a table's row type (which is called what the
-table is called), of enum labels and attributes.
+An alteration that is taken back leaves these as they were. So the fingerprint also has the transaction that
+last wrote a row of the catalog (its raw xmin), for those rows that GRANT, VACUUM, ANALYZE and CREATE INDEX do
+not write: of the publication, of a partition's place in its tree, of a table's row type (which has the
+table's name), of enum labels and attributes.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from headrace.postgres.session import ReadSession
 
 @dataclass(frozen=True, slots=True)
 class ColumnPrint:
-    """A column that is read.
+    """A column that documents read.
 
     Attributes:
-        number: pg_attribute.attnum; another one where it was dropped and added again.
-        type_oid, modifier: as the log describes it too.
-        type: for people, with its modifier.
-        inside: what its values are made of: enum labels and attributes, domains and arrays followed; the
+        number: pg_attribute.attnum; it differs where the column was dropped and added again.
+        type_oid, modifier: the type, as the log describes it too.
+        type: the type's name for people, with its modifier.
+        inside: the definition of its values: enum labels and attributes, domains and arrays followed; the
             expression of a generated column; a collation of its own.
         touched: the transaction that defined the column last (raw xid).
-        versions: each label, attribute and expression of `inside` with the transaction that wrote it last.
+        versions: each label, attribute and expression of `inside`, with the transaction that last wrote it.
     """
 
     number: int
@@ -51,19 +51,19 @@ class ColumnPrint:
 
 @dataclass(frozen=True, slots=True)
 class PartPrint:
-    """A relation that holds rows: the table itself, or a leaf of it.
+    """A relation that holds rows: the table itself, or a leaf partition.
 
     Attributes:
-        name: what it is called now.
+        name: its current name.
         identity: pg_class.relreplident.
         carried: the columns of its old rows in the log; None is all of them.
-        file: pg_class.relfilenode; another one where it was rewritten, or emptied by TRUNCATE.
-        persistence: pg_class.relpersistence; `f` for a foreign table, of which the log has nothing either.
+        file: pg_class.relfilenode; it differs where the relation was rewritten, or emptied by TRUNCATE.
+        persistence: pg_class.relpersistence; `f` for a foreign table, which is not in the log either.
         toast: the oid of its TOAST table, 0 where it has none; VACUUM FULL, CLUSTER and TRUNCATE keep it, an
-            ALTER TABLE that writes the table anew does not.
+            ALTER TABLE that rewrites the table does not.
         listings: the oids of its own entries in any publication: while it has one, it cannot be unlogged.
-        edges: each partition on the way from the root down to it, with the transaction that attached it.
-        moved: the transaction that gave it its schema.
+        edges: each partition on the path from the root to it, with the transaction that attached it.
+        moved: the transaction that set its schema.
     """
 
     name: TableName
@@ -79,15 +79,15 @@ class PartPrint:
 
 @dataclass(frozen=True, slots=True)
 class TablePrint:
-    """One table that documents name.
+    """A table that documents name.
 
     Attributes:
-        columns: those that are read and exist.
-        parts: by oid.
-        names: all columns by their number; not compared, only told.
-        members: what the server calls each membership of the table, its leaves or their schemas in the
-            publication, and what it hides: (oid, column list or None, whether rows are filtered).
-        named: the transaction that gave it its name, schema or owner.
+        columns: the columns that are read and exist, by name.
+        parts: the relations that hold its rows, by oid.
+        names: the names of all columns, by number; for messages, not compared.
+        members: each membership of the table, its leaves or their schemas in the publication, and what it
+            hides: (oid, column list or None, whether rows are filtered).
+        named: the transaction that set its name, schema or owner.
         owner: its owner's oid.
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
     """
@@ -104,14 +104,14 @@ class TablePrint:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """All that was looked at.
+    """What documents depend on in the catalog, at one moment.
 
     Attributes:
-        tables: an absent one does not exist.
-        publication: its oid, whether it holds all tables, what it publishes, whether under the root's name,
+        tables: the tables by name; an absent one does not exist.
+        publication: its oid, whether it holds all tables, its operations, whether it publishes via the root,
             and the transaction that altered it last; None where it does not exist.
-        as_of: a place in the log; every change before it that was made to one of the tables in another
-            shape than this was visible when this was read (bytes).
+        as_of: a position in the log (bytes): every earlier change of a table with another definition was
+            visible when this was read.
         ended: every transaction before this one had ended when this was read (64 bits); 0: not known.
     """
 
@@ -121,35 +121,35 @@ class Fingerprint:
     ended: int = field(default=0, compare=False)
 
     def altered_like(self, other: Fingerprint) -> Fingerprint:
-        """The same, with the publication altered last when it was in `other`: what came between was ours."""
+        """Return a copy whose publication was last altered as in `other`; Headrace altered it since."""
         if self.publication is None or other.publication is None:
             return self
         return replace(self, publication=(*self.publication[:4], other.publication[4]))
 
     def to_text(self) -> str:
-        """As the state of a deployment keeps it: some kilobytes for a hundred tables."""
-        found = {
+        """Render the text that the state of a deployment stores: some kilobytes for a hundred tables."""
+        content = {
             "publication": self.publication,
-            "tables": [[name.schema, name.name, _table_json(one)] for name, one in self.tables.items()],
+            "tables": [[name.schema, name.name, _table_json(table)] for name, table in self.tables.items()],
             "ended": self.ended,
         }
-        return base64.b64encode(zlib.compress(json.dumps(found).encode())).decode("ascii")
+        return base64.b64encode(zlib.compress(json.dumps(content).encode())).decode("ascii")
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """What `to_text` wrote; its place in the log is not kept. Empty text: nothing was looked at.
+        """Parse what `to_text` wrote; `as_of` is not stored. Empty text: an empty fingerprint.
 
         Raises:
-            HeadraceError: CONTINUITY, where something else wrote it.
+            HeadraceError: CONTINUITY, where the text has another form.
         """
         if not text:
             return cls()
         try:
-            found = json.loads(zlib.decompress(base64.b64decode(text)))
+            content = json.loads(zlib.decompress(base64.b64decode(text)))
             return cls(
-                {TableName(schema, name): _table(one) for schema, name, one in found["tables"]},
-                None if found["publication"] is None else tuple(found["publication"]),
-                ended=found["ended"],
+                {TableName(schema, name): _table(table) for schema, name, table in content["tables"]},
+                None if content["publication"] is None else tuple(content["publication"]),
+                ended=content["ended"],
             )
         except (KeyError, TypeError, ValueError, zlib.error) as error:
             raise HeadraceError(
@@ -160,7 +160,7 @@ class Fingerprint:
 
 
 def determining(found: Fingerprint, usage: Usage) -> list[object]:
-    """What of it determines documents that read `usage`, as JSON values: types and what they are made of."""
+    """Return what determines documents that read `usage`, as JSON values: types and their definitions."""
     return [
         [table.schema, table.name, name, column.type, without_labels(column.inside)]
         for table in sorted(usage)
@@ -171,7 +171,9 @@ def determining(found: Fingerprint, usage: Usage) -> list[object]:
 
 
 def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
-    """What `usage` depends on now: a query, and the same once more around the log's position.
+    """Read what `usage` depends on now.
+
+    The query runs before and after the log's position is read, until both results are the same.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -201,27 +203,27 @@ def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
             publication,
         ),
     )
-    found = session.query(_PUBLICATION, (publication,))
+    publications = session.query(_PUBLICATION, (publication,))
     return Fingerprint(
-        {TableName(schema, name): _table(one) for schema, name, one in rows},
-        tuple(found[0]) if found else None,
+        {TableName(schema, name): _table(table) for schema, name, table in rows},
+        tuple(publications[0]) if publications else None,
         ended=int(ended),
     )
 
 
-def _table(found: Mapping[str, Any]) -> TablePrint:
+def _table(content: Mapping[str, Any]) -> TablePrint:
     return TablePrint(
-        found["oid"],
-        {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in found["columns"]},
-        {oid: _part(*one) for oid, *one in found["parts"]},
+        content["oid"],
+        {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in content["columns"]},
+        {oid: _part(*part) for oid, *part in content["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
-            for oid, listed, filtered in found["members"]
+            for oid, listed, filtered in content["members"]
         ),
-        {int(number): name for number, name in found.get("names", {}).items()},
-        found["named"],
-        found["owner"],
-        found["inherited"],
+        {int(number): name for number, name in content.get("names", {}).items()},
+        content["named"],
+        content["owner"],
+        content["inherited"],
     )
 
 
@@ -250,12 +252,21 @@ def _part(  # noqa: PLR0917 - a row
     )
 
 
-def _table_json(one: TablePrint) -> dict[str, Any]:
+def _table_json(table: TablePrint) -> dict[str, Any]:
     return {
-        "oid": one.oid,
+        "oid": table.oid,
         "columns": [
-            [name, c.number, c.type_oid, c.modifier, c.type, c.inside, c.touched, sorted(c.versions)]
-            for name, c in one.columns.items()
+            [
+                name,
+                column.number,
+                column.type_oid,
+                column.modifier,
+                column.type,
+                column.inside,
+                column.touched,
+                sorted(column.versions),
+            ]
+            for name, column in table.columns.items()
         ],
         "parts": [
             [
@@ -264,12 +275,12 @@ def _table_json(one: TablePrint) -> dict[str, Any]:
                 *(part.file, part.persistence, part.toast),
                 *(sorted(part.listings), sorted(part.edges), part.moved),
             ]
-            for oid, part in one.parts.items()
+            for oid, part in table.parts.items()
         ],
-        "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(one.members, key=_by_oid)],
-        "named": one.named,
-        "owner": one.owner,
-        "inherited": one.inherited,
+        "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(table.members, key=_by_oid)],
+        "named": table.named,
+        "owner": table.owner,
+        "inherited": table.inherited,
     }
 
 

@@ -1,7 +1,7 @@
-"""Do the functions that raw filters call give the same value at every reading? The catalog knows.
+"""Check that the functions in raw filters give the same value at every reading.
 
-A function that is not PostgreSQL's own is known by its declaration alone: one that is declared IMMUTABLE and
-reads a table all the same is believed.
+Only the declaration of a user's function is known: one that is declared IMMUTABLE is believed, even if it
+reads a table.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from headrace.schema.raw import RAW_REMEDY, called_functions
 from headrace.schema.tree import Filter, IndexSpec
 
 _OWN = "pg_catalog"
-"""Where a reading session looks for names without a schema."""
+"""The schema in which a reading session looks up names without a schema."""
 
-# Of one name the least dependable counts: which of them is meant depends on the types.
+# Of several functions with one name the most volatile counts: the types decide which one is called.
 _VOLATILITY = """
 SELECT n.nspname::text, p.proname::text, bool_or(p.provolatile = 'v'), bool_or(p.provolatile = 's')
 FROM unnest($1::text[], $2::text[]) AS called (nspname, proname)
@@ -34,38 +34,43 @@ Function = tuple[str, str]
 
 
 def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[BindingFinding]:
-    """What the functions in raw filters do to documents; one query, none without such filters.
+    """Return findings about the functions in raw filters; one query, none without such filters.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     filters = {
-        one: _called(one) for spec in specs for _, one in spec.conditions() if one.raw and not one.unsafe
+        condition: _functions_of(condition)
+        for spec in specs
+        for _, condition in spec.conditions()
+        if condition.raw and not condition.unsafe
     }
     names = sorted({name for called in filters.values() for name in called})
     if not names:
         return []
     rows = session.query(_VOLATILITY, ([schema for schema, _ in names], [name for _, name in names]))
-    volatile = {(schema, name) for schema, name, never_same, _ in rows if never_same}
-    stable = {(schema, name) for schema, name, _, within in rows if within and schema != _OWN} - volatile
+    volatile = {(schema, name) for schema, name, is_volatile, _ in rows if is_volatile}
+    stable = {
+        (schema, name) for schema, name, _, is_stable in rows if is_stable and schema != _OWN
+    } - volatile
     kinds: Mapping[Function, Literal["error", "warning"]] = {
         **dict.fromkeys(stable, "warning"),
         **dict.fromkeys(volatile, "error"),
     }
     return [
-        _finding(kinds[name], one, name)
-        for one, called in filters.items()
+        _finding(kinds[name], condition, name)
+        for condition, called in filters.items()
         for name in called
         if name in kinds
     ]
 
 
-def _called(one: Filter) -> tuple[Function, ...]:
-    names = ((schema or _OWN, name) for schema, name in called_functions(one.raw or ""))
+def _functions_of(condition: Filter) -> tuple[Function, ...]:
+    names = ((schema or _OWN, name) for schema, name in called_functions(condition.raw or ""))
     return tuple(dict.fromkeys(names))
 
 
-def _finding(level: Literal["error", "warning"], one: Filter, name: Function) -> BindingFinding:
+def _finding(level: Literal["error", "warning"], condition: Filter, name: Function) -> BindingFinding:
     shown = name[1] if name[0] == _OWN else ".".join(name)
     if level == "error":
         problem = f"the function {shown} is VOLATILE: it may give another value at every reading"
@@ -75,4 +80,4 @@ def _finding(level: Literal["error", "warning"], one: Filter, name: Function) ->
         remedy = (
             "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
         )
-    return BindingFinding(level, LocatedError(Kind.BINDING, one.place, problem, remedy))
+    return BindingFinding(level, LocatedError(Kind.BINDING, condition.place, problem, remedy))

@@ -1,4 +1,4 @@
-"""What can the ids of an index's documents become? A key's text is one, and not every text is."""
+"""Check that the text of a key can be the id of a document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.schema.problems import LocatedError
 from headrace.schema.tree import IndexSpec
 
 LONGEST = 512
-"""Bytes of an `_id` that OpenSearch takes; it takes no empty one either."""
+"""The most bytes of an `_id` in OpenSearch, which refuses an empty one too."""
 
 _TEXTS = frozenset({"text", "varchar", "bpchar", "citext", "name"})
 _SHORT = frozenset(
@@ -22,7 +22,7 @@ _SHORT = frozenset(
     "interval inet cidr macaddr macaddr8 pg_lsn xid xid8 char".split()
 )
 _SHORT_BYTES = 64
-"""No text of such a value is longer; a numeric can be, and nobody's key is."""
+"""The most bytes of such a value's text; a numeric may be longer, but not as a key in practice."""
 _NAME_BYTES = 63
 _CHARACTER_BYTES = 4
 
@@ -34,7 +34,7 @@ WHERE k.contype = 'c' AND k.convalidated AND k.conrelid = $1::text::oid AND a.at
 
 
 def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
-    """Warns where a row can have a key that is no id; a CHECK on the column is tried out.
+    """Warn where a row can have a key that is no valid id; a CHECK on the column is evaluated.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -44,7 +44,7 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
     columns = [column for column in key if column is not None]
     if table is None or not columns or len(columns) < len(key):
         return []
-    bound = longest_id(columns)
+    bound = max_id_bytes(columns)
     too_long = bound is None or bound > LONGEST
     empty = len(columns) == 1 and columns[0].base_type in _TEXTS
     if len(columns) == 1:
@@ -55,7 +55,7 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
     what = " or ".join(
         text for text, holds in (("empty", empty), (f"longer than {LONGEST} bytes", too_long)) if holds
     )
-    names = ", ".join(one.name for one in columns)
+    names = ", ".join(column.name for column in columns)
     problem = (
         f"the id of a document is {names} of {table.name}, which may be {what}: OpenSearch takes no such id"
     )
@@ -63,8 +63,8 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
     return [BindingFinding("warning", LocatedError(Kind.BINDING, spec.place, problem, remedy), sql)]
 
 
-def longest(column: Column) -> int | None:
-    """The most bytes that a value's text has; None where nothing bounds it."""
+def max_text_bytes(column: Column) -> int | None:
+    """Return the most bytes that a value's text has; None without a bound."""
     if column.base_type in {"varchar", "bpchar"}:
         return column.length * _CHARACTER_BYTES or None
     if column.base_type == "name" or column.category == "E":
@@ -72,25 +72,25 @@ def longest(column: Column) -> int | None:
     return _SHORT_BYTES if column.base_type in _SHORT else None
 
 
-def longest_id(key: Sequence[Column]) -> int | None:
-    """The most bytes of an id of `key`; in one of several parts `%` and `:` become three bytes each."""
+def max_id_bytes(key: Sequence[Column]) -> int | None:
+    """Return the most bytes of an id of `key`; with several parts `%` and `:` become three bytes each."""
     total = len(key) - 1
-    for one in key:
-        bound = longest(one)
+    for column in key:
+        bound = max_text_bytes(column)
         if bound is None:
             return None
-        total += bound * (3 if len(key) > 1 and one.base_type in _TEXTS else 1)
+        total += bound * (3 if len(key) > 1 and column.base_type in _TEXTS else 1)
     return total
 
 
 def _admits(session: ReadSession, table: Table, column: Column, text: str) -> bool:
-    """Whether the table's own checks on the column let a row have this text; yes where there are none."""
+    """Return whether the table's own checks on the column allow this text; True without checks."""
     if column.base_type not in _TEXTS:
         return True
     checks = [row[0] for row in session.query(_CHECKS, (str(table.oid), column.name))]
     if not checks:
         return True
-    tested = " AND ".join(f"({one}) IS NOT FALSE" for one in checks)
+    tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
     kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
     try:
         [(admitted,)] = session.query(

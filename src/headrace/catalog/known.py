@@ -1,4 +1,4 @@
-"""What is known of the tables whose changes are followed: which columns are the key, what the values are?"""
+"""Read which columns identify the rows of captured tables, and the types of their values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-# Whatever alters the key, the columns or their declared types alters this text.
+# Every alteration of the key, the columns or their declared types changes this text.
 _STATE = """
 SELECT n.nspname::text, c.relname::text, concat_ws(' ', c.oid, c.relreplident,
     (SELECT string_agg(concat_ws(':', a.attnum, a.atttypid, a.atttypmod, a.attname), ',' ORDER BY a.attnum)
@@ -36,19 +36,20 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
 """
 
 GivenKeys = Mapping[TableName | None, tuple[str, ...]]
-"""The key's columns as a user names them; None: of the only table."""
+"""The key's columns as a user names them, by table; None: the only table."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """A table, as far as its changes need it; it goes to the executors.
+    """A table, as far as its changes need it; it is sent to the executors.
 
     Attributes:
-        key: the columns that tell rows apart, in order; empty where nothing does.
+        key: the columns that identify rows, in order; empty where there is no key.
         key_types: their types in SQL.
-        columns: what the values are of each column that the publication sends.
-        left_out: the others.
-        key_operators: what compares columns of the key, in SQL, where that is not `=`; not in the JSON.
+        columns: the value types of the columns that the publication sends.
+        left_out: the columns that it does not send.
+        key_operators: the SQL operators that compare columns of the key, where that is not `=`; not in the
+            JSON.
     """
 
     key: tuple[str, ...]
@@ -58,30 +59,32 @@ class KnownTable:
     key_operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """As JSON."""
+        """Render the table as JSON."""
         columns = {name: to_json(kind) for name, kind in self.columns.items()}
-        found = {
+        content = {
             "key": self.key,
             "key_types": self.key_types,
             "columns": columns,
             "left_out": sorted(self.left_out),
         }
-        return json.dumps(found, ensure_ascii=False)
+        return json.dumps(content, ensure_ascii=False)
 
     @classmethod
     def from_text(cls, text: str) -> KnownTable:
-        """What `to_text` wrote."""
-        found = json.loads(text)
-        columns = {name: from_json(kind) for name, kind in found["columns"].items()}
-        return cls(tuple(found["key"]), tuple(found["key_types"]), columns, frozenset(found["left_out"]))
+        """Parse what `to_text` wrote."""
+        content = json.loads(text)
+        columns = {name: from_json(kind) for name, kind in content["columns"].items()}
+        return cls(
+            tuple(content["key"]), tuple(content["key_types"]), columns, frozenset(content["left_out"])
+        )
 
 
 class KnownTables:
-    """What is known of each table, looked up again when it was altered.
+    """The facts of captured tables, read again when a table was altered.
 
     Args:
-        given: keys that count instead of those of the catalog.
-        publication: says which columns are sent.
+        given: keys in the place of those of the catalog.
+        publication: the publication, which decides which columns are sent.
     """
 
     def __init__(self, given: GivenKeys, publication: str) -> None:
@@ -90,59 +93,59 @@ class KnownTables:
         self._known: dict[TableName, tuple[str, KnownTable]] = {}
 
     def of(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, KnownTable]:
-        """Of `tables`, those that the database has now.
+        """Return those of `tables` that the database has now.
 
         Raises:
-            HeadraceError: USAGE or REPLICA_IDENTITY, a given key is none; CONNECTION, DATABASE.
+            HeadraceError: USAGE or REPLICA_IDENTITY, where a given key cannot be used; CONNECTION, DATABASE.
         """
         names = sorted(set(tables))
         if not names:
             return {}
-        parameters = ([one.schema for one in names], [one.name for one in names], self._publication)
+        parameters = ([name.schema for name in names], [name.name for name in names], self._publication)
         rows = session.query(_STATE, parameters)
         states = {TableName(schema, name): state for schema, name, state in rows}
-        altered = [one for one, state in states.items() if self._known.get(one, ("",))[0] != state]
+        altered = [table for table, state in states.items() if self._known.get(table, ("",))[0] != state]
         if altered:
-            for one, known in read_known(session, altered, self._given, self._publication).items():
-                self._known[one] = (states[one], known)
-        return {one: self._known[one][1] for one in states if one in self._known}
+            for table, known in read_known(session, altered, self._given, self._publication).items():
+                self._known[table] = (states[table], known)
+        return {table: self._known[table][1] for table in states if table in self._known}
 
 
 def read_known(
     session: ReadSession, tables: Iterable[TableName], given: GivenKeys, publication: str
 ) -> dict[TableName, KnownTable]:
-    """What the catalog says of `tables`; one that the database does not have is absent.
+    """Read the facts of `tables`; one that the database does not have is absent.
 
     Without the publication, or before PostgreSQL 15, every column is sent that is not generated.
 
     Raises:
-        HeadraceError: USAGE or REPLICA_IDENTITY, a given key is none; CONNECTION, DATABASE.
+        HeadraceError: USAGE or REPLICA_IDENTITY, where a given key cannot be used; CONNECTION, DATABASE.
     """
     names = sorted(set(tables))
     catalog, types = read_catalog(session, names), read_row_types(session, names)
     lists = read_column_lists(session, publication)
-    found: dict[TableName, KnownTable] = {}
+    known: dict[TableName, KnownTable] = {}
     for name in names:
         if name in catalog and name in types:
             table = catalog[name]
             key = key_columns(table, given)
             sql = {column.name: column.type for column in table.columns}
-            sent = lists.get(name, frozenset(one.name for one in table.columns if not one.generated))
-            columns = {one: kind for one, kind in types[name].columns.items() if one in sent}
-            key_types = tuple(sql[one] for one in key)
+            sent = lists.get(name, frozenset(column.name for column in table.columns if not column.generated))
+            columns = {column: kind for column, kind in types[name].columns.items() if column in sent}
+            key_types = tuple(sql[column] for column in key)
             left_out = frozenset(sql) - frozenset(columns)
-            found[name] = KnownTable(key, key_types, columns, left_out, key_operators(table, key))
-    return found
+            known[name] = KnownTable(key, key_types, columns, left_out, key_operators(table, key))
+    return known
 
 
 def key_operators(table: Table, key: Iterable[str]) -> dict[str, str]:
-    """What compares those columns of the key whose types are an extension's."""
+    """Return the operators of those columns of the key whose types are an extension's."""
     columns = (column for column in map(table.column, key) if column is not None)
     return {column.name: operator(column, "=") for column in columns if is_foreign(column)}
 
 
 def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
-    """Which columns tell the rows of `table` apart: those that were given, its primary key, its identity's.
+    """Return the columns that identify the rows of `table`: given ones, the primary key, or the identity's.
 
     Raises:
         HeadraceError: USAGE where a given column does not exist; REPLICA_IDENTITY where the log does not
@@ -172,7 +175,7 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
 
 
 def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> HeadraceError:
-    """The error for a key that deleted rows would not have: `column` is of it, and the log has `carried`."""
+    """Return the error for a key whose `column` the log does not carry for deleted rows."""
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
         f"the log does not carry {column} of deleted rows of {table}, and {column} is of the key",
@@ -182,6 +185,13 @@ def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> Head
 
 
 def _remedy(table: Table, key: tuple[str, ...]) -> str:
-    index = next((one for one in table.unique_keys if one.not_null and set(one.columns) >= set(key)), None)
+    index = next(
+        (
+            unique_key
+            for unique_key in table.unique_keys
+            if unique_key.not_null and set(unique_key.columns) >= set(key)
+        ),
+        None,
+    )
     identity = "FULL" if index is None else f"USING INDEX {identifier(index.index)}"
     return f"ALTER TABLE {quoted(table.name)} REPLICA IDENTITY {identity}"

@@ -1,4 +1,4 @@
-"""Do an enum field's variants name the labels that its column can have? The catalog knows them."""
+"""Check that an enum field's variants name the labels of its column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GROUP BY 1
 def label_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
 ) -> list[BindingFinding]:
-    """Warns of variants that no row can have, and of labels without a place in the order; one query.
+    """Warn of variants that no row can have, and of labels that are missing in the order; one query.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -33,32 +33,34 @@ def label_findings(
     wanted: list[tuple[ColumnField, str]] = []
     for spec in specs:
         if spec.table in catalog:
-            wanted += _enums(catalog[spec.table], spec.fields, catalog)
+            wanted += _enum_fields(catalog[spec.table], spec.fields, catalog)
     if not wanted:
         return []
     names = sorted({name for _, name in wanted})
     labels = dict(session.query(_LABELS, (names,)))
-    return [one for field, name in wanted for one in _compared(field, labels.get(name, []))]
+    return [finding for field, name in wanted for finding in _compare(field, labels.get(name, []))]
 
 
-def _enums(table: Table, fields: Iterable[Field], catalog: Catalog) -> Iterator[tuple[ColumnField, str]]:
+def _enum_fields(
+    table: Table, fields: Iterable[Field], catalog: Catalog
+) -> Iterator[tuple[ColumnField, str]]:
     for field in fields:
         if isinstance(field, ColumnField) and field.variants and not field.transforms:
             column = table.column(field.column)
             if column is not None and column.category == "E":
                 yield field, column.base_type
         elif isinstance(field, ObjectField):
-            yield from _enums(table, field.fields, catalog)
+            yield from _enum_fields(table, field.fields, catalog)
         elif isinstance(field, JoinField) and field.table in catalog:
-            yield from _enums(catalog[field.table], field.fields, catalog)
+            yield from _enum_fields(catalog[field.table], field.fields, catalog)
 
 
-def _compared(field: ColumnField, labels: list[str]) -> Iterator[BindingFinding]:
-    unknown = [one for one in field.variants if one not in labels]
+def _compare(field: ColumnField, labels: list[str]) -> Iterator[BindingFinding]:
+    unknown = [variant for variant in field.variants if variant not in labels]
     if unknown:
         problem = f"the enum has no label {unknown[0]!r}, which the variants name"
         yield _warning(field, problem, meant(unknown[0], labels))
-    left_out = [one for one in labels if one not in field.variants]
+    left_out = [label for label in labels if label not in field.variants]
     if left_out:
         problem = f"the variants leave out {', '.join(map(repr, left_out))}: no place in their order"
         yield _warning(field, problem, "Name every label, the lowest first.")

@@ -1,6 +1,6 @@
-"""What must a table be like in the log, so that the plan of a run fits its changes?
+"""Describe what the log must carry of each table, for the plan of a run to fit its changes.
 
-Plain data, handed from the planning side to the source as an option.
+The pipeline passes it to the source as an option.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class ColumnNeed:
     """A column that documents read.
 
     Attributes:
-        type_oid, modifier: as the log describes it; None where the log does not hold the column.
-        type: for people.
-        since: changes whose commit record begins before this place may be of another shape, which the table
-            had before: whatever reads them has read them already (bytes).
+        type_oid, modifier: the type, as the log describes it; None where the log does not carry the column.
+        type: the type's name for people.
+        since: changes whose commit record begins before this position (bytes) may have an older definition of
+            the table: every index that needs them has read them already.
         carried: whether old rows must carry it.
     """
 
@@ -36,7 +36,7 @@ class ColumnNeed:
 
 @dataclass(frozen=True, slots=True)
 class IndexNeeds:
-    """What one index asks for; `as_of` is `since` for all that only it reads."""
+    """The columns that one index reads; `as_of` becomes `since` of those that only it reads."""
 
     usage: Usage
     as_of: Lsn
@@ -60,21 +60,21 @@ def stream_needs(
     found: Fingerprint,
     catalog: Catalog,
 ) -> Needs:
-    """What the log must hold for these indexes, of the tables as they were `found`.
+    """Return what the log must carry for these indexes, given the tables of the fingerprint `found`.
 
     Args:
         carried: the columns that old rows must carry, by table.
     """
     needs: dict[TableName, TableNeeds] = {}
     for table, print_ in found.tables.items():
-        readers = [one for one in indexes if table in one.usage]
+        readers = [index for index in indexes if table in index.usage]
         listed = [columns for _, columns, _ in print_.members]
         old = carried.get(table, frozenset())
         columns: dict[str, ColumnNeed] = {}
         for name in sorted(print_.columns.keys() | old):
             column, known = print_.columns.get(name), catalog[table].column(name)
-            asked = [one.as_of for one in readers if name in one.usage[table] or name in old]
-            if known is None or not asked:
+            positions = [reader.as_of for reader in readers if name in reader.usage[table] or name in old]
+            if known is None or not positions:
                 continue
             hidden = known.generated or (
                 listed and all(part is not None and name not in part for part in listed)
@@ -83,7 +83,7 @@ def stream_needs(
                 None if column is None or hidden else column.type_oid,
                 -1 if column is None else column.modifier,
                 known.type,
-                min(asked),
+                min(positions),
                 name in old,
             )
         needs[table] = TableNeeds(print_.oid, columns)
@@ -91,26 +91,26 @@ def stream_needs(
 
 
 def to_text(needs: Needs) -> str:
-    """As an option's value."""
+    """Render the needs as an option's value."""
     return json.dumps(
         [
             [
-                *(table.schema, table.name, one.oid),
+                *(table.schema, table.name, table_needs.oid),
                 [
                     [name, need.type_oid, need.modifier, need.type, need.since, need.carried]
-                    for name, need in one.columns.items()
+                    for name, need in table_needs.columns.items()
                 ],
             ]
-            for table, one in needs.items()
+            for table, table_needs in needs.items()
         ]
     )
 
 
 def from_text(text: str) -> Needs:
-    """What `to_text` wrote.
+    """Parse what `to_text` wrote.
 
     Raises:
-        ValueError, TypeError: something else wrote it.
+        ValueError, TypeError: the text has another form.
     """
     return {
         TableName(schema, table): TableNeeds(oid, {name: ColumnNeed(*need) for name, *need in columns})

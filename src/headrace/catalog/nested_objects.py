@@ -1,4 +1,4 @@
-"""How many nested objects may one document hold, as the database's statistics say?"""
+"""Estimate from the database's statistics how many nested objects one document may hold."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.schema.problems import LocatedError
 from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 
 Link = tuple[TableName, str]
-"""A table and its column that points at the parent row."""
+"""A table, and its column that refers to the parent row."""
 
 # A column that was never analysed has no row. Of a partitioned table there are rows for the whole tree.
 _STATISTICS = """
@@ -30,11 +30,11 @@ WHERE s.inherited = (c.relkind = 'p')
 
 @dataclass(frozen=True, slots=True)
 class Fanout:
-    """How many rows point at one parent row.
+    """How many rows refer to one parent row.
 
     Attributes:
-        usual: on average.
-        most: at the most common parent.
+        usual: the average over all parents.
+        most: the number at the most common parent.
     """
 
     usual: float
@@ -44,7 +44,7 @@ class Fanout:
 def nested_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog, limits: Mapping[str, int]
 ) -> list[BindingFinding]:
-    """Warn of documents that may hold more nested objects than the cluster takes in one.
+    """Warn of documents that may hold more nested objects than the cluster accepts in one.
 
     Args:
         limits: `mapping.nested_objects.limit` of each index, by its name.
@@ -54,13 +54,13 @@ def nested_findings(
     """
     known = [spec for spec in specs if spec.table in catalog]
     fanouts = _read(session, {link for spec in known for link in _links(spec.fields)})
-    found = []
+    findings = []
     for spec in known:
-        counted = list(_counted(spec.fields, 1, fanouts, top=True))
+        counted = list(_count_rows(spec.fields, 1, fanouts, top=True))
         total = sum(count for _, count in counted)
         if total > limits[spec.name]:
-            found.append(_finding(spec, total, limits[spec.name], max(counted, key=lambda pair: pair[1])))
-    return found
+            findings.append(_finding(spec, total, limits[spec.name], max(counted, key=lambda pair: pair[1])))
+    return findings
 
 
 def _finding(spec: IndexSpec, total: float, limit: int, largest: tuple[JoinField, float]) -> BindingFinding:
@@ -77,7 +77,7 @@ def _finding(spec: IndexSpec, total: float, limit: int, largest: tuple[JoinField
 
 
 def _link(join: JoinField) -> Link:
-    """The column that points at the parent row; of several, the first."""
+    """Return the column that refers to the parent row; of several, the first."""
     if join.through is not None:
         return join.through.table, join.through.left_key
     return join.table, join.foreign_key[0]
@@ -91,40 +91,40 @@ def _links(fields: Iterable[Field]) -> Iterator[Link]:
             yield _link(field)
 
 
-def _counted(
+def _count_rows(
     fields: Iterable[Field], parents: float, fanouts: Mapping[Link, Fanout], *, top: bool
 ) -> Iterator[tuple[JoinField, float]]:
-    """Each list and how many of its rows a large document holds.
+    """Yield each list, and how many of its rows a large document holds.
 
-    At the top that is the most common parent's number, below it the average of each.
+    At the top level that is the number at the most common parent, below it the average.
     """
     for field in fields:
         if isinstance(field, ObjectField):
-            yield from _counted(field.fields, parents, fanouts, top=top)
+            yield from _count_rows(field.fields, parents, fanouts, top=top)
         if not isinstance(field, JoinField):
             continue
         rows = parents
         if field.to_many:
             fanout = fanouts.get(_link(field), Fanout(0, 0))
-            each = fanout.most if top else fanout.usual
-            rows = parents * (each if field.limit is None else min(each, field.limit))
+            rows_each = fanout.most if top else fanout.usual
+            rows = parents * (rows_each if field.limit is None else min(rows_each, field.limit))
             if dict(field.options).get("type", "nested") == "nested":
                 yield field, rows
-        yield from _counted(field.fields, rows, fanouts, top=top and not field.to_many)
+        yield from _count_rows(field.fields, rows, fanouts, top=top and not field.to_many)
 
 
 def _read(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
     if not links:
         return {}
-    wanted = sorted(links)
+    ordered = sorted(links)
     columns = (
-        [table.schema for table, _ in wanted],
-        [table.name for table, _ in wanted],
-        [column for _, column in wanted],
+        [table.schema for table, _ in ordered],
+        [table.name for table, _ in ordered],
+        [column for _, column in ordered],
     )
-    found = {}
-    for schema, name, column, rows, distinct, share in session.query(_STATISTICS, columns):
+    fanouts = {}
+    for schema, name, column, rows, distinct, top_share in session.query(_STATISTICS, columns):
         values = distinct if distinct > 0 else -distinct * rows
         usual = rows / values if values else 0.0
-        found[TableName(schema, name), column] = Fanout(usual, max(usual, share * rows))
-    return found
+        fanouts[TableName(schema, name), column] = Fanout(usual, max(usual, top_share * rows))
+    return fanouts

@@ -1,8 +1,8 @@
-"""Of which table is a row that the log reports under another name, as that of a partition?
+"""Map a partition that the log reports to the table that documents name.
 
 Without publish_via_partition_root the log names the leaf that holds a row, so that a truncated leaf is seen.
-Whoever asked for a partitioned table means all of its leaves, also those that are made later. Tables are
-known by their oid: the log decodes old rows under the names of their time.
+A partitioned table stands for all of its leaves, also those that are created later. Tables are identified by
+their oid, because the log decodes old rows under their old names.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL pg_partition_tree(c.oid) AS part
 WHERE n.nspname = $1 AND c.relname = $2 AND part.isleaf
 """
-_HEIRS = """
+_INHERITANCE_CHILDREN = """
 SELECT wanted.schema, wanted.name, hn.nspname::text, h.relname::text
 FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
 JOIN pg_namespace n ON n.nspname = wanted.schema
@@ -54,11 +54,11 @@ ORDER BY 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlace:
-    """Where a table stands now.
+    """Where a table stands in its partition tree now.
 
     Attributes:
-        followed: whether `root` is one of those that were asked for.
-        root: the table itself where it is no partition.
+        followed: whether `root` is one of the requested tables.
+        root: the table that it stands for; the table itself where it is no partition.
     """
 
     is_partition: bool
@@ -74,19 +74,19 @@ def read_place(
     planned: Mapping[int, TableName] = MappingProxyType({}),
     topmost: bool = False,
 ) -> PartitionPlace | None:
-    """Where the table `oid` stands now, or None where it is gone.
+    """Read where the table `oid` stands now; None where it no longer exists.
 
-    A partition stands for its nearest ancestor in `wanted` or `planned`, itself counted, or for the
-    `topmost` of those; where none is, for the topmost of all. Those of `planned` are known by their oids and
-    keep the names that they have there.
+    A partition stands for its nearest ancestor in `wanted` or `planned`, itself included, or for the
+    `topmost` of those; without one, for the topmost of all. Tables of `planned` are identified by their oids,
+    and keep the names that they have there.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(wanted))
-    schemas = [one.schema for one in names]
-    oids = [str(number) for number in planned]
-    rows = session.query(_PLACE, (str(oid), schemas, [one.name for one in names], topmost, oids))
+    schemas = [name.schema for name in names]
+    oids = [str(planned_oid) for planned_oid in planned]
+    rows = session.query(_PLACE, (str(oid), schemas, [name.name for name in names], topmost, oids))
     if not rows:
         return None
     [(is_partition, followed, root, *name)] = rows
@@ -94,7 +94,7 @@ def read_place(
 
 
 def read_leaves(session: ReadSession, table: TableName) -> set[int]:
-    """The oids of the partitions that hold the rows of a partitioned table now.
+    """Read the oids of the partitions that hold the rows of a partitioned table now.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -105,23 +105,25 @@ def read_leaves(session: ReadSession, table: TableName) -> set[int]:
 def read_inheritance_children(
     session: ReadSession, tables: Iterable[TableName]
 ) -> list[tuple[TableName, TableName]]:
-    """Those of `tables` that others inherit from (INHERITS, not partitions), each with each such child.
+    """Read the INHERITS children (no partitions) of `tables`, each with its parent first.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     names = sorted(set(tables))
-    rows = session.query(_HEIRS, ([one.schema for one in names], [one.name for one in names]))
+    rows = session.query(
+        _INHERITANCE_CHILDREN, ([name.schema for name in names], [name.name for name in names])
+    )
     return [(TableName(*row[:2]), TableName(*row[2:])) for row in rows]
 
 
 class PartitionRoots:
-    """What tables stand for now, and stood for before; not for two threads at once.
+    """The tables that partitions stand for, now or before; not for two threads at once.
 
     Args:
-        read: where a table stands now, as `read_place` gives it; its errors pass through.
+        read: returns where a table stands now, as `read_place` does; its errors pass through.
         keep: whether the rows of a detached partition still count for its root. They must where they lead to
-            something that is read anew; as changes they would be wrong.
+            documents that are read again; as changes they would be wrong.
     """
 
     def __init__(self, read: Callable[[int], PartitionPlace | None], *, keep: bool) -> None:
@@ -130,9 +132,9 @@ class PartitionRoots:
         self._keep = keep
 
     def root_of(self, oid: int, table: TableName) -> TableName:
-        """The table that `table` stands for; itself where it is no partition, or was gone before we came.
+        """Return the table that `table` stands for; itself where it is no partition, or no longer exists.
 
-        One that is called as somebody asked for, and was not when its rows were written, is that one.
+        A table that was renamed to a requested name after its rows were written counts as the requested one.
         """
         place = self._read(oid)
         is_renamed = place is not None and place.followed and not (self._keep and oid in self._known)

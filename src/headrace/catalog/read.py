@@ -1,4 +1,4 @@
-"""How is the catalog read? Five set-based queries, whatever the number of tables; one more for views."""
+"""Read tables from the catalog in five set-based queries; one more for views."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ WHERE part.isleaf AND c.oid <> root.oid
 ORDER BY 1, 2, 3
 """
 
-# A domain is followed to its base, also as an array's element. Only base types are told by their bare names:
-# anybody may call an enum `date`; to make a base type takes a superuser. A NOT NULL that was added NOT VALID
-# (PostgreSQL 18) does not hold for the rows that are there.
+# A domain is followed to its base, also as an array's element. Only base types have bare names: any role may
+# call an enum `date`, but only a superuser can create a base type. A NOT NULL that was added NOT VALID
+# (PostgreSQL 18) does not hold for the existing rows.
 _COLUMNS = """
 WITH RECURSIVE attribute AS (
     SELECT a.attrelid, a.attnum, a.attname, a.atttypid, a.atttypmod, a.attgenerated, a.attcollation,
@@ -103,7 +103,7 @@ WHERE i.indrelid = ANY ($1::text[]::oid[])
 ORDER BY i.indrelid, i.indisprimary DESC, c.relname
 """
 
-# A constraint that only repeats another one of the same table for a partition of its target is left out.
+# A constraint that repeats another one of the same table, for a partition of its target, is left out.
 _FOREIGN_KEYS = """
 SELECT k.conrelid::bigint, n.nspname::text, c.relname::text,
        ARRAY(SELECT a.attname::text FROM unnest(k.conkey) WITH ORDINALITY AS u (attnum, position)
@@ -173,7 +173,7 @@ class _Identity:
 
 
 def list_tables(session: ReadSession) -> list[TableName]:
-    """Every permanent table of the users, partitions left out, in order.
+    """List every permanent table of the users, without partitions, in order.
 
     Raises:
         HeadraceError: CONNECTION or DATABASE.
@@ -182,7 +182,7 @@ def list_tables(session: ReadSession) -> list[TableName]:
 
 
 def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
-    """What the database says about `tables`; those that it does not have are absent.
+    """Read `tables` from the catalog; those that the database does not have are absent.
 
     Raises:
         HeadraceError: CONNECTION or DATABASE.
@@ -191,16 +191,16 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
     found = session.query(_TABLES, ([name.schema for name in wanted], [name.name for name in wanted]))
     oids = [row[2] for row in found]
     leaves = _grouped(session.query(_LEAVES, (_texts(row[2] for row in found if row[3] == "p"),)))
-    every = _texts([*oids, *(leaf[2] for rows in leaves.values() for leaf in rows)])
+    all_oids = _texts([*oids, *(leaf[2] for rows in leaves.values() for leaf in rows)])
     columns = {
         oid: tuple(Column(*row) for row in rows)
-        for oid, rows in _grouped(session.query(_COLUMNS, (every,))).items()
+        for oid, rows in _grouped(session.query(_COLUMNS, (all_oids,))).items()
     }
     existing = {
         oid: [_index(row) for row in rows]
-        for oid, rows in _grouped(session.query(_INDEXES, (every,))).items()
+        for oid, rows in _grouped(session.query(_INDEXES, (all_oids,))).items()
     }
-    indexes = {oid: [one for one in many if one.valid] for oid, many in existing.items()}
+    indexes = {oid: [index for index in of_table if index.valid] for oid, of_table in existing.items()}
     foreign_keys = _grouped(session.query(_FOREIGN_KEYS, (_texts(oids),)))
     views = [row[2] for row in found if row[3] in {"v", "m"}]
     read = _grouped(session.query(_READ_BY_VIEWS, (_texts(views),))) if views else {}
@@ -225,7 +225,7 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
             page_estimate=sum(leaf[5] for leaf in parts) if parts else pages,
             inherited=inherited,
             unusable=_unusable(existing.get(oid, [])),
-            reads=tuple(TableName(*one) for one in read.get(oid, [])),
+            reads=tuple(TableName(*name) for name in read.get(oid, [])),
         )
     missing = not result.keys() >= set(wanted)
     return Catalog(result, tuple(list_tables(session)) if missing else ())
@@ -241,7 +241,7 @@ def _texts(oids: Iterable[int]) -> list[str]:
 
 
 def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    """Rows by their first column, which is taken off."""
+    """Group rows by their first column, which is removed."""
     result: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for row in rows:
         result[row[0]].append(row[1:])
@@ -270,7 +270,7 @@ def _unusable(indexes: Sequence[_Index]) -> tuple[UnusableIndex, ...]:
 
 
 def _indexed(indexes: Sequence[_Index]) -> tuple[tuple[str, ...], ...]:
-    """What an equality on leading columns can use."""
+    """Return the leading columns of the indexes that serve an equality."""
     return tuple(
         index.leading
         for index in indexes
@@ -286,7 +286,7 @@ def _foreign_keys(rows: Sequence[tuple[Any, ...]]) -> tuple[ForeignKey, ...]:
 
 
 def _identity(letter: str, columns: Sequence[Column], indexes: Sequence[_Index]) -> _Identity:
-    """What an old tuple of a table that holds rows carries; a deferrable key is none."""
+    """Return what an old tuple of a table that holds rows carries; a deferrable key does not count."""
     kind = _IDENTITIES[letter]
     if kind == "full":
         return _Identity(kind, tuple(column.name for column in columns if not column.generated))
@@ -299,7 +299,7 @@ def _identity(letter: str, columns: Sequence[Column], indexes: Sequence[_Index])
 
 
 def _common(leaves: Sequence[_Identity], columns: Sequence[Column]) -> _Identity:
-    """What the old tuples of every leaf carry."""
+    """Return what the old tuples of every leaf carry."""
     kinds = {leaf.kind for leaf in leaves}
     carried = tuple(column.name for column in columns if all(column.name in leaf.columns for leaf in leaves))
     if len(kinds) == 1:

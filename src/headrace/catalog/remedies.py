@@ -1,4 +1,4 @@
-"""What is wrong with a table, a key or a lookup, and which SQL mends it? Pure."""
+"""Describe what is wrong with a table, a key or a lookup, and the SQL that mends it. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.postgres.quoting import table as quoted
 _PAGE_BYTES = 8192
 _STEP = 1000
 KINDS = {"v": "a view", "m": "a materialized view", "f": "a foreign table"}
-"""What has no changes in the log, by pg_class.relkind."""
+"""Relations without changes in the log, by pg_class.relkind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Advice:
 
 
 def table_advice(table: Table) -> Advice | None:
-    """Why the changes of a table cannot be followed, whatever is read of it."""
+    """Return why the changes of a table cannot be captured at all; None where they can."""
     if table.kind in KINDS:
         problem = f"{table.name} is {KINDS[table.kind]}: its changes are not in the log"
         if table.kind == "f":
             return Advice(problem, "Run Headrace on the server that holds its rows.")
-        named = ", ".join(str(one) for one in table.reads)
+        named = ", ".join(str(name) for name in table.reads)
         return Advice(problem, f"Name what it reads: {named}." if named else "Name the table itself.")
     if table.inherited:
         return Advice(
@@ -43,26 +43,28 @@ def table_advice(table: Table) -> Advice | None:
 
 
 def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
-    """Why `key` does not identify a row of `table`: that takes a unique index, every column NOT NULL."""
-    same = [one for one in table.unique_keys if set(one.columns) == set(key)]
-    if any(one.not_null and one.immediate for one in same):
+    """Return why `key` does not identify a row: that takes a unique index of NOT NULL columns."""
+    same = [unique for unique in table.unique_keys if set(unique.columns) == set(key)]
+    if any(unique.not_null and unique.immediate for unique in same):
         return None
     problem = f"({', '.join(key)}) is no key of {table.name}: "
     if same:
-        return _almost(table, same[0], problem)
-    for one in table.unusable:
-        if one.unique and set(one.columns) == set(key):
-            return _unusable(table, one, problem)
-    real = next((one for one in table.unique_keys if one.primary and one.immediate), None)
+        return _nearly_key(table, same[0], problem)
+    for index in table.unusable:
+        if index.unique and set(index.columns) == set(key):
+            return _unusable_index(table, index, problem)
+    primary = next((unique for unique in table.unique_keys if unique.primary and unique.immediate), None)
     return Advice(
         problem + "no unique index of NOT NULL columns covers it",
-        f"Write `primary_key: [{', '.join(real.columns)}]`." if real else "Add a primary key to the table.",
+        f"Write `primary_key: [{', '.join(primary.columns)}]`."
+        if primary
+        else "Add a primary key to the table.",
     )
 
 
-def _almost(table: Table, index: UniqueKey, problem: str) -> Advice:
+def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:
     if not index.immediate:
-        listed = ", ".join(identifier(one) for one in index.columns)
+        listed = ", ".join(identifier(name) for name in index.columns)
         kind = "PRIMARY KEY" if index.primary else "UNIQUE"
         change = f"DROP CONSTRAINT {identifier(index.index)}, ADD {kind} ({listed})"
         sql = f"ALTER TABLE {quoted(table.name)} {change};"
@@ -71,11 +73,12 @@ def _almost(table: Table, index: UniqueKey, problem: str) -> Advice:
             f"Run: {sql}",
             (sql,),
         )
-    loose = [one for one in table.columns if one.name in index.columns and not one.not_null]
-    changes = ", ".join(f"ALTER COLUMN {identifier(one.name)} SET NOT NULL" for one in loose)
+    loose = [column for column in table.columns if column.name in index.columns and not column.not_null]
+    changes = ", ".join(f"ALTER COLUMN {identifier(column.name)} SET NOT NULL" for column in loose)
     sql = f"ALTER TABLE {quoted(table.name)} {changes};"
+    nullable = ", ".join(column.name for column in loose)
     return Advice(
-        f"{problem}{', '.join(one.name for one in loose)} may be NULL, and {index.index} tells NULLs apart",
+        f"{problem}{nullable} may be NULL, and {index.index} tells NULLs apart",
         f"Write `primary_key: [{', '.join(table.primary_key)}]`, or run: {sql}"
         if table.primary_key
         else f"Run: {sql}",
@@ -83,7 +86,7 @@ def _almost(table: Table, index: UniqueKey, problem: str) -> Advice:
     )
 
 
-def _unusable(table: Table, index: UnusableIndex, problem: str) -> Advice:
+def _unusable_index(table: Table, index: UnusableIndex, problem: str) -> Advice:
     if not index.valid:
         sql = _reindex(table.name, index.name)
         return Advice(
@@ -94,20 +97,22 @@ def _unusable(table: Table, index: UnusableIndex, problem: str) -> Advice:
 
 
 def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | None:
-    """What it costs that no index of `table` begins with `columns`; None where one does.
+    """Return what it costs that no index of `table` begins with `columns`; None where one does.
 
     Args:
-        reader: who looks rows up by them, as `each change of users`.
+        reader: what looks rows up by them, for messages: `each change of users`.
     """
     if table.serves(columns):
         return None
     cost = f"{reader} reads all of {table.name} ({_size(table)})"
     problem = f"no index of {table.name} begins with ({', '.join(columns)}): {cost}"
-    for one in table.unusable:
-        if not one.valid and not one.partial and set(one.columns[: len(columns)]) == set(columns):
-            sql = _reindex(table.name, one.name)
-            return Advice(f"{problem}; {one.name} is not valid, it was never finished", f"Run: {sql}", (sql,))
-    listed = ", ".join(identifier(one) for one in columns)
+    for index in table.unusable:
+        if not index.valid and not index.partial and set(index.columns[: len(columns)]) == set(columns):
+            sql = _reindex(table.name, index.name)
+            return Advice(
+                f"{problem}; {index.name} is not valid, it was never finished", f"Run: {sql}", (sql,)
+            )
+    listed = ", ".join(identifier(name) for name in columns)
     concurrently, cost = (
         ("", ", which keeps its writers waiting") if table.kind == "p" else (" CONCURRENTLY", "")
     )
@@ -116,7 +121,7 @@ def index_advice(table: Table, columns: Sequence[str], reader: str) -> Advice | 
 
 
 def conversion_advice(table: Table, column: Column, other: Table, target: Column, reader: str) -> Advice:
-    """What it costs that the index of `column` serves no comparison with `target`.
+    """Return what it costs that the index of `column` serves no comparison with `target`.
 
     Args:
         reader: as of `index_advice`.
@@ -135,7 +140,7 @@ def _reindex(table: TableName, index: str) -> str:
 
 
 def _size(table: Table) -> str:
-    """How large a table was when it was last analysed."""
+    """Describe how large a table was when it was last analysed."""
     if not table.row_estimate and not table.page_estimate:
         return "of a size that no ANALYZE has told"
     size, units = table.page_estimate * _PAGE_BYTES / _STEP, ["kB", "MB", "GB", "TB"]

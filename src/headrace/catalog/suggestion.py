@@ -1,7 +1,7 @@
-"""What would good first files for a table be?
+"""Write a first schema file for a table.
 
-Columns by their types, related tables by the foreign keys, one level deep. The text loads and binds
-cleanly; what it leaves out, it says in a comment.
+Fields come from the columns' types, joins from the foreign keys, one level deep. The text loads and binds
+without findings; a comment names what is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _JUNCTION = 2
 
 
 def suggest_schema(catalog: Catalog, root: TableName) -> str:
-    """A schema file for documents of `root`, as YAML text.
+    """Return a schema file for documents of `root`, as YAML text.
 
     Args:
         catalog: every table that may be joined (`list_tables`).
@@ -58,18 +58,18 @@ def suggest_schema(catalog: Catalog, root: TableName) -> str:
 
 
 def suggest_name(root: TableName) -> str:
-    """What an index of `root` may be called."""
-    return _free(root.name.lower(), set()).lstrip("_") or "documents"
+    """Return a name for an index of `root`."""
+    return _unused_key(root.name.lower(), set()).lstrip("_") or "documents"
 
 
 def _columns(table: Table, taken: set[str]) -> Iterator[str]:
-    """The table's own columns, one field each."""
+    """Yield the table's own columns, one field each."""
     for column in table.columns:
         tag = _tag(table, column)
         if tag is None:
             yield f"# {_comment(column.name)} ({_comment(column.type)}): no field type reads it"
             continue
-        key = _free(column.name, taken)
+        key = _unused_key(column.name, taken)
         if tag == "json":
             yield "# takes any JSON and is not searched; docs/schema.md has the forms that are"
         yield f"- {tag}: {_yaml(key)}"
@@ -82,7 +82,7 @@ def _columns(table: Table, taken: set[str]) -> Iterator[str]:
 
 
 def _tag(table: Table, column: Column) -> str | None:
-    """The most useful type key: codes and references exact, prose analysed."""
+    """Return the most useful type key: `keyword` for codes and references, `text` for prose."""
     tags = fitting_tags(column)
     if not tags:
         return None
@@ -96,7 +96,7 @@ def _tag(table: Table, column: Column) -> str | None:
 
 
 def _parents(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
-    """The rows that this table's foreign keys point at."""
+    """Yield the joins to rows that this table's foreign keys refer to."""
     for key in table.foreign_keys:
         target = catalog.tables.get(key.target)
         if target is None or set(key.target_columns) != set(target.primary_key):
@@ -108,16 +108,16 @@ def _parents(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[s
         pairs = dict(zip(key.target_columns, key.columns, strict=True))
         yield [
             f"# the row of {_comment(str(key.target))} that this one points at",
-            f"- belongs_to: {_yaml(_free(name, taken))}",
+            f"- belongs_to: {_yaml(_unused_key(name, taken))}",
             *_target(table, target),
-            f"  column: {_names([pairs[one] for one in target.primary_key])}",
+            f"  column: {_names([pairs[column] for column in target.primary_key])}",
             *_projection(target),
         ]
 
 
 def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
-    """The rows of other tables that point at this one."""
-    for child in sorted(catalog.tables.values(), key=lambda one: one.name):
+    """Yield the joins to rows of other tables that refer to this one."""
+    for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):
                 continue
@@ -128,18 +128,18 @@ def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[
             elif not child.primary_key:
                 yield [f"# {_comment(str(child.name))} points here, and has no primary key to join it by"]
             else:
-                yield _has(table, child, key, taken)
+                yield _has_join(table, child, key, taken)
 
 
-def _has(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
+def _has_join(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
     pairs = dict(zip(key.target_columns, key.columns, strict=True))
     single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
     verb, meaning = ("has_one", "the row") if single else ("has_many", "the rows")
     return [
         f"# {meaning} of {_comment(str(child.name))} that point here",
-        f"- {verb}: {_yaml(_free(child.name.name, taken))}",
+        f"- {verb}: {_yaml(_unused_key(child.name.name, taken))}",
         *_target(table, child),
-        f"  foreign_key: {_names([pairs[one] for one in table.primary_key])}",
+        f"  foreign_key: {_names([pairs[column] for column in table.primary_key])}",
         *_projection(child),
     ]
 
@@ -150,7 +150,7 @@ def _many_to_many(
     left, right = sides
     return [
         f"# the rows of {_comment(str(target.name))} that {_comment(str(junction.name))} links to this one",
-        f"- many_to_many: {_yaml(_free(target.name.name, taken))}",
+        f"- many_to_many: {_yaml(_unused_key(target.name.name, taken))}",
         *_target(table, target),
         "  through:",
         f"    table: {_name(junction.name.name)}",
@@ -162,14 +162,14 @@ def _many_to_many(
 
 
 def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
-    """The other foreign key of a pure junction: two of one column each, beside them at most a number."""
-    keys = [one for one in table.foreign_keys if len(one.columns) == 1]
-    linked = {one.columns[0] for one in keys}
+    """Return the other foreign key of a junction, which has at most a surrogate key besides the two."""
+    keys = [foreign_key for foreign_key in table.foreign_keys if len(foreign_key.columns) == 1]
+    linked = {foreign_key.columns[0] for foreign_key in keys}
     surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
     rest = {column.name for column in table.columns} - linked - surrogate
     if len(keys) != _JUNCTION or len(linked) != _JUNCTION or rest:
         return None
-    return next(one for one in keys if one != key)
+    return next(foreign_key for foreign_key in keys if foreign_key != key)
 
 
 def _target(parent: Table, table: Table) -> list[str]:
@@ -195,8 +195,8 @@ def _indented(lines: Iterable[str], by: int = 2) -> list[str]:
     return [" " * by + line for line in lines]
 
 
-def _free(name: str, taken: set[str]) -> str:
-    """A document key like `name` that is not taken yet; it is taken now."""
+def _unused_key(name: str, taken: set[str]) -> str:
+    """Return an unused document key like `name`, and add it to `taken`."""
     base = re.sub(r"[^A-Za-z0-9_]+", "_", name)[: _LONGEST_KEY - 4] or "field"
     base = base if _KEY.fullmatch(base) else f"_{base}"
     key, number = base, 1
@@ -212,7 +212,7 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _name(name: str) -> str:
-    """A PostgreSQL name as the schema language writes it, in YAML."""
+    """Return a PostgreSQL name as the schema language writes it, in YAML."""
     if _PLAIN.fullmatch(name):
         return _yaml(name)
     return json.dumps('"' + name.replace('"', '""') + '"', ensure_ascii=False)

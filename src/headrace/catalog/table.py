@@ -1,4 +1,4 @@
-"""What is a table really like, as the database's own catalog tells it?"""
+"""Describe tables and columns as the database's catalog has them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Column:
     Attributes:
         type: the type's name with its modifier, as `format_type` prints it (`numeric(10,2)`).
         base_type: the name in pg_type, domains followed to their base (`numeric`, `int4`, `_text`, `citext`);
-            of an enum, a range or a composite type of the users as SQL with its schema (`public.mood`,
-            `_public.mood`), whatever built-in type it shares its name with.
+            an enum, a range or a composite type of the users as SQL with its schema (`public.mood`,
+            `_public.mood`), also where it shares its name with a built-in type.
         type_schema: the schema of the declared type.
         category: pg_type.typcategory of the base type (`N`, `S`, `E`, `A`, …).
         generated: whether the column is generated (absent from the log before PostgreSQL 18).
         base_schema: the schema of the base type, where its operators and aggregates are.
         domain: whether the declared type is a domain.
-        collation: its name as SQL; empty where it is the database's own, or the type has none.
+        collation: the collation's name as SQL; empty for the database's default, or where the type has none.
         element_category: pg_type.typcategory of an array's elements; empty where the column is no array.
-        length: the characters that `varchar(n)` and `char(n)` take, domains followed; 0 where nothing says.
+        length: the characters of `varchar(n)` and `char(n)`, domains followed; 0 without a limit.
     """
 
     name: str
@@ -63,7 +63,7 @@ class UniqueKey:
 
 @dataclass(frozen=True, slots=True)
 class UnusableIndex:
-    """An index that somebody may take for a key, or for one that serves a lookup, and that is neither.
+    """An index that looks like a key, or like one that serves a lookup, and is neither.
 
     `columns` are those before the first expression; `expression` is whether there is one.
     """
@@ -107,12 +107,12 @@ class Table:
     partitions: tuple[TableName, ...] = ()
     """The leaf partitions, where `kind` is `p`."""
     page_estimate: int = 0
-    """Blocks of 8 kB; like the rows those of the last VACUUM or ANALYZE, 0 before the first."""
+    """Blocks of 8 kB; as of the last VACUUM or ANALYZE, like the rows; 0 before the first."""
     inherited: bool = False
     """Whether an ordinary table has children by INHERITS."""
     unusable: tuple[UnusableIndex, ...] = ()
     reads: tuple[TableName, ...] = ()
-    """What a view reads."""
+    """The tables that a view reads."""
 
     @property
     def primary_key(self) -> tuple[str, ...]:
@@ -120,12 +120,12 @@ class Table:
         return next((key.columns for key in self.unique_keys if key.primary), ())
 
     def serves(self, columns: Sequence[str]) -> bool:
-        """Whether a valid index begins with `columns`, in whatever order: then a lookup reads few rows."""
+        """Return whether a valid index begins with `columns`, in any order: then a lookup reads few rows."""
         wanted, count = set(columns), len(columns)
         return any(set(leading[:count]) == wanted for leading in self.indexed)
 
     def column(self, name: str) -> Column | None:
-        """The column called `name`, or None."""
+        """Return the column called `name`, or None."""
         return next((column for column in self.columns if column.name == name), None)
 
 
@@ -134,7 +134,7 @@ class Catalog:
     """The tables that were looked up, by name.
 
     Attributes:
-        existing: where one that was looked up does not exist, the names that the database has.
+        existing: the names that the database has, where a looked-up table does not exist; else empty.
     """
 
     tables: dict[TableName, Table]

@@ -1,4 +1,4 @@
-"""Does a column's type fit what the schema file says about it? Pure."""
+"""Check that a column's type fits what the schema file declares. Pure."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ _ALIASES = {
     "time without time zone": "time",
     "time with time zone": "timetz",
 }
-"""SQL's names of types and PostgreSQL's own (pg_type.typname)."""
+"""SQL's names of types, with PostgreSQL's own (pg_type.typname)."""
 
 _WITHOUT_ORDER = frozenset({"json", "xml", "point", "box", "polygon", "path", "circle", "line", "lseg"})
 _NUMBERS = frozenset({"short", "integer", "long", "float", "double", "decimal"})
-_WHOLE = frozenset({"int2", "int4", "int8"})
+_INTEGERS = frozenset({"int2", "int4", "int8"})
 _WHOLE_TYPES = frozenset({"byte", "short", "integer", "long"})
 _FRACTION_TYPES = frozenset({"float", "double", "half_float", "scaled_float"})
 
 
 def is_text(column: Column) -> bool:
-    """Whether the column holds text or an enum."""
+    """Return whether the column holds text or an enum."""
     return column.category in ("S", "E") or column.base_type == "citext"
 
 
 def holds_texts(column: Column) -> bool:
-    """Whether the column is text or an enum, or an array of them."""
+    """Return whether the column is text or an enum, or an array of them."""
     return is_text(column) or column.element_category in ("S", "E")
 
 
 def reads(tag: str, column: Column) -> bool:
-    """Whether the scalar type key `tag` reads `column`; of an array, each element."""
+    """Return whether the scalar type key `tag` reads `column`; of an array, each element."""
     value_type, category = column.base_type, column.element_category or column.category
     if column.element_category:
         value_type = value_type.removeprefix("_")
@@ -52,13 +52,13 @@ def reads(tag: str, column: Column) -> bool:
 
 
 def fitting_tags(column: Column) -> list[str]:
-    """The type keys that read `column`, the most natural first."""
+    """Return the type keys that read `column`, the most natural first."""
     order = ("keyword", *SCALARS)
     return [tag for tag in dict.fromkeys(order) if reads(tag, column)]
 
 
-def as_custom(field: ColumnField, column: Column) -> str:
-    """The remedy where no scalar reads `column`: a field that names both sides."""
+def custom_remedy(field: ColumnField, column: Column) -> str:
+    """Return the remedy where no scalar reads `column`: a `custom` field with both types."""
     element = column.base_type.lstrip("_")
     known = [tag for tag in SCALARS if tag not in TEXTUAL and element in READS[tag]]
     kind = SCALARS[known[0]] if known else "keyword"
@@ -66,8 +66,8 @@ def as_custom(field: ColumnField, column: Column) -> str:
     return f'Write `custom: {field.key}` with `postgres: ["{shown}"]` and `opensearch: {kind}`.'
 
 
-def takes(kind: str, value: Scalar) -> bool:
-    """Whether an index takes `value` for a field of the type `kind`; where that is not known, it does."""
+def accepts(kind: str, value: Scalar) -> bool:
+    """Return whether an index accepts `value` for a field of type `kind`; True where that is not known."""
     if kind == "boolean":
         return value in (True, False, "true", "false", "")
     if kind not in _WHOLE_TYPES | _FRACTION_TYPES:
@@ -80,7 +80,7 @@ def takes(kind: str, value: Scalar) -> bool:
 
 
 def reads_custom(declared: tuple[str, ...], column: Column) -> bool:
-    """Whether a `custom` field that accepts the types `declared` reads `column`."""
+    """Return whether a `custom` field that accepts the types `declared` reads `column`."""
     names = {canonical(name) for name in declared}
     shown = canonical(column.type)
     bare = ("_" if shown.startswith("_") else "") + shown.rpartition(".")[2]
@@ -88,9 +88,9 @@ def reads_custom(declared: tuple[str, ...], column: Column) -> bool:
 
 
 def canonical(name: str) -> str:
-    """The name in pg_type of the type that SQL calls `name`: no modifier, `_` before an array's element.
+    """Return pg_type's name of the SQL type `name`: no modifier, `_` before an array's element.
 
-    Without quotes: `format_type` has them around a type of the users that is called like a built-in one.
+    Quotes are removed: `format_type` adds them to a user's type that is named like a built-in one.
     """
     text = " ".join(name.lower().replace('"', "").split())
     array = text.endswith("[]")
@@ -102,20 +102,20 @@ def canonical(name: str) -> str:
     return f"_{text}" if array else text
 
 
-def ordered(column: Column) -> bool:
-    """Whether PostgreSQL can sort by the column."""
+def is_ordered(column: Column) -> bool:
+    """Return whether PostgreSQL can sort by the column."""
     return column.base_type.lstrip("_") not in _WITHOUT_ORDER
 
 
-def comparable(left: Column, right: Column) -> bool:
-    """Whether a join can compare the two columns."""
+def are_comparable(left: Column, right: Column) -> bool:
+    """Return whether a join can compare the two columns."""
     if left.base_type == right.base_type:
         return True
     return left.category == right.category and left.category in ("N", "S", "D")
 
 
 def reduces(op: str, value_type: str | None, column: Column) -> bool:
-    """Whether the aggregate `op` over `column` gives a `value_type`."""
+    """Return whether the aggregate `op` over `column` gives a `value_type`."""
     number = column.category == "N"
     if op == "avg":
         return number
@@ -127,9 +127,11 @@ def reduces(op: str, value_type: str | None, column: Column) -> bool:
 
 
 def collects(element_type: str, column: Column) -> bool:
-    """Whether `ids` can collect `column` as `element_type`; every key can become text."""
+    """Return whether `ids` can collect `column` as `element_type`; every key can become text."""
     if element_type in TEXTUAL or reads(element_type, column):
         return True
     return (
-        element_type in _NUMBERS and column.base_type in _WHOLE and element_type not in ("short", "integer")
+        element_type in _NUMBERS
+        and column.base_type in _INTEGERS
+        and element_type not in ("short", "integer")
     )

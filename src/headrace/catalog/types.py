@@ -1,4 +1,4 @@
-"""Of which types are the columns of tables, and what are these made of?"""
+"""Read the types of tables' columns, and what these types consist of."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from headrace.model import TableName
 from headrace.model.value_type import Attribute, DatabaseType, TypeKind, ValueType, resolve
 from headrace.postgres.session import ReadSession
 
-# Every type that is reached from the tables' columns, each once, with its fields. An array is what its
-# element calls its array: int2vector is none.
+# Every type that is reached from the tables' columns, each once, with its fields. A type is an array only if
+# its element type names it as its array: int2vector is none.
 _TYPES = """
 WITH RECURSIVE wanted AS (
     SELECT c.oid, n.nspname::text AS schema, c.relname::text AS name
@@ -88,8 +88,8 @@ class RowType:
     """A table's columns in their order.
 
     Attributes:
-        attributes: as the catalog declares them, for the comparison with what the log says of them.
-        columns: what the values of each are.
+        attributes: the columns as the catalog declares them, to compare with what the log declares.
+        columns: the value type of each column.
     """
 
     table: TableName
@@ -98,13 +98,13 @@ class RowType:
 
 
 def read_row_types(session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, RowType]:
-    """What the columns of `tables` are, in one query; tables that the database does not have are absent.
+    """Read the column types of `tables` in one query; tables that the database does not have are absent.
 
     Raises:
         HeadraceError: CONNECTION or DATABASE.
     """
     names = sorted(set(tables))
-    rows = session.query(_TYPES, ([one.schema for one in names], [one.name for one in names]))
+    rows = session.query(_TYPES, ([name.schema for name in names], [name.name for name in names]))
     types = {row[0]: _type(row) for row in rows if row[0]}
     return {TableName(*row[1:3]): _row_type(row, types) for row in rows if not row[0]}
 
@@ -112,7 +112,7 @@ def read_row_types(session: ReadSession, tables: Iterable[TableName]) -> dict[Ta
 def _row_type(row: tuple[Any, ...], types: Mapping[int, DatabaseType]) -> RowType:
     _, schema, name, _, _, money_scale, _, _, _, *columns = row
     attributes = _attributes(*columns)
-    resolved = {one.name: resolve(one, types, money_scale) for one in attributes}
+    resolved = {attribute.name: resolve(attribute, types, money_scale) for attribute in attributes}
     return RowType(TableName(schema, name), attributes, resolved)
 
 

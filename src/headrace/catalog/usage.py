@@ -1,4 +1,4 @@
-"""Which columns of which tables do documents read? Everything else may come, go and change freely."""
+"""Collect the columns that documents read; all others may change freely."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ _WORD = re.compile(r'"(?:[^"]|"")+"|[^\W\d][\w$]*')
 
 
 def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName, frozenset[str]]:
-    """The columns that the documents of `specs` read, by table; every table that they name has an entry.
+    """Return the columns that the documents of `specs` read, by table; every named table has an entry.
 
-    Of a `raw` condition, every column of any of the index's tables that it may mean.
+    A `raw` condition counts every column of the index's tables whose name occurs in it.
     """
-    found: dict[TableName, set[str]] = {}
+    used: dict[TableName, set[str]] = {}
     for spec in specs:
         for table in spec.tables():
-            found.setdefault(table, set())
+            used.setdefault(table, set())
         words: set[str] = set()
-        for table, names in _of_index(spec, words):
-            found[table].update(names)
+        for table, names in _index_columns(spec, words):
+            used[table].update(names)
         for table in spec.tables():
             if words and table in catalog:
-                found[table].update(one.name for one in catalog[table].columns if one.name in words)
-    return {table: frozenset(names) for table, names in found.items()}
+                used[table].update(column.name for column in catalog[table].columns if column.name in words)
+    return {table: frozenset(names) for table, names in used.items()}
 
 
-_Found = tuple[TableName, Iterable[str]]
+_UsedColumns = tuple[TableName, Iterable[str]]
 
 
-def _of_index(spec: IndexSpec, words: set[str]) -> Iterator[_Found]:
+def _index_columns(spec: IndexSpec, words: set[str]) -> Iterator[_UsedColumns]:
     yield spec.table, spec.primary_key
-    yield spec.table, _filtered(spec.filters, words)
+    yield spec.table, _filter_columns(spec.filters, words)
     if spec.routing is not None:
         yield spec.table, (spec.routing,)
     if spec.soft_delete is not None:
-        yield spec.table, (spec.soft_delete.column, *_filtered(spec.soft_delete.when, words))
-    yield from _of_fields(spec.table, spec.fields, words)
+        yield spec.table, (spec.soft_delete.column, *_filter_columns(spec.soft_delete.when, words))
+    yield from _field_columns(spec.table, spec.fields, words)
 
 
 def own_columns(fields: Iterable[Field]) -> Iterator[str]:
-    """The columns of a row that its own fields read, and those by which it points at other rows."""
+    """Yield the columns of a row that its own fields read, and those that refer to other rows."""
     for field in fields:
         match field:
             case ColumnField() | MapField():
@@ -71,13 +71,13 @@ def own_columns(fields: Iterable[Field]) -> Iterator[str]:
                 pass
 
 
-def _of_fields(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_Found]:
+def _field_columns(table: TableName, fields: Iterable[Field], words: set[str]) -> Iterator[_UsedColumns]:
     yield table, own_columns(fields)
     for field in _relations(fields):
-        yield from _related(field, words)
+        yield from _relation_columns(field, words)
         if isinstance(field, JoinField):
             yield field.table, [term.column for term in field.order_by]
-            yield from _of_fields(field.table, field.fields, words)
+            yield from _field_columns(field.table, field.fields, words)
         else:
             yield field.table, () if field.column is None else (field.column,)
 
@@ -90,19 +90,19 @@ def _relations(fields: Iterable[Field]) -> Iterator[JoinField | AggregateField]:
             yield field
 
 
-def _related(field: JoinField | AggregateField, words: set[str]) -> Iterator[_Found]:
-    yield field.table, (*field.primary_key, *field.foreign_key, *_filtered(field.filters, words))
+def _relation_columns(field: JoinField | AggregateField, words: set[str]) -> Iterator[_UsedColumns]:
+    yield field.table, (*field.primary_key, *field.foreign_key, *_filter_columns(field.filters, words))
     if field.through is not None:
         yield field.through.table, (field.through.left_key, field.through.right_key)
 
 
-def _filtered(filters: Iterable[Filter], words: set[str]) -> list[str]:
+def _filter_columns(filters: Iterable[Filter], words: set[str]) -> list[str]:
     names = []
-    for one in filters:
-        if one.column is not None:
-            names.append(one.column)
-        if one.raw is not None:
-            words.update(_unquoted(word) for word in _WORD.findall(one.raw))
+    for condition in filters:
+        if condition.column is not None:
+            names.append(condition.column)
+        if condition.raw is not None:
+            words.update(_unquoted(word) for word in _WORD.findall(condition.raw))
     return names
 
 

@@ -14,6 +14,7 @@ from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.locks import advisory_lock
 from headrace.postgres.slot import (
     SlotFacts,
     check_slot_name,
@@ -22,7 +23,6 @@ from headrace.postgres.slot import (
     read_slot,
     slot_in_use,
 )
-from headrace.postgres.slot_lock import advisory_lock
 
 
 def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""What is deployed: the database, the sinks, the indexes; with secrets that do not print."""
+"""Read the deployment file: the database, the sinks, the indexes; secrets are never printed."""
 
 from headrace.config.deployment import (
     ConnectionParts,

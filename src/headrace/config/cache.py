@@ -1,4 +1,4 @@
-"""Where does Headrace keep what it can always fetch or make again?"""
+"""Locate the cache folder, for files that can always be fetched or created again."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headrace.errors import HeadraceError, Kind
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """`$XDG_CACHE_HOME/headrace`, else `~/.cache/headrace`; not made here.
+    """Return `$XDG_CACHE_HOME/headrace`, else `~/.cache/headrace`; it is not created.
 
     Raises:
         HeadraceError: CONFIG, where there is no home folder.
     """
     base = environ.get("XDG_CACHE_HOME", "")
-    if base.startswith("/"):  # the specification has relative paths ignored
+    if base.startswith("/"):  # the XDG specification ignores relative paths
         return Path(base) / "headrace"
     home = environ.get("HOME", "")
     try:

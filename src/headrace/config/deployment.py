@@ -1,6 +1,6 @@
-"""What can a deployment file say, and what holds where it says nothing?
+"""Define what a deployment file may contain, with defaults.
 
-Values and their shape only: no environment variable is read here, so a file can be checked where the
+The module defines values and their form. It reads no environment variable, so a file can be checked where the
 pipeline does not run. `resolve.py` turns references into values.
 """
 
@@ -18,13 +18,13 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, T
 from headrace.config.secret import Secret
 
 OnError = Literal["stop", "skip", "quarantine"]
-"""What a document that a sink will never accept does: end the run, be passed over, or go to quarantine."""
+"""What happens with a document that a sink refuses for good: end the run, skip it, or quarantine it."""
 
 OnQuarantine = Literal["keep", "delete"]
-"""What becomes of the older version of a document that goes to quarantine."""
+"""What happens with the older version of a quarantined document."""
 
 OnGap = Literal["stop", "reseed"]
-"""What a gap in the log does, on the server that the documents come from: end the run, or seed anew."""
+"""What happens at a gap in the log, on the server that the documents come from: end the run, or reseed."""
 
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _SLOT = re.compile(r"[a-z0-9_]{1,63}")
@@ -82,7 +82,7 @@ class ConnectionParts(_Model):
     password: Value | None = None
     database: Annotated[str, Field(min_length=1)]
     parameters: dict[str, str] = Field(default_factory=dict)
-    """What else libpq knows: `sslmode`, `sslrootcert`, …"""
+    """Further parameters of libpq: `sslmode`, `sslrootcert`, …"""
 
 
 def _connection_form(value: object) -> str | None:
@@ -100,7 +100,7 @@ Connection = Annotated[
 
 
 class SourceConfig(_Model):
-    """The database."""
+    """The database that changes are captured from."""
 
     type: Literal["postgres"]
     connection_url: Connection | None = None
@@ -113,9 +113,9 @@ class SourceConfig(_Model):
     """What happens to a table whose old rows carry too little: refuse with the SQL, repair, or go on."""
     slot: str = "headrace"
     failover: bool = False
-    """Whether a slot that is made is kept on standbys too, so that it outlives a failover (17 and later)."""
+    """Whether a new slot is kept on standbys too, so that it survives a failover (17 and later)."""
     on_gap: OnGap = "stop"
-    """What happens where the log cannot be gone on from: a lost slot, a promotion, a restored database."""
+    """What happens at a gap in the log: after a lost slot, a promotion, a restored database."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
 
     @field_validator("connection_url")
@@ -142,11 +142,11 @@ class SourceConfig(_Model):
 
 
 class OpenSearchSink(_Model):
-    """A search cluster."""
+    """An OpenSearch cluster."""
 
     type: Literal["opensearch"]
     url: Addresses | None = None
-    """The nodes, each at most once tried for a request; None: <SINK>_OPENSEARCH_URL must be set."""
+    """The nodes, each tried at most once for a request; None: <SINK>_OPENSEARCH_URL must be set."""
     username: Value | None = None
     password: Value | None = None
     api_key: Value | None = None
@@ -161,7 +161,7 @@ class OpenSearchSink(_Model):
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
     """Bytes in one bulk request, at most; a single larger document goes alone."""
     max_document_bytes: Annotated[int, Field(ge=1)] | None = None
-    """A larger document is refused before it is sent; None: whatever the cluster takes."""
+    """A larger document is refused before it is sent; None: the cluster's own limit."""
     timeout_secs: Annotated[int, Field(ge=1)] = 30
     max_retries: Annotated[int, Field(ge=0)] = 3
     pipeline: Annotated[str, Field(min_length=1)] | None = None
@@ -169,12 +169,12 @@ class OpenSearchSink(_Model):
     number_of_shards: Annotated[int, Field(ge=1)] = 1
     number_of_replicas: Annotated[int, Field(ge=0)] = 1
     refresh_interval: str = "10s"
-    """How stale a search may be; while an index is seeded it is off."""
+    """How stale a search may be; refreshes are off while an index is backfilled."""
     text_analysis: Literal["builtin", "icu"] = "builtin"
     auto_subfields: bool = True
-    """Whether text and keyword fields get an analyzer and subfields that they do not name themselves."""
+    """Whether text and keyword fields get a default analyzer and default subfields."""
     prefix: str | None = None
-    """Stands before every name in this cluster; None: the deployment's."""
+    """The prefix of every name in this cluster; None: the deployment's."""
 
     @field_validator("prefix")
     @classmethod
@@ -197,17 +197,17 @@ class StdoutSink(_Model):
 
 
 SINK_KINDS = "headrace.sinks"
-"""The group of entry points by which packages offer kinds of sinks."""
+"""The entry-point group in which packages register kinds of sinks."""
 
 
 class OtherSink(BaseModel):
-    """A sink of a kind that an installed package offers; it checks its options itself."""
+    """A sink of a kind that an installed package registers; the package checks its options."""
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
     type: str
 
     def options(self) -> dict[str, Any]:
-        """What the file says beside the kind."""
+        """Return what the file says besides the kind."""
         return dict(self.model_extra or {})
 
 
@@ -218,8 +218,8 @@ SINK_TYPES: dict[str, type[OpenSearchSink | StdoutSink]] = {
 
 
 def sink_kinds() -> list[str]:
-    """What a sink's `type` can be here."""
-    return sorted({*SINK_TYPES, *(one.name for one in entry_points(group=SINK_KINDS))})
+    """Return the values that a sink's `type` may have."""
+    return sorted({*SINK_TYPES, *(entry_point.name for entry_point in entry_points(group=SINK_KINDS))})
 
 
 def _sink_form(value: object) -> str | None:
@@ -237,7 +237,7 @@ Sink = Annotated[
 ]
 
 TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdout>", "<other>"})
-"""What a union adds to the location of an error; no key of a file."""
+"""Tags that a union adds to the location of an error; they are no keys of a file."""
 
 
 class IndexEntry(_Model):
@@ -252,11 +252,11 @@ class IndexEntry(_Model):
     on_quarantine: OnQuarantine | None = None
     """None: the deployment's."""
     settings_file: Annotated[Path, Field(strict=False)] | None = None
-    """JSON with settings of the search index, which win; absolute once the file is loaded."""
+    """JSON with settings of the search index, which override ours; absolute once the file is loaded."""
     mappings_file: Annotated[Path, Field(strict=False)] | None = None
-    """JSON that is laid over the mapping; absolute once the file is loaded."""
+    """JSON that is merged over the mapping; absolute once the file is loaded."""
     transform: Annotated[str, Field(min_length=1)] | None = None
-    """`module:function`, what changes its documents; see `headrace.assembly.transform`."""
+    """`module:function`, which changes its documents; see `headrace.assembly.transform`."""
 
     @field_validator("name")
     @classmethod
@@ -272,7 +272,7 @@ class IndexEntry(_Model):
 
 
 class Server(_Model):
-    """Where the two HTTP surfaces listen, `HOST:PORT`; port 0 takes a free one."""
+    """The addresses of the two HTTP servers, `HOST:PORT`; port 0 takes a free one."""
 
     public_address: str = "127.0.0.1:9464"
     """Health, readiness, status and metrics, for everyone."""
@@ -289,40 +289,40 @@ class Server(_Model):
 
 
 class BackfillConfig(_Model):
-    """What filling an index may take from the database and the cluster."""
+    """Limits for the load that a backfill puts on the database and the cluster."""
 
     rows_per_second: Annotated[int, Field(ge=1)] | None = None
-    """Documents of all indexes together that are read in a second, at most; None: as fast as it goes."""
+    """The most documents that are read in a second, all indexes together; None: no limit."""
     connections: Annotated[int, Field(ge=1)] | None = None
-    """Ranges of rows that are read at once, each over a connection; None: one for each place of Spark."""
+    """Ranges of rows that are read at once, each over a connection; None: one for each Spark task slot."""
     snapshot_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """How long the new slot's snapshot is kept at most: it holds back VACUUM in the whole database."""
+    """How long (min) the new slot's snapshot is kept at most; it holds back VACUUM in the whole database."""
 
 
 class GenerationsPolicy(_Model):
-    """What becomes of an index that a newer one has replaced."""
+    """What happens with an index that a newer one has replaced."""
 
     keep: Annotated[int, Field(ge=0, le=9)] = 1
-    """How many former generations of an index are kept and followed, for a rollback."""
+    """How many former generations of an index are kept up to date, for a rollback."""
 
 
 class Deployment(_Model):
-    """A whole deployment file."""
+    """The content of a deployment file."""
 
     source: SourceConfig
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
-    """By name; where the file names none, one called `stdout` that prints."""
+    """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
     """The cluster that keeps the pipeline's state; None: the first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
-    """Documents that wait for a secondary sink that fails, at most; with more it is filled anew instead."""
+    """The most documents that wait for a failing secondary sink; with more, it is backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
     on_quarantine: OnQuarantine = "keep"
     large_change: Annotated[int, Field(ge=1)] = 50_000
-    """Documents of one index that a change may touch before they are written beside the changes behind it."""
+    """A change that touches more documents of one index than this has them written beside later changes."""
     prefix: str = ""
-    """Stands before every name that Headrace creates in a cluster; with its separator."""
+    """The prefix of every name that Headrace creates in a cluster, with its separator."""
     server: Server = Server()
     seeding: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
@@ -352,7 +352,7 @@ class Deployment(_Model):
 
     @property
     def environment(self) -> Mapping[str, Secret]:
-        """Those variables of the environment that this deployment may use, as they were at loading."""
+        """The environment variables that this deployment may use, as they were at loading."""
         return self._environment
 
     @property
@@ -361,7 +361,7 @@ class Deployment(_Model):
         return tuple(entry for entry in self.indexes if entry.enabled)
 
     def variables(self) -> frozenset[str]:
-        """The names of all variables that can give this deployment a value."""
+        """Return the names of all environment variables that can give this deployment a value."""
         names = {"DATABASE_URL"}
         values: list[object] = [self.source.connection_url]
         if isinstance(self.source.connection_url, ConnectionParts):
@@ -374,11 +374,11 @@ class Deployment(_Model):
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
 
     def on_error_of(self, name: str) -> OnError:
-        """The policy of the index called `name`."""
+        """Return the error policy of the index called `name`."""
         return next((entry.on_error for entry in self.indexes if entry.name == name), None) or self.on_error
 
     def on_quarantine_of(self, name: str) -> OnQuarantine:
-        """What the index called `name` does with the older version of a document in quarantine."""
+        """Return what the index called `name` does with the older version of a quarantined document."""
         own = next((entry.on_quarantine for entry in self.indexes if entry.name == name), None)
         return own or self.on_quarantine
 
@@ -390,17 +390,17 @@ def _prefix(value: str) -> str:
 
 
 RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")
-"""The keys of a cluster that variables override."""
+"""The keys of a cluster that environment variables override."""
 
 
 def reserved(sink: str, part: str) -> tuple[str, str]:
-    """The variables that override `part` of the sink called `sink`; the first that is set counts."""
+    """Return the variables that override `part` of the sink `sink`; the first that is set wins."""
     name = f"{sink.upper()}_OPENSEARCH_{part.upper()}"
     return name, f"HEADRACE_{name}"
 
 
 def folded_name(value: str) -> str:
-    """The name of an index or a sink, trimmed and in lower case.
+    """Return the name of an index or a sink, trimmed and in lower case.
 
     Raises:
         ValueError: not a name.
@@ -412,5 +412,5 @@ def folded_name(value: str) -> str:
 
 
 def is_connection_string(text: str) -> bool:
-    """Whether `text` looks like a URL or a keyword string of libpq."""
+    """Return whether `text` looks like a URL or a keyword string of libpq."""
     return bool(_URL.fullmatch(text) or ("://" not in text.partition("=")[0] and _KEYWORDS.fullmatch(text)))

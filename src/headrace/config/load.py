@@ -1,4 +1,4 @@
-"""How does a deployment file become a deployment, or the list of all its mistakes?"""
+"""Load a deployment file, or report all its mistakes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of do
 
 
 def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
-    """The deployment in the file `path`; schema paths are made absolute, from the file's folder.
+    """Load the deployment file `path`; schema paths are made absolute, from the file's folder.
 
-    No variable needs to be set: those that the deployment can use are kept from `environ` for `resolve`.
+    No variable needs to be set: those that the deployment can use are copied from `environ` for `resolve`.
 
     Raises:
         ConfigErrors: CONFIG; every mistake of the file.
@@ -29,34 +29,34 @@ def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
     """
     text = _read(path)
     data = _parse(path, text)
-    return _checked(Locator(path, text, data), data, path, environ)
+    return _check(Locator(path, text, data), data, path, environ)
 
 
 def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Deployment:
-    """The deployment that a program says with values, as a file would; paths count from the working folder.
+    """Create a deployment from values, as from a file; paths are relative to the working folder.
 
     Raises:
-        ConfigErrors: CONFIG; every mistake, with the key it is about.
+        ConfigErrors: CONFIG; every mistake, with its key.
     """
     data, path = dict(values), Path("deployment")
-    return _checked(Locator(path, None, data), data, path, environ)
+    return _check(Locator(path, None, data), data, path, environ)
 
 
-def _checked(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[str, str]) -> Deployment:
+def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[str, str]) -> Deployment:
     try:
         deployment = Deployment.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
         raise ConfigErrors(locator.translate(details)) from None
-    deployment = _completed(path, deployment)
+    deployment = _complete(path, deployment)
     errors = [
         *_duplicates(locator, deployment),
         *_bad_names(locator, deployment),
-        *_absent(locator, deployment),
+        *_missing_files(locator, deployment),
     ]
     if errors:
         raise ConfigErrors(errors)
-    deployment._file = path  # noqa: SLF001 -- what loading knows and the file does not say
+    deployment._file = path  # noqa: SLF001 -- known at loading, and not part of the file
     deployment._environment = {  # noqa: SLF001
         name: Secret(environ[name]) for name in sorted(deployment.variables()) if environ.get(name)
     }
@@ -101,8 +101,8 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         ) from error
 
 
-def _completed(path: Path, deployment: Deployment) -> Deployment:
-    """Paths from the file's folder; a sink that prints where there is none."""
+def _complete(path: Path, deployment: Deployment) -> Deployment:
+    """Make paths absolute; add a sink that prints where there is none."""
     folder = path.parent.absolute()
     indexes = tuple(
         entry.model_copy(
@@ -135,7 +135,7 @@ def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]
 
 
 def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
-    """A cluster refuses names that begin with an underscore."""
+    """Return errors for names that begin with an underscore, which a cluster refuses."""
     if deployment.prefix:
         return []
     return [
@@ -150,7 +150,7 @@ def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
 
 
 def _files(entry: IndexEntry) -> dict[str, Path | None]:
-    """The files that an index names."""
+    """Return the files that an index names."""
     return {
         "schema_path": entry.schema_path,
         "settings_file": entry.settings_file,
@@ -165,7 +165,7 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _absent(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
+def _missing_files(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     errors = []
     for number, entry in enumerate(deployment.indexes):
         for field, file in _files(entry).items():

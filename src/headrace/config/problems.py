@@ -1,4 +1,4 @@
-"""What is wrong with a deployment file, in sentences that name file, line and remedy?"""
+"""Describe what is wrong with a deployment file, with file, line and remedy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from headrace.model.suggestion import meant
 
 
 class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
-    """Everything that is wrong with a deployment file; its text is one line per error."""
+    """All errors of a deployment file; its text is one line for each error."""
 
     def __init__(self, errors: Sequence[HeadraceError]) -> None:
         self.errors = tuple(errors)
@@ -40,7 +40,7 @@ class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
 
 
 class Locator:
-    """Makes errors that say where in a file they stand; of values without a text, only which one it is."""
+    """Create errors with their place in the file; for values without a file, with their key."""
 
     def __init__(self, file: Path, text: str | None, data: dict[str, Any]) -> None:
         self._file = file
@@ -48,24 +48,24 @@ class Locator:
         self._data = data
 
     def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
-        """An error about the key at `path`."""
+        """Return an error about the key at `path`."""
         place = f"{self._file}" if self._lines is None else f"{self._file}:{self._lines.of(path)}"
         return HeadraceError(Kind.CONFIG, f"{place}: {problem}", remedy)
 
     def line(self, path: Sequence[str | int]) -> int:
-        """The line of the key at `path`."""
+        """Return the line of the key at `path`."""
         return 1 if self._lines is None else self._lines.of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
-        """What pydantic found, as errors, in the order of the file."""
-        found = []
+        """Translate pydantic's errors, in the order of the file."""
+        located = []
         for detail in details:
             path = tuple(part for part in detail["loc"] if part not in TAGS)
-            found.append((self.line(path), self.error(path, *self._sentence(path, detail))))
-        return [error for _, error in sorted(found, key=lambda pair: pair[0])]
+            located.append((self.line(path), self.error(path, *self._sentence(path, detail))))
+        return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
     def _sentence(self, path: tuple[str | int, ...], detail: Any) -> tuple[str, str]:
-        shown, context = _shown(path), detail.get("ctx", {})
+        shown, context = _render_path(path), detail.get("ctx", {})
         match detail["type"]:
             case "extra_forbidden":
                 sentence = f"unknown key {shown}", meant(str(path[-1]), self._known(path[:-1]))
@@ -88,7 +88,7 @@ class Locator:
         return sentence
 
     def _known(self, path: tuple[str | int, ...]) -> list[str]:
-        """The keys that the table at `path` may have."""
+        """Return the keys that the table at `path` may have."""
         model = _model(path, self._data)
         return [field.alias or name for name, field in model.model_fields.items()]
 
@@ -113,7 +113,7 @@ def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]
             return EnvReference
 
 
-def _shown(path: tuple[str | int, ...]) -> str:
+def _render_path(path: tuple[str | int, ...]) -> str:
     if not path:
         return "the file"
     text = ""

@@ -1,7 +1,7 @@
-"""Which values does a deployment have here, in the environment where its pipeline runs?
+"""Resolve a deployment's references, in the environment where its pipeline runs.
 
-An explicit reference names its own source and is never overridden; a reserved variable comes before what the
-file says literally, and fills what it leaves out.
+An explicit reference names its own source and is never overridden. A reserved variable overrides a literal of
+the file, and supplies a value that the file leaves out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False}
 
 @dataclass(frozen=True, slots=True)
 class ResolvedEndpoint:
-    """A cluster's nodes; `urls` hold no credentials and no trailing slash."""
+    """A cluster's nodes and credentials; `urls` hold no credentials and no trailing slash."""
 
     urls: tuple[str, ...]
     username: Secret | None = None
@@ -48,8 +48,8 @@ class Resolved:
     Attributes:
         database_url: libpq's connection string.
         endpoints: the OpenSearch sinks' addresses, by sink name.
-        overridden: the reserved variables that won over the file.
-        password_command: the words of the command that is asked for the password at each connect.
+        overridden: the reserved variables that override the file.
+        password_command: the words of the command that prints the password at each connect.
     """
 
     database_url: Secret
@@ -59,39 +59,39 @@ class Resolved:
 
 
 def resolve(deployment: Deployment) -> Resolved:
-    """The values of `deployment` in the environment that it was loaded in.
+    """Resolve `deployment` in the environment that it was loaded in.
 
     Raises:
         ConfigErrors: CONFIG; every variable that is not set, every value that is not usable.
     """
-    run = _Resolution(deployment)
-    database = run.database()
+    resolution = _Resolution(deployment)
+    database = resolution.database()
     endpoints = {
-        name: run.endpoint(name, sink)
+        name: resolution.endpoint(name, sink)
         for name, sink in deployment.sinks.items()
         if isinstance(sink, OpenSearchSink)
     }
-    if run.errors:
-        raise ConfigErrors(run.errors)
+    if resolution.errors:
+        raise ConfigErrors(resolution.errors)
     command = deployment.source.password_command
-    return Resolved(database, endpoints, tuple(run.overridden), tuple(command or ()))
+    return Resolved(database, endpoints, tuple(resolution.overridden), tuple(command or ()))
 
 
 def resolve_database(deployment: Deployment) -> Secret:
-    """The database alone, for work that needs no cluster.
+    """Resolve the database alone, for work that needs no cluster.
 
     Raises:
         ConfigErrors: CONFIG, as `resolve`.
     """
-    run = _Resolution(deployment)
-    database = run.database()
-    if run.errors:
-        raise ConfigErrors(run.errors)
+    resolution = _Resolution(deployment)
+    database = resolution.database()
+    if resolution.errors:
+        raise ConfigErrors(resolution.errors)
     return database
 
 
 class _Resolution:
-    """One pass over a deployment; notes what is missing."""
+    """One pass over a deployment, which notes what is missing."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -117,17 +117,17 @@ class _Resolution:
         return value
 
     def _url_of(self, parts: ConnectionParts) -> str:
-        """The URL of `parts`, each percent-encoded; a host that is a folder or an IPv6 address works."""
+        """Return the URL of `parts`, each percent-encoded; a host may be a folder or an IPv6 address."""
         password = self._value("source.connection_url.password", parts.password)
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
         host = (
             f"[{parts.host}]" if ":" in parts.host and "/" not in parts.host else quote(parts.host, safe=",")
         )
-        more = "&".join(
+        query = "&".join(
             f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in parts.parameters.items()
         )
-        where = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
-        return f"{where}?{more}" if more else where
+        url = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
+        return f"{url}?{query}" if query else url
 
     def endpoint(self, name: str, sink: OpenSearchSink) -> ResolvedEndpoint:
         place = f"sinks.{name}"
@@ -151,13 +151,13 @@ class _Resolution:
         )
 
     def _nodes(self, name: str, sink: OpenSearchSink) -> list[str]:
-        """The addresses of all nodes; where one text holds several, they are parted by commas."""
+        """Return the addresses of all nodes; a text with several separates them by commas."""
         place, variables = f"sinks.{name}.url", reserved(name, "url")
-        given = sink.url if isinstance(sink.url, tuple) else (sink.url,)
-        literal = not any(isinstance(one, EnvReference) for one in given)
+        addresses = sink.url if isinstance(sink.url, tuple) else (sink.url,)
+        literal = not any(isinstance(address, EnvReference) for address in addresses)
         if literal and any(variable in self._environment for variable in variables):
-            given = given[:1]
-        values = [self._value(place, one, *(variables if literal else ())) for one in given]
+            addresses = addresses[:1]
+        values = [self._value(place, address, *(variables if literal else ())) for address in addresses]
         if values == [None]:
             self._missing(place, variables[0])
         return [text for value in values if value for text in _NEXT_URL.split(value.reveal().strip())]
@@ -173,7 +173,7 @@ class _Resolution:
         return _YES_OR_NO.get(value.reveal().lower(), given)
 
     def _split(self, place: str, url: str) -> tuple[str, Secret | None, Secret | None]:
-        """The address without its credentials, which count where the file has none of its own."""
+        """Return the address without its credentials, which apply where the file has none of its own."""
         try:
             parts = urlsplit(url)
             usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -183,7 +183,7 @@ class _Resolution:
             self._note(f"{place}.url is no address of a cluster", "Write https://HOST:PORT.")
             return "", None, None
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
-        user, secret = (Secret(unquote(one)) if one else None for one in (parts.username, parts.password))
+        user, secret = (Secret(unquote(part)) if part else None for part in (parts.username, parts.password))
         return bare, user, secret
 
     def _value(self, place: str, given: Secret | EnvReference | None, *overrides: str) -> Secret | None:

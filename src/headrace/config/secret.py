@@ -1,4 +1,4 @@
-"""How is a secret kept out of logs, messages and tracebacks?"""
+"""Keep secrets out of logs, messages and tracebacks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _SHOWN = "********"
 
 
 class Secret:
-    """A text that only `reveal` gives back; whatever prints it prints asterisks.
+    """A text that only `reveal` returns; printing it shows asterisks.
 
-    Pickles with its value, so that it reaches a Spark worker.
+    It pickles with its value, so that it reaches a Spark worker.
     """
 
     __slots__ = ("_value",)
@@ -23,7 +23,7 @@ class Secret:
         self._value = value
 
     def reveal(self) -> str:
-        """The text itself; call it where the text is used, nowhere else."""
+        """Return the text itself; call it where the text is used, nowhere else."""
         return self._value
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""Which settings of Spark has the user given, and where? On the command line, or in `spark-defaults.conf`.
+"""Read the user's Spark settings from the command line and `spark-defaults.conf`.
 
-What is given is never replaced by a setting of ours. The rules are Spark's own: the command line wins over
-the file, which lies in SPARK_CONF_DIR, or in the folder `conf` of SPARK_HOME.
+A setting of the user is never replaced by one of Headrace. The rules are Spark's own: the command line wins
+over the file, which lies in SPARK_CONF_DIR, or in the folder `conf` of SPARK_HOME.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _LINE = re.compile(r"(?P<key>[^\s=:]+)(?:\s*[=:]\s*|\s+)(?P<value>.*)")
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """Settings from `KEY=VALUE` texts; of those that name the same key, the last one.
+    """Parse `KEY=VALUE` texts; of several with the same key, the last one wins.
 
     Raises:
         HeadraceError: USAGE.
     """
-    found = {}
+    settings = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key.startswith(_PREFIX) or key == _PREFIX:
@@ -33,16 +33,16 @@ def parse_settings(texts: Iterable[str]) -> dict[str, str]:
                 f"--conf {key} is no setting of Spark",
                 "Write --conf KEY=VALUE, where KEY begins with spark.",
             )
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def given_settings(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """What the user says, here and in the file.
+    """Return the user's settings, of the command line and of the file.
 
     Args:
-        texts: those of the command line.
-        environ: says where the file is.
+        texts: the settings of the command line.
+        environ: the environment, which says where the file is.
 
     Raises:
         HeadraceError: USAGE; CONFIG, where the file cannot be read.
@@ -51,14 +51,14 @@ def given_settings(texts: Iterable[str], environ: Mapping[str, str]) -> dict[str
 
 
 def parse_defaults(text: str) -> dict[str, str]:
-    """The settings of a `spark-defaults.conf`."""
+    """Parse the settings of a `spark-defaults.conf`."""
     lines = (line.strip() for line in text.splitlines())
     matches = (_LINE.fullmatch(line) for line in lines if not line.startswith(("#", "!")))
     return {match["key"]: match["value"] for match in matches if match and match["key"].startswith(_PREFIX)}
 
 
 def chosen_master(option: str | None, texts: Iterable[str], given: Mapping[str, str]) -> str:
-    """Spark's master: the option's, else the setting's, else all of this machine.
+    """Return Spark's master: the option's, else the setting's, else all cores of this machine.
 
     Raises:
         HeadraceError: USAGE, where the command line names two.

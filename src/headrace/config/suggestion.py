@@ -1,4 +1,4 @@
-"""What would a good first deployment file be? Never with a password in it."""
+"""Write a first deployment file, never with a password in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 _PASSWORD = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
 
-_LONGEST_READABLE = 40
+_MAX_READABLE_LENGTH = 40
 
 
 def suggest_deployment(
@@ -20,7 +20,7 @@ def suggest_deployment(
     opensearch_url: str = "http://localhost:9200",
     slot: str = "headrace",
 ) -> str:
-    """A deployment file, as TOML text.
+    """Return a deployment file, as TOML text.
 
     Args:
         database_url: the database; where it holds a password, the file refers to DATABASE_URL instead.
@@ -51,19 +51,19 @@ def suggest_deployment(
 
 
 def suggest_index(name: str, schema: str) -> str:
-    """An index of a deployment file, as TOML text that can stand at the file's end."""
+    """Return an index of a deployment file, as TOML text to append to the file."""
     lines = ["", "[[index]]", f"name = {_text(name)}", f"schema = {_text(schema)}", "enabled = true"]
     return "\n".join(lines) + "\n"
 
 
 def suggest_slot(database: str) -> str:
-    """A name for a deployment's slot that no other deployment has: the database's with a random ending."""
-    readable = re.sub(r"[^a-z0-9]+", "_", database.lower()).strip("_")[:_LONGEST_READABLE]
+    """Return a unique name for a deployment's slot: the database's name with a random ending."""
+    readable = re.sub(r"[^a-z0-9]+", "_", database.lower()).strip("_")[:_MAX_READABLE_LENGTH]
     return "_".join(filter(None, ("headrace", readable, secrets.token_hex(3))))
 
 
 def holds_password(url: str) -> bool:
-    """Whether a connection string, URL or keywords, holds a password; in doubt, it does."""
+    """Return whether a connection string, URL or keywords, holds a password; in doubt, True."""
     if _PASSWORD.search(url):
         return True
     try:

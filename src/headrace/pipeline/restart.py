@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, Retry
 from headrace.pipeline.project import Endpoints, Problems
 from headrace.pipeline.stopping import Stopping
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.slot_lock import SlotLock
+from headrace.postgres.locks import SlotLock
 from headrace.status.board import StatusBoard
 
 _PAUSES = (1.0, 2.0, 5.0, 10.0)

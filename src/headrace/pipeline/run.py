@@ -48,10 +48,10 @@ from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Sup
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import drop_slot, read_slot
-from headrace.postgres.slot_lock import SlotLock
 from headrace.sinks.opensearch import (
     Client,
     ControlRequest,

@@ -24,7 +24,7 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
-from headrace.postgres.slot_lock import SlotLock
+from headrace.postgres.locks import SlotLock
 from headrace.sinks.opensearch import ControlRequest, ControlRequests, GenerationState
 from headrace.sinks.opensearch.lease import Lease
 from headrace.spark.job_gate import JobGate

@@ -12,10 +12,10 @@ from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.identity import read_identities
+from headrace.postgres.locks import advisory_lock
 from headrace.postgres.publication import read_publication
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import read_slot
-from headrace.postgres.slot_lock import advisory_lock
 from headrace.postgres.teardown import plan_teardown as plan_steps
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, PipelineState

@@ -1,4 +1,4 @@
-"""How is PostgreSQL spoken to? The only room that imports a database driver.
+"""Talk to PostgreSQL; the only room that imports a database driver.
 
-This package's own namespace stays empty, so that the pure `quoting` loads without a driver.
+The package imports nothing itself, so that the pure `quoting` loads without a driver.
 """

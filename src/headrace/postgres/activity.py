@@ -1,4 +1,4 @@
-"""What do the server's own lists say of our sessions?"""
+"""Ask the server which sessions are at work."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ SELECT EXISTS (
 
 
 def is_at_work(connection: Connection, application_name: str) -> bool:
-    """Whether the server executes a statement of other sessions of that name.
+    """Return whether the server executes a statement of another session with that application name.
 
-    One that waits for a lock, or for its client to take rows, does not get on.
+    A session that waits for a lock, or for its client to take rows, is not at work.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     try:
-        [(found,)] = execute(connection, _AT_WORK, (application_name,))
+        [(active,)] = execute(connection, _AT_WORK, (application_name,))
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
-    return bool(found)
+    return bool(active)

@@ -1,8 +1,8 @@
-"""What does a connection string mean: which server, how, and with whose password?
+"""Parse connection strings: libpq's URLs and keywords, and JDBC URLs.
 
-libpq's own forms (URL or keywords) are given to libpq as they are, so TLS, service and password files work as
-everywhere else; JDBC's is translated. Two words of ours may stand behind the `?` of a URL:
-`password_command` and `session_proxy`.
+libpq parses its own forms itself, so TLS, service files and password files work as everywhere else. A JDBC
+URL is translated. The query of a URL may also hold two parameters of Headrace: `password_command` and
+`session_proxy`.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _DEFAULTS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-"""A server that has vanished without a word is noticed within 30 s, whether we speak or listen."""
-_PINNED = {"client_encoding": "UTF8"}  # names and values travel as UTF-8, whatever the database's encoding
+"""With these, a server that has vanished is noticed within 30 s, whether Headrace sends or waits."""
+_PINNED = {"client_encoding": "UTF8"}  # names and values are sent as UTF-8, whatever the database's encoding
 _SCHEMES = ("postgresql://", "postgres://")
 _COMMAND, _PROXY = "password_command", "session_proxy"
 _ONE_SERVER = frozenset({"primary", "read-write"})
-_LONGEST_NAME = 63
+_MAX_NAME_LENGTH = 63
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Address:
-    """A connection string that was understood; never printed.
+    """A parsed connection string; it is never printed.
 
     Attributes:
-        parameters: libpq's, as the string gives them.
-        command: prints the password at each connect; empty where there is none.
-        session_proxy: a proxy in between is known to give each connection a session of its own.
+        parameters: libpq's parameters, as the string gives them.
+        command: the command that prints the password at each connect; empty where there is none.
+        session_proxy: whether the user states that a proxy in between gives each connection its own session.
     """
 
     parameters: Mapping[str, str]
@@ -53,45 +53,45 @@ class Address:
 
     @property
     def place(self) -> str:
-        """Where it leads, for people: `HOST:PORT/DATABASE`, without user and password."""
-        found = {**_surroundings(), **self.parameters}
-        hosts = (found.get("host") or found.get("hostaddr") or "localhost").split(",")
-        ports = (found.get("port") or "5432").split(",")
+        """The server and database for messages: `HOST:PORT/DATABASE`, without user and password."""
+        parameters = {**_environment(), **self.parameters}
+        hosts = (parameters.get("host") or parameters.get("hostaddr") or "localhost").split(",")
+        ports = (parameters.get("port") or "5432").split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
         places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
-        return f"{places}/{found.get('dbname', '')}"
+        return f"{places}/{parameters.get('dbname', '')}"
 
 
-def address(url: str) -> Address:
-    """Understand a connection string.
+def parse_address(url: str) -> Address:
+    """Parse a connection string.
 
     Raises:
-        HeadraceError: CONFIG; the text never shows the string, and has no cause that does.
+        HeadraceError: CONFIG; neither the message nor its cause shows the string.
     """
     if url.startswith(jdbc.PREFIX):
-        return Address(jdbc.from_jdbc(url))
+        return Address(jdbc.parse_jdbc_url(url))
     own: dict[str, str] = {}
     if url.startswith(_SCHEMES):
         _check_encoded(url)
-        url, own = _without_ours(url)
+        url, own = _split_own_words(url)
     try:
         given = libpq.conninfo_to_dict(url)
     except psycopg.ProgrammingError:
-        raise _unusable() from None  # libpq's own words quote the string
+        raise _unparsable_url() from None  # libpq's message quotes the string
     parameters = {name: str(value) for name, value in given.items() if value is not None}
     if not all(port.isdigit() for port in parameters.get("port", "").split(",") if port):
-        raise _unusable()
+        raise _unparsable_url()
     command = words_of(own[_COMMAND]) if own.get(_COMMAND) else ()
     return Address(parameters, command, own.get(_PROXY, "").lower() in {"1", "true", "yes", "on"})
 
 
 def application_name(slot: str) -> str:
-    """What the connections of a deployment are called."""
-    return f"headrace/{slot}"[:_LONGEST_NAME]
+    """Return the application name of a deployment's connections."""
+    return f"headrace/{slot}"[:_MAX_NAME_LENGTH]
 
 
 def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
-    """The connection string of a deployment: the same place, its connections named `headrace/SLOT`.
+    """Return a deployment's connection string: the same place, its connections named `headrace/SLOT`.
 
     Args:
         url: in any form.
@@ -105,61 +105,61 @@ def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
 
 
 def combined(url: str, words: Mapping[str, str], password_command: Sequence[str] = ()) -> str:
-    """One connection string of `url` and what is to stand in the place of its parts.
+    """Return `url` with `words` in the place of its own parameters, as a URL.
 
     Args:
         url: in any form; may be empty.
-        words: libpq's parameters.
+        words: libpq parameters that replace those of `url`.
         password_command: prints the password at each connect, in the place of one in `url`.
 
     Raises:
         HeadraceError: CONFIG, where `url` is not usable.
     """
-    found = address(url)
-    command = tuple(password_command) or found.command
-    whole = {**found.parameters, **words}
+    parsed = parse_address(url)
+    command = tuple(password_command) or parsed.command
+    parameters = {**parsed.parameters, **words}
     if command:
-        whole[_COMMAND] = json.dumps(command)
-    if found.session_proxy:
-        whole[_PROXY] = "true"
+        parameters[_COMMAND] = json.dumps(command)
+    if parsed.session_proxy:
+        parameters[_PROXY] = "true"
     return "postgresql://?" + "&".join(
-        f"{name}={quote(value, safe='')}" for name, value in sorted(whole.items())
+        f"{name}={quote(value, safe='')}" for name, value in sorted(parameters.items())
     )
 
 
-def complete(found: Address, **parameters: str) -> str:
-    """The keyword string for libpq: our defaults under what is given, and `parameters` over it.
+def libpq_keywords(address: Address, **parameters: str) -> str:
+    """Return the keyword string for libpq: our defaults below the given values, `parameters` above them.
 
-    A run must find the same server with each of its connections: of several hosts it is the primary.
+    Every connection of a run must reach the same server: of several hosts it is the primary.
 
     Raises:
         HeadraceError: CONFIG, where the parameters contradict our rules.
     """
-    around = _surroundings()
-    given = {**around, **found.parameters}
-    ours = {name: value for name, value in _DEFAULTS.items() if name not in around}
+    environment = _environment()
+    given = {**environment, **address.parameters}
+    ours = {name: value for name, value in _DEFAULTS.items() if name not in environment}
     if "," in (given.get("hostaddr") or given.get("host") or ""):
-        ours["target_session_attrs"] = _one_server(given.get("target_session_attrs", "primary"))
+        ours["target_session_attrs"] = _check_primary_only(given.get("target_session_attrs", "primary"))
     if "service" not in given or "require_auth" in given:
         fixed = {"require_auth": allowed_methods(given)}
-    else:  # a service file's sslmode is not known here
+    else:  # the sslmode of a service file is not known
         fixed = {"require_auth": "!md5,!password"}
-    return libpq.make_conninfo("", **{**ours, **found.parameters, **_PINNED, **fixed, **parameters})
+    return libpq.make_conninfo("", **{**ours, **address.parameters, **_PINNED, **fixed, **parameters})
 
 
-def options_with(found: Address, setting: str, value: str) -> dict[str, str]:
-    """The `options` with which `setting` holds from the first statement on; {} where that is unsafe.
+def setting_option(address: Address, setting: str, value: str) -> dict[str, str]:
+    """Return the `options` that set `setting` from the first statement on; {} where that is unsafe.
 
-    A proxy may refuse options, and those of a service file are not known here: ours would replace them.
+    A proxy may refuse options. Those of a service file are not known to us, and ours would replace them.
     """
-    given = {**_surroundings(), **found.parameters}
-    if found.session_proxy or "service" in given:
+    given = {**_environment(), **address.parameters}
+    if address.session_proxy or "service" in given:
         return {}
     ours = f"-c {setting}={value.replace(' ', chr(92) + ' ')}"
     return {"options": f"{given.get('options', '')} {ours}".strip()}
 
 
-def _one_server(attributes: str) -> str:
+def _check_primary_only(attributes: str) -> str:
     if attributes in _ONE_SERVER:
         return attributes
     raise HeadraceError(
@@ -169,8 +169,8 @@ def _one_server(attributes: str) -> str:
     )
 
 
-def _surroundings() -> dict[str, str]:
-    """What libpq takes from the environment (PGSSLMODE, …)."""
+def _environment() -> dict[str, str]:
+    """Return the parameters that libpq takes from the environment (PGSSLMODE, …)."""
     return {
         option.keyword.decode(): os.environ[option.envvar.decode()]
         for option in pq.Conninfo.get_defaults()
@@ -179,17 +179,20 @@ def _surroundings() -> dict[str, str]:
 
 
 def _check_encoded(url: str) -> None:
-    """An `@` or `/` in a password would make its rest a host or a database, and show it in messages."""
+    """Refuse a URL with an unencoded `@` or `/` in its password.
+
+    The rest of the password would become a host or a database, and appear in messages.
+    """
     authority, _, rest = url.partition("://")[2].partition("/")
     if authority.count("@") > 1 or "@" in rest.partition("?")[0]:
-        raise _unusable()
+        raise _unparsable_url()
 
 
-def _without_ours(url: str) -> tuple[str, dict[str, str]]:
-    """The URL without the words that libpq does not know, and those words."""
+def _split_own_words(url: str) -> tuple[str, dict[str, str]]:
+    """Return the URL without Headrace's own parameters, and those parameters."""
     known_user = "@" in url.partition("://")[2].partition("/")[0]
     before, at, after = url.partition("@") if known_user else ("", "", url)
-    where, mark, query = after.partition("?")
+    location, mark, query = after.partition("?")
     own: dict[str, str] = {}
     kept = []
     for part in query.split("&"):
@@ -200,10 +203,10 @@ def _without_ours(url: str) -> tuple[str, dict[str, str]]:
             kept.append(part)
     if not own:
         return url, own
-    return f"{before}{at}{where}{mark}{'&'.join(kept)}".removesuffix("?"), own
+    return f"{before}{at}{location}{mark}{'&'.join(kept)}".removesuffix("?"), own
 
 
-def _unusable() -> HeadraceError:
+def _unparsable_url() -> HeadraceError:
     return HeadraceError(
         Kind.CONFIG,
         "the connection string of the database cannot be parsed",

@@ -1,8 +1,8 @@
-"""How long is an answer waited for? As long as the server works on it, and no longer.
+"""Wait for an answer as long as the server works on it, and no longer.
 
-A statement may run for hours, and a box between us and the server may keep a connection open that it
-forwards nothing of any more: both are silent, and TCP finds nothing wrong with either. So after some silence
-the server is asked, over a new connection, what its process does.
+A statement may run for hours. A proxy between the client and the server may keep a connection open and
+forward nothing. Both are silent, and TCP detects neither. So after some silence the server is asked, over a
+new connection, what its process does.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ import psycopg
 from headrace.errors import HeadraceError
 
 SILENCE_SECONDS = 30.0
-_UNKNOWN_SECONDS = 120.0  # ADBC reads all types of the database before a statement of ours
-_AGAIN_SECONDS = 5.0  # what the server had sent a moment before it was asked is here by then
-_ANSWER_SECONDS = 10.0
-_MOST_FAILURES = 2
+_UNKNOWN_PID_SECONDS = 120.0  # ADBC reads all types of the database before the first statement
+_RECHECK_SECONDS = 5.0  # what the server sent just before it was asked has arrived by then
+_QUERY_SECONDS = 10.0
+_MAX_FAILURES = 2
 _FATAL = "FATAL:"
 
 _STATE = """
@@ -35,75 +35,76 @@ _Result = TypeVar("_Result")
 
 
 class AnswerTimeout:
-    """Judges the silence of one server process; used from one thread.
+    """Decide when to give up waiting for one server process. Used from one thread.
 
     Args:
-        conninfo: asked for the string with which to ask; a password may have changed.
-        write_seconds: for so long a server that waits until we take more is at work: where only the end of a
-            call is heard, and not what comes meanwhile.
+        conninfo: returns the connection string for the check; called each time, as a password may have
+            changed.
+        write_seconds: for so many seconds a server that waits for the client to read counts as working. For
+            drivers that show only the end of a call, and not the data that arrives during it.
 
     Attributes:
-        pid: the process; None: not known yet, and then any long silence is too long.
+        pid: the server process. None: not known yet; then any long silence is an error.
     """
 
     def __init__(self, conninfo: Callable[[], str], write_seconds: float = 0.0) -> None:
         self._conninfo = conninfo
         self._write_seconds = write_seconds
         self._idle = self._failures = 0
-        self._begun = self._next = 0.0
+        self._began_at = self._check_at = 0.0
         self.pid: int | None = None
 
     def begin(self) -> None:
-        """Something was heard, or is waited for from now on."""
+        """Restart the clock: data has arrived, or a wait begins."""
         self._idle = self._failures = 0
-        self._begun = time.monotonic()
-        self._next = self._begun + SILENCE_SECONDS
+        self._began_at = time.monotonic()
+        self._check_at = self._began_at + SILENCE_SECONDS
 
     def check(self) -> None:
-        """While nothing is heard: whether to wait on; asks the server now and then.
+        """Check a silent connection; ask the server now and then what its process does.
 
         Raises:
             psycopg.OperationalError: no answer can come any more.
         """
         now = time.monotonic()
-        if self.pid is None and now > self._begun + _UNKNOWN_SECONDS:
-            raise psycopg.OperationalError(f"no answer within {_UNKNOWN_SECONDS:.0f} s")
-        if self.pid is None or now < self._next:
+        if self.pid is None and now > self._began_at + _UNKNOWN_PID_SECONDS:
+            raise psycopg.OperationalError(f"no answer within {_UNKNOWN_PID_SECONDS:.0f} s")
+        if self.pid is None or now < self._check_at:
             return
         try:
-            works = self._works()
+            is_working = self._is_working()
         except (psycopg.Error, HeadraceError) as error:
-            if _FATAL in str(error):  # it is there, and has no room for a question
-                works = True
+            if _FATAL in str(error):  # the server is there, and has no free connection
+                is_working = True
             else:
                 self._failures += 1
-                works = self._failures < _MOST_FAILURES
+                is_working = self._failures < _MAX_FAILURES
         else:
             self._failures = 0
-        self._idle = 0 if works else self._idle + 1
-        if self._idle > 1 or self._failures >= _MOST_FAILURES:
+        self._idle = 0 if is_working else self._idle + 1
+        if self._idle > 1 or self._failures >= _MAX_FAILURES:
             raise psycopg.OperationalError(
                 "the server does not work on the statement, and its answer has not come: the connection is "
                 "open and forwards nothing"
             )
-        self._next = time.monotonic() + (_AGAIN_SECONDS if self._idle else SILENCE_SECONDS)
+        self._check_at = time.monotonic() + (_RECHECK_SECONDS if self._idle else SILENCE_SECONDS)
 
-    def _works(self) -> bool:
-        with _Short.connect(self._conninfo(), autocommit=True) as connection:
-            writes = time.monotonic() < self._begun + self._write_seconds
+    def _is_working(self) -> bool:
+        with _ShortWaitConnection.connect(self._conninfo(), autocommit=True) as connection:
+            writes = time.monotonic() < self._began_at + self._write_seconds
             found = connection.execute(_STATE, {"pid": self.pid, "writes": writes}).fetchone()
         return found is not None and bool(found[0])
 
 
-class _Short(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait long."""
+class _ShortWaitConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that waits a few seconds for an answer."""
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        deadline = time.monotonic() + _QUERY_SECONDS
 
         def check() -> None:
             if time.monotonic() > deadline:
-                raise psycopg.OperationalError(f"no answer within {_ANSWER_SECONDS:.0f} s")
+                raise psycopg.OperationalError(f"no answer within {_QUERY_SECONDS:.0f} s")
 
         return super().wait(_checked(gen, check, lambda: None), *args, **named)
 
@@ -112,13 +113,13 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that waits for an answer only as long as the server works on it.
 
     Attributes:
-        silence: judges it; None: it waits for ever.
+        silence: decides when to give up; None: it waits for ever.
     """
 
     silence: AnswerTimeout | None = None
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
-        """As psycopg's; a connection that nothing can come from any more is broken behind it."""
+        """Wait as psycopg does, but close a connection on which no answer can come any more."""
         silence = self.silence
         if silence is None:
             return super().wait(gen, *args, **named)
@@ -130,7 +131,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
                 silence.check()
             except psycopg.OperationalError as error:
                 lost.append(error)
-                hang_up(self.pgconn.socket)  # libpq finds the end of the stream, and tidies up
+                hang_up(self.pgconn.socket)  # libpq sees the end of the stream, and cleans up
 
         try:
             return super().wait(_checked(gen, check, silence.begin), *args, **named)
@@ -140,30 +141,30 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             raise
 
     def is_served_by(self, pid: int) -> None:
-        """Judge silence by what the process `pid` does."""
+        """Set the server process whose activity decides how long to wait."""
         if self.silence is not None:
             self.silence.pid = pid
 
 
 def hang_up(descriptor: int) -> None:
-    """End a socket's connection for whoever reads from it; the descriptor stays its owner's."""
+    """Shut a socket's connection down for its reader; the descriptor stays its owner's."""
     with socket.socket(fileno=os.dup(descriptor)) as shared, suppress(OSError):
         shared.shutdown(socket.SHUT_RDWR)
 
 
 def _checked(
-    gen: Generator[Any, Any, _Result], check: Callable[[], None], heard: Callable[[], None]
+    gen: Generator[Any, Any, _Result], check: Callable[[], None], on_data: Callable[[], None]
 ) -> Generator[Any, Any, _Result]:
-    """The generator `gen` of psycopg; `check` is called while nothing is ready, else `heard`."""
+    """Run the generator `gen` of psycopg; call `check` while nothing is ready, else `on_data`."""
     try:
-        wanted = next(gen)
+        wait_for = next(gen)
         while True:
-            ready = yield wanted
+            ready = yield wait_for
             if ready:
-                heard()
+                on_data()
             else:
                 check()
-            wanted = gen.send(ready)
+            wait_for = gen.send(ready)
     except StopIteration as done:
         result: _Result = done.value
         return result

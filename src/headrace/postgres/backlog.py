@@ -1,9 +1,9 @@
-"""How is the log that waits for a slot read faster than the server streams it?
+"""Read the WAL that waits for a slot faster than the server streams it.
 
-A stream costs the server three system calls a message; a function's result set costs none. The functions
-that read a slot either move it or begin at its confirmed position every time, so they are given a copy of
-the slot that lives as long as this session: it may move ahead of what is applied, the slot itself may not.
-ADBC hands the result over as Arrow buffers, without an object for a row.
+A stream costs the server three system calls a message; a function's result set costs none. The functions that
+read a slot either move it or begin at its confirmed position every time. So they read a temporary copy of the
+slot: the copy may move ahead of what is applied, the slot itself may not. ADBC returns the result as Arrow
+buffers, without an object for each row.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from headrace.postgres.connection import conninfo_for_adbc, conninfo_of, keepali
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.replication import SETTINGS
 from headrace.postgres.session import pinning
-from headrace.postgres.sqlstate_errors import refusal
+from headrace.postgres.sqlstate_errors import sqlstate_error
 
 _BATCH_BYTES = 8 << 20
-_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # the last: PyArrow's
-_WORK_MEMORY = "64MB"  # what a window's result may hold before the server writes it to a temporary file
+_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # PyArrow raises OSError too
+_WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
 
 
 class BacklogReader:
-    """One session that reads a copy of a slot from where the slot stands; not for two threads at once.
+    """Read a temporary copy of a slot in one session; not for two threads at once.
 
     Values have the text form of reading sessions, as on the replication connection.
 
     Raises:
-        HeadraceError: CONNECTION, NO_FREE_SLOT (there is no room for the copy), SLOT_LOST, SLOT_UNKNOWN,
+        HeadraceError: CONNECTION, NO_FREE_SLOT (no slot is free for the copy), SLOT_LOST, SLOT_UNKNOWN,
             PRIVILEGE, DATABASE.
     """
 
@@ -53,10 +53,10 @@ class BacklogReader:
         self._calls = WatchedCalls(lambda: conninfo_of(url, "headrace look"))
         try:
             conninfo = conninfo_for_adbc(url, application_name)
-            self._connection = self._calls.make(lambda: adbc.connect(conninfo, autocommit=True))
+            self._connection = self._calls.run(lambda: adbc.connect(conninfo, autocommit=True))
         except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             self._calls.close()
-            raise self._refused(error) from error
+            raise self._error_of(error) from error
         self._cursor = self._connection.cursor()
         try:
             [(pid,)] = self._run("SELECT pg_backend_pid()")
@@ -78,32 +78,32 @@ class BacklogReader:
         self.close()
 
     def close(self) -> None:
-        """End the session, and with it the copy; idempotent."""
+        """End the session, which drops the copy; idempotent."""
         for close in (self._cursor.close, self._connection.close):
             with suppress(adbc_driver_manager.Error, psycopg.OperationalError):
-                self._calls.make(close)
+                self._calls.run(close)
         self._calls.close(self._cursor, self._connection)
 
     def cancel(self) -> None:
-        """End what another thread is reading; it gets an error."""
+        """Cancel the read of another thread, which gets an error."""
         with suppress(adbc_driver_manager.Error):
             self._cursor.adbc_cancel()
 
     def skip(self, upto: Lsn) -> None:
-        """Leave out what is committed before `upto`; several times as fast as reading it.
+        """Skip what is committed before `upto`; several times as fast as reading it.
 
         Raises:
             HeadraceError: as `read`.
         """
-        here, place = literal(self._copy), literal(format_lsn(upto))
+        copy, place = literal(self._copy), literal(format_lsn(upto))
         self._run(
             f"SELECT end_lsn::text FROM pg_replication_slots s, "  # noqa: S608 (quoted)
             f"LATERAL pg_replication_slot_advance(s.slot_name, {place}) "
-            f"WHERE s.slot_name = {here} AND s.confirmed_flush_lsn < {place}"
+            f"WHERE s.slot_name = {copy} AND s.confirmed_flush_lsn < {place}"
         )
 
     def read(self, upto: Lsn) -> Iterator[pa.BinaryArray]:
-        """The plugin's messages of all transactions that are committed up to about `upto`, and not read yet.
+        """Yield the plugin's messages of all unread transactions committed up to about `upto`.
 
         Transactions are whole. The server collects all of them before it sends the first.
 
@@ -119,43 +119,43 @@ class BacklogReader:
             self._cursor.adbc_statement.set_options(
                 **{"adbc.postgresql.batch_size_hint_bytes": str(_BATCH_BYTES)}
             )
-            self._calls.make(
+            self._calls.run(
                 lambda: self._cursor.execute(f"SELECT data FROM {function}")  # noqa: S608 (quoted)
             )
-            batches = self._calls.make(lambda: iter(self._cursor.fetch_record_batch()))
-            while (batch := self._calls.make(lambda: next(batches, None))) is not None:
+            batches = self._calls.run(lambda: iter(self._cursor.fetch_record_batch()))
+            while (batch := self._calls.run(lambda: next(batches, None))) is not None:
                 yield batch.column(0)
         except (*_FAILURES, psycopg.OperationalError) as error:
-            raise self._refused(error) from error
+            raise self._error_of(error) from error
 
     def _run(self, sql: str) -> list[tuple[Any, ...]]:
         try:
-            return self._calls.make(lambda: self._query(sql))
+            return self._calls.run(lambda: self._query(sql))
         except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
-            raise self._refused(error) from error
+            raise self._error_of(error) from error
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
         self._cursor.execute(sql)
         return self._cursor.fetchall() if self._cursor.description is not None else []
 
-    def _refused(self, error: Exception) -> HeadraceError:
+    def _error_of(self, error: Exception) -> HeadraceError:
         state, text = getattr(error, "sqlstate", None), " ".join(str(error).split())
-        if state is None and not self._calls.lost and self._lives():
+        if state is None and not self._calls.lost and self._is_alive():
             return HeadraceError(
                 Kind.INTERNAL, f"the backlog of the slot {self._slot!r} cannot be read: {text}"
             )
-        return refusal(state, text, place=self._place, slot=self._slot)
+        return sqlstate_error(state, text, place=self._place, slot=self._slot)
 
-    def _lives(self) -> bool:
-        """Whether the server still answers on this connection."""
+    def _is_alive(self) -> bool:
+        """Return whether the server still answers on this connection."""
         try:
-            return self._calls.make(self._answers)
+            return self._calls.run(self._ping)
         except (adbc_driver_manager.Error, psycopg.OperationalError):
             return False
         except AttributeError:  # there is no connection yet
             return False
 
-    def _answers(self) -> bool:
+    def _ping(self) -> bool:
         with self._connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             return cursor.fetchone() is not None

@@ -1,7 +1,7 @@
-"""How is a driver given up that waits inside, where nobody can interrupt it?
+"""Call a driver that cannot be interrupted while it waits.
 
-ADBC gives away neither its socket nor the wait. So its calls are made in a thread of their own; one whose
-answer cannot come any more is left behind with its thread and its connection, which end with the process.
+ADBC exposes neither its socket nor its wait. So its calls run in a thread of their own. A call whose answer
+cannot come any more is abandoned with its thread and its connection, which end with the process.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from headrace.postgres.answer_timeout import AnswerTimeout
 
 _SLICE_SECONDS = 1.0
 _WRITE_SECONDS = 600.0
-"""How long one call may take in which the server sends: what has come of it is not heard before its end."""
+"""How long the server may send during one call: what has arrived is not visible before the call ends."""
 
-_LEFT_BEHIND: list[object] = []
+_ABANDONED: list[object] = []
 
 _Result = TypeVar("_Result")
 
 
 class WatchedCalls:
-    """The calls of one connection, one after the other; not for two threads at once.
+    """Run the calls of one connection, one after the other; not for two threads at once.
 
     Args:
         conninfo: as `AnswerTimeout`.
 
     Attributes:
-        lost: a call was left behind; no other can be made.
+        lost: whether a call was abandoned; no other can run.
     """
 
     def __init__(self, conninfo: Callable[[], str]) -> None:
@@ -40,17 +40,17 @@ class WatchedCalls:
         self._silence = AnswerTimeout(conninfo, _WRITE_SECONDS)
         self._closed = False
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], object]] | None] = SimpleQueue()
-        threading.Thread(target=self._serve, name="headrace calls", daemon=True).start()
+        threading.Thread(target=self._run_calls, name="headrace calls", daemon=True).start()
 
     def is_served_by(self, pid: int) -> None:
-        """Judge silence by what the server's process `pid` does."""
+        """Set the server process whose activity decides how long to wait."""
         self._silence.pid = pid
 
-    def make(self, call: Callable[[], _Result]) -> _Result:
-        """What `call` returns.
+    def run(self, call: Callable[[], _Result]) -> _Result:
+        """Run `call` and return its result.
 
         Raises:
-            psycopg.OperationalError: no answer can come any more. Else what `call` raises.
+            psycopg.OperationalError: no answer can come any more. Errors of `call` pass through.
         """
         if self.lost or self._closed:
             raise psycopg.OperationalError("the connection was given up")
@@ -66,21 +66,22 @@ class WatchedCalls:
         return future.result()
 
     def close(self, *used: object) -> None:
-        """Let the thread end behind its last call.
+        """End the thread after its last call.
 
         Args:
-            used: what its calls use; kept where one was left behind, because nothing may free it meanwhile.
+            used: what the calls use. It is kept alive where a call was abandoned, because that call still
+                uses it.
         """
         self._calls.put(None)
         self._closed = True
         if self.lost:
-            _LEFT_BEHIND.append(used)
+            _ABANDONED.append(used)
 
-    def _serve(self) -> None:
+    def _run_calls(self) -> None:
         while (item := self._calls.get()) is not None:
             future, call = item
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - whoever made the call gets it
+            except BaseException as error:  # noqa: BLE001 - it is raised to the caller
                 future.set_exception(error)
             del item, future, call

@@ -1,4 +1,4 @@
-"""Does the log carry of each table what the documents need, and if not, who can mend it and how? Pure."""
+"""Report for each table whether the log carries what the documents need, and who can mend it. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.model import TableName
-from headrace.postgres.generated import Sender, failing_writers, held_stored, unsent
+from headrace.postgres.generated import Sender, describe_unsent, failing_writers, held_stored
 from headrace.postgres.identity import (
     IdentityFacts,
     change_problem,
@@ -15,24 +15,24 @@ from headrace.postgres.identity import (
     stronger_identity,
 )
 from headrace.postgres.publication import Gap, PublicationFacts, publication_gaps
-from headrace.postgres.setup import add_tables, listed_columns, roots_of, unpublished
+from headrace.postgres.setup import add_tables, listed_columns, roots_of, unpublished_tables
 from headrace.postgres.slot import SlotFacts
 
 
 @dataclass(frozen=True, slots=True)
 class TableCoverage:
-    """One table that holds rows (a leaf, where `root` is partitioned).
+    """The coverage of one table that holds rows (a leaf, where `root` is partitioned).
 
     Attributes:
         root: the table that the documents name.
         required: the columns that an old row in the log must carry; the key is always among them.
-        covered: those of them that it carries.
-        missing: those that it does not.
-        identity: the replica identity now: default, nothing, full, or the index's name.
+        covered: those of them that an old row carries.
+        missing: those that it does not carry.
+        identity: the current replica identity: default, nothing, full, or the index's name.
         published: whether the publication carries the table's changes.
-        hidden: what the publication hides of them, for people.
+        hidden: what the publication hides of the table's changes, for people.
         manageable: whether Headrace itself may mend all of it.
-        why_not: the reason, where it may not.
+        why_not: the reason where `manageable` is false.
         remedy: SQL that mends it; each statement by itself unless it begins a transaction.
     """
 
@@ -63,28 +63,28 @@ def coverage(
     slot: SlotFacts | None,
     managed: bool = True,
 ) -> tuple[TableCoverage, ...]:
-    """The report of every table; arguments as of `headrace.postgres.setup.plan_setup`."""
-    absent = frozenset(unpublished(tables, existing))
+    """Report the coverage of every table; arguments as of `headrace.postgres.setup.plan_setup`."""
+    absent = frozenset(unpublished_tables(tables, existing))
     gaps: tuple[Gap, ...] = ()
     if existing is not None:
         read = listed_columns(tables, required, existing)
         gaps = publication_gaps(existing, read, roots_of(tables))
     sender = Sender(publication, existing, altered=managed)
-    found = []
+    reports = []
     for facts in tables:
-        mine = [gap for gap in gaps if gap.table in (None, facts.table)]
-        asked = required.get(facts.root, ())
-        reasons, remedy, hidden = _identity(facts, asked, sender, added=facts.root in absent)
+        table_gaps = [gap for gap in gaps if gap.table in (None, facts.table)]
+        columns = required.get(facts.root, ())
+        reasons, remedy, hidden = _check_identity(facts, columns, sender, added=facts.root in absent)
         if facts.root in absent:
             remedy += add_tables(publication, (facts.root,), slot)
             if not managed:
                 reasons.append("manage_publication is false")
-        for gap in mine:
+        for gap in table_gaps:
             remedy += gap.remedy
             reasons.append("the publication is not altered, only extended")
-        needed = needed_columns(facts, asked)
+        needed = needed_columns(facts, columns)
         carried = facts.identity_columns - _unsent(facts, sent=existing is None or existing.sends_generated)
-        found.append(
+        reports.append(
             TableCoverage(
                 table=facts.table,
                 root=facts.root,
@@ -93,24 +93,24 @@ def coverage(
                 missing=tuple(sorted(needed - carried)),
                 identity=facts.current.index or facts.current.kind,
                 published=facts.root not in absent,
-                hidden=(*(gap.what for gap in mine), *hidden),
+                hidden=(*(gap.what for gap in table_gaps), *hidden),
                 manageable=not reasons,
                 why_not="; ".join(dict.fromkeys(reasons)),
                 remedy=remedy,
             )
         )
-    return tuple(found)
+    return tuple(reports)
 
 
 def _unsent(facts: IdentityFacts, *, sent: bool) -> frozenset[str]:
-    """The generated columns that are not in the log; `sent`: the publication sends stored ones."""
+    """Return the generated columns that are not in the log; `sent`: the publication sends stored ones."""
     return facts.generated - (facts.stored if sent else frozenset())
 
 
-def _identity(
+def _check_identity(
     facts: IdentityFacts, required: Sequence[str], sender: Sender, *, added: bool
 ) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
-    """Why Headrace could not alter what is missing, the SQL for it, and what is hidden of the identity."""
+    """Return why Headrace may not mend the replica identity, the SQL for it, and what is hidden of it."""
     if facts.kind in _NO_LOG or not facts.logged:
         return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)
@@ -120,10 +120,10 @@ def _identity(
     computed = _unsent(facts, sent=sender.sends) & needed_columns(facts, required)
     if computed:
         return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()
-    told = sender.steps([held_stored(facts, change)])
-    remedy = tuple(sql for step in told for sql in step.statements)
+    sender_steps = sender.steps([held_stored(facts, change)])
+    remedy = tuple(sql for step in sender_steps for sql in step.statements)
     held = ", ".join(sorted(held_stored(facts, None)))
-    hidden = (unsent(held),) if told and held and not added else ()
+    hidden = (describe_unsent(held),) if sender_steps and held and not added else ()
     if change is None:
         return [], remedy, hidden
     reasons = []

@@ -1,7 +1,4 @@
-"""What is one alteration of the database, and how is it shown and run?
-
-Alterations are data first: a step can be judged, shown and undone before anything runs.
-"""
+"""Hold DDL as steps that can be checked, shown, undone and run."""
 
 from __future__ import annotations
 
@@ -18,24 +15,24 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import database_error
 
-_PATIENCE_SECONDS = 5.0
+_SLOT_RELEASE_SECONDS = 5.0
 _INDEX_WAIT_SECONDS = 600
 _CLEAN_UP_MILLISECONDS = 2000
-_BESIDE = ("COMMENT", "DROP INDEX", "LOCK TABLE")
+_SECONDARY = ("COMMENT", "DROP INDEX", "LOCK TABLE")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One alteration of the database.
+    """One alteration of the database, with what it locks, costs and how to undo it.
 
     Attributes:
-        statements: run in one transaction, or one by one where `alone`.
-        lock: what is locked, and whom that keeps waiting.
-        cost: what it costs from then on.
+        statements: SQL, run in one transaction, or one by one where `alone`.
+        lock: what is locked, and who waits for it.
+        cost: what it costs from then on, for people.
         undo: the SQL that takes it back.
         why: the reason, for people.
         alone: whether the statements refuse to run in a transaction (CONCURRENTLY).
-        clean_up: run if an `alone` statement fails.
+        clean_up: the SQL that is run if an `alone` statement fails.
     """
 
     statements: tuple[str, ...]
@@ -48,8 +45,8 @@ class Step:
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """The statements without those that only record or make room."""
-        return tuple(sql for sql in self.statements if not sql.startswith(_BESIDE)) or self.statements
+        """The main statements: without comments, locks and dropped leftovers."""
+        return tuple(sql for sql in self.statements if not sql.startswith(_SECONDARY)) or self.statements
 
     @property
     def sql(self) -> str:
@@ -60,14 +57,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class SetupPlan:
-    """What is to be done.
+    """The steps that prepare a database, and what stands against them.
 
     Attributes:
         steps: what `execute_plan` runs, in order.
-        proposed: what the policy `check` leaves to people: shown, never run.
-        refused: why nothing may run; empty where it may.
-        warnings: what stays wrong and is accepted.
-        outstanding: why nothing may run until somebody has agreed to what is `proposed`.
+        proposed: steps that the policy `check` leaves to the operator: shown, never run.
+        refused: errors for which nothing may run; empty where the steps may run.
+        warnings: problems that stay and are accepted.
+        outstanding: errors for which nothing may run until the operator has run what is `proposed`.
     """
 
     steps: tuple[Step, ...]
@@ -77,13 +74,13 @@ class SetupPlan:
     outstanding: tuple[HeadraceError, ...] = ()
 
     def alters(self, publication: str) -> bool:
-        """Whether a step alters the publication itself, and not only which tables it has."""
+        """Return whether a step alters the settings of the publication, and not only its tables."""
         setting = f"ALTER PUBLICATION {identifier(publication)} SET ("
         return any(sql.startswith(setting) for step in self.steps for sql in step.statements)
 
 
 def render(steps: Sequence[Step]) -> str:
-    """The steps as an SQL script; each with its reason, lock, cost and undo as comments."""
+    """Render the steps as an SQL script; each with its reason, lock, cost and undo as comments."""
     return "\n\n".join(
         f"-- {step.why}\n-- lock: {step.lock}\n-- cost: {step.cost}\n-- undo: {step.undo}\n{step.sql}"
         for step in steps
@@ -91,7 +88,7 @@ def render(steps: Sequence[Step]) -> str:
 
 
 def drop_index(index: TableName) -> str:
-    """The statement that drops an index and keeps nobody waiting."""
+    """Return the statement that drops an index without blocking anyone."""
     return f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(index)}"
 
 
@@ -102,11 +99,11 @@ def execute_plan(
     *,
     lock_timeout: float = 5.0,
 ) -> None:
-    """Run a plan on an autocommit connection; `on_step` is told of each step before it runs.
+    """Run a plan on an autocommit connection; call `on_step` with each step before it runs.
 
-    A step that fails leaves nothing of itself (an unfinished index may stay while a transaction holds its
-    table; the error and the record name it, and the same call replaces it). What earlier steps did stands,
-    and the publication's comment lists it: the same call finishes the work, a teardown undoes it.
+    A step that fails is rolled back. (An unfinished index may stay while a transaction holds its table; the
+    error and the record name it, and the same call replaces it.) Earlier steps stay, and the publication's
+    comment lists them: the same call finishes the work, a teardown undoes it.
 
     Raises:
         HeadraceError: the plan's first refusal; PRIVILEGE, DATABASE (also: no lock within `lock_timeout`
@@ -117,14 +114,14 @@ def execute_plan(
     for step in plan.steps:
         on_step(step)
         try:
-            _patiently(step, connection, lock_timeout)
+            _run_with_retry(step, connection, lock_timeout)
         except psycopg.Error as error:
             raise _step_failed(step, error, connection, lock_timeout) from error
 
 
-def _patiently(step: Step, connection: Connection, lock_timeout: float) -> None:
-    """Run a step; a slot whose reader has just gone is free a moment later."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+def _run_with_retry(step: Step, connection: Connection, lock_timeout: float) -> None:
+    """Run a step; retry while the reader of a slot has not quite ended."""
+    deadline = time.monotonic() + _SLOT_RELEASE_SECONDS
     while True:
         try:
             _run(step, connection, lock_timeout)
@@ -142,7 +139,8 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
             execute(connection, "SET LOCAL statement_timeout = 0")
-            execute(connection, "SET LOCAL synchronous_commit = on")  # what is built on it must not vanish
+            # Later steps rely on this one, also after a crash of the server.
+            execute(connection, "SET LOCAL synchronous_commit = on")
             for statement in step.statements:
                 execute(connection, statement)
         return
@@ -161,7 +159,7 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
 
 
 def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
-    """Remove what is left; where an open transaction forbids it, note in `error` that it stays."""
+    """Drop what a failed step left; where an open transaction forbids it, note in `error` that it stays."""
     if not step.clean_up:
         return
     try:
@@ -174,22 +172,22 @@ def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
 def _step_failed(
     step: Step, error: psycopg.Error, connection: Connection, lock_timeout: float
 ) -> HeadraceError:
-    found = database_error(error, connection.info.dsn)
+    cause = database_error(error, connection.info.dsn)
     statement = step.gist[0]
-    left = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
+    leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
     if error.sqlstate == "55P03":
         seconds = _INDEX_WAIT_SECONDS if step.alone else lock_timeout
         return HeadraceError(
             Kind.DATABASE,
             f"no lock within {seconds:g} s for: {statement}",
             "End the transactions that use the table (pg_stat_activity), and run the same command again."
-            + left,
+            + leftovers,
         )
-    if found.kind is Kind.PRIVILEGE:
+    if cause.kind is Kind.PRIVILEGE:
         return HeadraceError(
             Kind.PRIVILEGE,
-            f"{found.cause}; needed for: {statement}",
+            f"{cause.cause}; needed for: {statement}",
             "Let the tables' owner run the SQL that `headrace setup` prints, or GRANT CREATE ON DATABASE and "
             "membership of the owning role.",
         )
-    return HeadraceError(found.kind, f"{found.cause}, in: {statement}", (found.remedy + left).strip())
+    return HeadraceError(cause.kind, f"{cause.cause}, in: {statement}", (cause.remedy + leftovers).strip())

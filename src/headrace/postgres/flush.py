@@ -1,8 +1,8 @@
-"""Is all that a session has read on the server's disk, so that no crash takes it back?
+"""Wait until all that a session has read is on the server's disk, so that no crash undoes it.
 
-A commit is on disk before anyone sees it, except with `synchronous_commit = off`: one that is seen may never
-have happened once the server has crashed, and no change in the log tells of that. A standby shows only what
-its primary and itself have on disk.
+A commit is on disk before anyone sees it, except with `synchronous_commit = off`. Such a commit may be seen,
+and then be undone by a crash of the server; no change in the log shows that. A standby shows only what its
+primary and the standby itself have on disk.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from headrace.model import Lsn
 SEEN = """pg_current_snapshot()::text,
        CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END,
        CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_flush_lsn() - '0/0')::bigint END"""
-"""What `FlushedReads.note` is told, as columns of a statement."""
+"""The columns of a statement that give the arguments of `FlushedReads.note`."""
 
 _LOOK = f"SELECT {SEEN}"
 
-# A commit that waits for the disk puts all on it that was written before. Every role may call it by default.
+# A commit that waits for the disk flushes all that was written before. Every role may call this by default.
 _FLUSH = "SELECT pg_logical_emit_message(true, 'headrace', '')"
 
 _EMPTY_TRANSACTION = "SELECT pg_current_xact_id()"
 """Its commit makes the WAL writer flush within three of its rounds (`wal_writer_delay`, 0.2 s each)."""
 
-_PATIENCE_SECONDS = 0.005
-"""Where others commit, their next flush comes sooner than that."""
+_NEXT_FLUSH_SECONDS = 0.005
+"""Where other sessions commit, their next flush comes sooner than that."""
 _POLL_SECONDS = 0.001
 
 Query = Callable[[str], list[tuple[Any, ...]]]
-"""Runs a statement in a transaction of its own; gives its rows."""
+"""Run a statement in a transaction of its own and return its rows."""
 
 
 class FlushedReads:
-    """Waits until what a session has read is on disk.
+    """Wait until what a session has read is on disk.
 
-    Reading itself writes to the log (pruned pages, hint bits), and so does whoever has not committed yet: the
-    log's end is often not on disk, and nobody hurries. So what counts are commits. Where the same ones are
-    visible as at a moment when all of the log was on disk, those that were read are too.
+    Reads write to the log (pruned pages, hint bits), and so do open transactions: the end of the log is often
+    not on disk, and nothing flushes it soon. So only commits count. If the visible commits are the same as at
+    a moment when the whole log was on disk, they are on disk.
 
     Args:
-        query: the session's; `synchronous_commit` is at least `local` there.
+        query: runs a statement in the session, whose `synchronous_commit` is at least `local`.
     """
 
     def __init__(self, query: Query) -> None:
@@ -51,7 +51,7 @@ class FlushedReads:
         self._flushed: str | None = None
 
     def look(self) -> Lsn | None:
-        """The end of the log where a commit that is visible now may not be on disk (bytes); else None.
+        """Return the end of the log (bytes) where a visible commit may not be on disk; else None.
 
         Raises:
             what `query` does.
@@ -60,12 +60,12 @@ class FlushedReads:
         return self.note(snapshot, end, flushed)
 
     def note(self, snapshot: str, end: Lsn | None, flushed: Lsn | None) -> Lsn | None:
-        """As `look`, for what a statement of the session said just now.
+        """As `look`, for values that a statement of the session has just returned.
 
         Args:
-            snapshot: the transactions that it sees.
-            end: of the log then (bytes); None on a standby.
-            flushed: how far that is on disk.
+            snapshot: the transactions that the statement sees.
+            end: the end of the log at that moment (bytes); None on a standby.
+            flushed: how far the log is on disk (bytes); None on a standby.
         """
         if end is None or flushed is None or snapshot == self._flushed:
             return None
@@ -81,7 +81,7 @@ class FlushedReads:
             what `query` does.
         """
         end = self.look()
-        if end is None or self._reached(end, _PATIENCE_SECONDS):
+        if end is None or self._reached(end, _NEXT_FLUSH_SECONDS):
             return
         try:
             self._query(_FLUSH)
@@ -94,7 +94,7 @@ class FlushedReads:
             self.look()
 
     def _reached(self, end: Lsn, seconds: float | None = None) -> bool:
-        """Whether the log is on disk up to `end`, at the latest after `seconds`."""
+        """Return whether the log is on disk up to `end`, at the latest after `seconds`."""
         latest = None if seconds is None else time.monotonic() + seconds
         while latest is None or time.monotonic() < latest:
             time.sleep(_POLL_SECONDS)

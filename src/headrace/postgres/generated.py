@@ -1,7 +1,7 @@
-"""Would an application's writers fail because a replica identity holds a generated column that is not sent?
+"""Find replica identities with an unsent generated column, for which an application's writes fail. Pure.
 
-From PostgreSQL 18 on every UPDATE and DELETE of a published table does, unless all that its identity holds is
-sent: a stored generated column by a publication that was told to, a virtual one by none. Pure.
+From PostgreSQL 18 on every UPDATE and DELETE of a published table fails unless all columns of its replica
+identity are sent. A publication sends a stored generated column if it is set to, a virtual one never.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SENDING = "publish_generated_columns = stored"
 
 @dataclass(frozen=True, slots=True)
 class FailingWriters:
-    """Why every UPDATE and DELETE of a published table fails with an identity.
+    """Why every UPDATE and DELETE of a published table fails with a replica identity.
 
     Attributes:
-        cause: for people, the table's name in it.
-        unsent: what is not sent, in a few words behind "the publication … ".
+        cause: the reason for people, with the table's name.
+        unsent: what is not sent, as a text that follows "the publication … ".
         remedy: SQL that mends it, statement by statement; empty where none is known.
-        instead: other SQL that does.
+        instead: other SQL that mends it too.
     """
 
     table: TableName
@@ -45,7 +45,7 @@ class FailingWriters:
     instead: tuple[str, ...] = ()
 
     def error(self) -> HeadraceError:
-        """As a refusal."""
+        """Return the error for it."""
         advice = f"Run: {'; '.join(self.remedy)};" if self.remedy else "Give it a key of ordinary columns."
         if self.instead:
             advice += f" Or give it an identity without generated columns: {'; '.join(self.instead)};"
@@ -54,10 +54,10 @@ class FailingWriters:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The publication that a plan is for.
+    """The publication that a plan is for, and whether it sends generated columns.
 
     Attributes:
-        existing: it as it is; None where it is to be made.
+        existing: the publication as it is; None where it is to be created.
         altered: whether the plan may alter it.
     """
 
@@ -67,28 +67,39 @@ class Sender:
 
     @property
     def sends(self) -> bool:
-        """Whether stored generated columns are sent when the plan has run; where the server can."""
-        return self.existing is None or self.existing.sends_generated or self._told
+        """Whether stored generated columns are sent once the plan has run."""
+        return self.existing is None or self.existing.sends_generated or self._may_be_altered
 
     @property
-    def _told(self) -> bool:
+    def _may_be_altered(self) -> bool:
         return self.altered and self.existing is not None and self.existing.own
 
     def silent(self, facts: IdentityFacts, *, added: bool) -> tuple[str, ...]:
-        """The publications that will not send the table's stored generated columns (`added`: by the plan)."""
+        """Return the publications that will not send the table's stored generated columns.
+
+        `added`: whether the plan adds the table.
+        """
         others = tuple(name for name in facts.silent if name != self.name)
-        mine = not self.sends and (added or self.name in facts.silent)
-        return (*others, self.name) if mine else others
+        is_own_silent = not self.sends and (added or self.name in facts.silent)
+        return (*others, self.name) if is_own_silent else others
 
     def steps(self, held: Iterable[frozenset[str]]) -> tuple[Step, ...]:
-        """What tells it to send them, if it must; `held`: the stored generated columns of each identity."""
-        if self.existing is None or self.existing.sends_generated or not self._told or not any(held):
+        """Return the step that makes the publication send them, if it is needed.
+
+        `held`: the stored generated columns of each replica identity.
+        """
+        if (
+            self.existing is None
+            or self.existing.sends_generated
+            or not self._may_be_altered
+            or not any(held)
+        ):
             return ()
-        return (_step(self.name),)
+        return (_send_generated_step(self.name),)
 
 
 def held_stored(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
-    """The stored generated columns that the identity holds after the change; empty before PostgreSQL 18."""
+    """Return the stored generated columns of the identity after the change; none before PostgreSQL 18."""
     return identity_after(facts, change) & facts.stored
 
 
@@ -98,7 +109,7 @@ def failing_writers(
     change: IdentityChange | None,
     silent: tuple[str, ...],
 ) -> FailingWriters | None:
-    """Why the table's writers fail once it is published with its identity after `change`; None: they do not.
+    """Return why the table's writers fail once it is published with its identity after `change`, or None.
 
     Args:
         required: the columns that the old row must carry.
@@ -107,14 +118,15 @@ def failing_writers(
     if facts.kind == "p":
         return None
     held = identity_after(facts, change)
-    by_index = _by_index(facts, required)
-    fail = "fails" if change is None else "would fail"
+    by_index = _identity_by_index(facts, required)
+    fails = "fails" if change is None else "would fail"
+    identity = _describe_identity(facts, change)
     if virtual := ", ".join(sorted(held & facts.virtual)):
         return FailingWriters(
             facts.table,
-            f"{_identity(facts, change)}; no publication sends its virtual generated column {virtual}, so "
-            f"every UPDATE and DELETE on the published table {fail}",
-            unsent(virtual),
+            f"{identity}; no publication sends its virtual generated column {virtual}, so "
+            f"every UPDATE and DELETE on the published table {fails}",
+            describe_unsent(virtual),
             by_index,
         )
     stored = ", ".join(sorted(held & facts.stored))
@@ -123,49 +135,51 @@ def failing_writers(
     names = ", ".join(identifier(name) for name in silent)
     return FailingWriters(
         facts.table,
-        f"{_identity(facts, change)}; the publication {names} does not send its generated column {stored}, "
-        f"so every UPDATE and DELETE on the published table {fail}",
-        unsent(stored),
+        f"{identity}; the publication {names} does not send its generated column {stored}, "
+        f"so every UPDATE and DELETE on the published table {fails}",
+        describe_unsent(stored),
         (*map(send_generated, silent), *(() if change is None else identity_statements(change))),
         by_index,
     )
 
 
-def unsent(columns: str) -> str:
-    """What is wrong with a publication, for people, behind "the publication … "."""
+def describe_unsent(columns: str) -> str:
+    """Describe the unsent columns, as a text that follows "the publication … "."""
     return f"does not send the generated {columns} of the replica identity: UPDATE and DELETE fail"
 
 
-def _identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
+def _describe_identity(facts: IdentityFacts, change: IdentityChange | None) -> str:
     verb, identity = ("has", facts.current) if change is None else ("needs", change.identity)
     return f"the table {facts.table} {verb} replica identity {identity.index or identity.kind}"
 
 
-def _by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
-    """SQL for the cheapest identity without a column that is not sent; empty where there is none."""
+def _identity_by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[str, ...]:
+    """Return SQL for the cheapest identity without an unsent column; empty where there is none."""
     required = frozenset(required)
     needed = needed_columns(facts, required)
     for nullable in (frozenset[str](), needed - facts.not_null):
-        bare = replace(
+        without_identity = replace(
             facts,
             current=RecordedIdentity("nothing"),
             identity_columns=frozenset(),
             not_null=facts.not_null | nullable,
         )
-        change = stronger_identity(bare, required)
-        if change is not None and not identity_after(bare, change) & (facts.virtual | facts.stored):
-            strict = ", ".join(f"ALTER {identifier(name)} SET NOT NULL" for name in sorted(nullable))
-            first = (f"ALTER TABLE {quoted(facts.table)} {strict}",) if strict else ()
+        change = stronger_identity(without_identity, required)
+        if change is not None and not identity_after(without_identity, change) & (
+            facts.virtual | facts.stored
+        ):
+            set_not_null = ", ".join(f"ALTER {identifier(name)} SET NOT NULL" for name in sorted(nullable))
+            first = (f"ALTER TABLE {quoted(facts.table)} {set_not_null}",) if set_not_null else ()
             return (*first, *identity_statements(change))
     return ()
 
 
 def send_generated(publication: str) -> str:
-    """The statement that makes a publication send stored generated columns."""
+    """Return the statement that makes a publication send stored generated columns."""
     return f"ALTER PUBLICATION {identifier(publication)} SET ({SENDING})"
 
 
-def _step(publication: str) -> Step:
+def _send_generated_step(publication: str) -> Step:
     return Step(
         (send_generated(publication),),
         lock="none",

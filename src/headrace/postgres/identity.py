@@ -1,6 +1,6 @@
-"""Does a table's old row carry what the documents need, and what would make it so?
+"""Decide which replica identity makes a table's old rows carry what the documents need.
 
-Facts are read by one query; what to do about them is decided without a database.
+One query reads the facts; the decision needs no database.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from headrace.postgres.session import database_error
 _KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 _LISTS_SINCE = 150000
 SENDS_GENERATED_SINCE = 180000
-"""From here on a publication can send stored generated columns, and an identity must hold no unsent one."""
-_NAME_BYTES = 63
+"""From here on a publication can send stored generated columns; an identity must hold no unsent one."""
+_MAX_NAME_BYTES = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +38,18 @@ class UniqueIndex:
 
 @dataclass(frozen=True, slots=True)
 class IdentityFacts:
-    """One table that holds rows (a leaf, where `root` is partitioned).
+    """A table that holds rows (a leaf, where `root` is partitioned), its keys and its replica identity.
 
     Attributes:
         root: the table that the documents name; `table` itself unless it is a partition.
         kind: pg_class.relkind.
         logged: whether its changes are in the log at all (not unlogged, not temporary).
-        current: the replica identity now.
-        identity_columns: what an old row carries now; all columns under full, none without a usable key.
+        current: the current replica identity.
+        identity_columns: the columns that an old row carries now; all under full, none without a usable key.
         columns: all columns in table order.
-        column_lists: for each publication with a column list on it, the listed columns.
+        column_lists: for each publication with a column list for the table, the listed columns.
         owned: whether this role may alter the table.
-        generated: the columns that the server computes; before PostgreSQL 18 the log has none of them.
+        generated: the columns that the server computes; before PostgreSQL 18 the log carries none of them.
         stored: those of them that a publication can send; PostgreSQL 18 lets writers write only where an
             identity holds none, or every publication of the table sends them. Empty before 18.
         virtual: those that no publication can send; an identity must hold none. Empty before 18.
@@ -79,49 +79,49 @@ class IdentityFacts:
 
     @property
     def writable_when_published(self) -> bool:
-        """Whether the identity is one, so that UPDATE and DELETE can work once the table is published.
+        """Whether UPDATE and DELETE can work once the table is published: whether there is an identity.
 
-        Generated columns in it are another matter: `headrace.postgres.generated`.
+        Generated columns in the identity are checked by `headrace.postgres.generated`.
         """
         return self.current.kind == "full" or bool(self.identity_columns)
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityChange:
-    """A stronger identity for a table.
+    """A stronger replica identity for a table.
 
     Attributes:
         needed: the columns that the old row must carry.
-        make: the columns of an index that is to be made first, as `identity.index`; empty for none.
+        index_columns: the columns of an index to be created first, named `identity.index`; empty for none.
     """
 
     table: TableName
     before: RecordedIdentity
     identity: RecordedIdentity
     needed: frozenset[str]
-    make: tuple[str, ...] = ()
+    index_columns: tuple[str, ...] = ()
 
 
 def needed_columns(facts: IdentityFacts, required: Iterable[str]) -> frozenset[str]:
-    """What the old row must carry: what was asked for and the primary key.
+    """Return the columns that an old row must carry: the required ones and the primary key.
 
-    The key stands in it because an identity without it hides a changed key.
+    The key is needed because an identity without it hides a changed key.
     """
     return frozenset(required) | frozenset(facts.primary_key)
 
 
 def covers(facts: IdentityFacts, needed: frozenset[str]) -> bool:
-    """Whether the identity as it is carries the needed columns, and lets writers write."""
+    """Return whether the current identity carries the needed columns, and lets writers write."""
     return facts.writable_when_published and (
         facts.current.kind == "full" or needed <= facts.identity_columns
     )
 
 
 def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> IdentityChange | None:
-    """The cheapest identity that covers `required` and all that the present one covers; None if it does.
+    """Return the cheapest identity that covers `required` and the present columns; None where it is set.
 
-    An existing unique index over exactly the needed columns; else one that can be made, because the
-    columns are not null and hold a unique key; else an existing one that holds more; else FULL.
+    That is an existing unique index over exactly the needed columns; else one that can be created, because
+    the columns are not null and hold a unique key; else an existing one that holds more; else FULL.
     """
     needed = needed_columns(facts, required)
     if covers(facts, needed):
@@ -135,27 +135,29 @@ def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> Identity
         name = index_name(facts.table, columns)
         return IdentityChange(facts.table, facts.current, RecordedIdentity("index", name), needed, columns)
     allowed = (facts.not_null - facts.generated) | wanted
-    larger = [i for i in facts.unique_indexes if wanted <= set(i.columns) <= allowed & facts.not_null]
+    larger = [
+        index for index in facts.unique_indexes if wanted <= set(index.columns) <= allowed & facts.not_null
+    ]
     if larger:
-        least = min(larger, key=lambda index: len(index.columns))
-        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", least.name), needed)
+        smallest = min(larger, key=lambda index: len(index.columns))
+        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", smallest.name), needed)
     return IdentityChange(facts.table, facts.current, RecordedIdentity("full"), needed)
 
 
 def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
-    """The columns of the identity once the change is made; of the present one without a change."""
+    """Return the columns of the identity after `change`; of the present one where `change` is None."""
     if change is None:
         return facts.identity_columns
     if change.identity.kind == "full":
         return frozenset(facts.columns)
-    if change.make:
-        return frozenset(change.make)
+    if change.index_columns:
+        return frozenset(change.index_columns)
     chosen = (index.columns for index in facts.unique_indexes if index.name == change.identity.index)
     return frozenset(next(chosen, ()))
 
 
 def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
-    """Why the change would make the table's writers fail; None where it would not."""
+    """Return why the change would make the table's writers fail; None where it would not."""
     covered = None if change.identity.kind == "full" else identity_after(facts, change)
     for publication, listed in facts.column_lists:
         if covered is None or not covered <= listed:
@@ -170,14 +172,14 @@ def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceErro
 
 
 def identity_statements(change: IdentityChange) -> tuple[str, ...]:
-    """The SQL that makes the change: its index, where one is to be made, and the identity."""
+    """Return the SQL of the change: its index, where one is to be created, and the identity."""
     altering = alter_identity(change.table, change.identity)
-    return (create_index(change), altering) if change.make else (altering,)
+    return (create_index(change), altering) if change.index_columns else (altering,)
 
 
 def create_index(change: IdentityChange) -> str:
-    """The statement that makes the change's index and keeps no writer waiting."""
-    columns = ", ".join(identifier(column) for column in change.make)
+    """Return the statement that creates the change's index without blocking writers."""
+    columns = ", ".join(identifier(column) for column in change.index_columns)
     return (
         f"CREATE UNIQUE INDEX CONCURRENTLY {identifier(change.identity.index or '')} "
         f"ON {quoted(change.table)} ({columns})"
@@ -185,21 +187,21 @@ def create_index(change: IdentityChange) -> str:
 
 
 def alter_identity(table: TableName, identity: RecordedIdentity) -> str:
-    """The statement that sets a replica identity."""
+    """Return the statement that sets a replica identity."""
     if identity.index is not None:
         return f"ALTER TABLE {quoted(table)} REPLICA IDENTITY USING INDEX {identifier(identity.index)}"
     return f"ALTER TABLE {quoted(table)} REPLICA IDENTITY {identity.kind.upper()}"
 
 
 def index_name(table: TableName, columns: tuple[str, ...]) -> str:
-    """The name of the index that Headrace makes for these columns; the same every time."""
+    """Return the name of the index that Headrace creates for these columns; the same every time."""
     text = "\0".join((table.schema, table.name, *columns))
     end = "_headrace_" + hashlib.sha256(text.encode()).hexdigest()[:8]
-    return table.name.encode()[: _NAME_BYTES - len(end)].decode(errors="ignore") + end
+    return table.name.encode()[: _MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
 
 
 def read_identities(connection: Connection, tables: Iterable[TableName]) -> tuple[IdentityFacts, ...]:
-    """The facts of each table and of each leaf of a partitioned one; a table that is absent is left out.
+    """Read the facts of each table and of each leaf of a partitioned one; absent tables are left out.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -230,7 +232,10 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
         key = next((index.columns for index in usable if index.primary), ())
     elif current == "index":
         key = next((index.columns for index in usable if index.name == chosen), ())
-    made = {letter: frozenset(column for column, _, how in columns if how == letter) for letter in "sv"}
+    computed = {
+        how_generated: frozenset(column for column, _, how in columns if how == how_generated)
+        for how_generated in "sv"
+    }
     ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(
         table=TableName(schema, name),
@@ -244,9 +249,9 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
         unique_indexes=usable,
         column_lists=tuple((publication, frozenset(listed)) for publication, listed in lists),
         owned=owned,
-        generated=made["s"] | made["v"],
-        stored=made["s"] if ruled else frozenset(),
-        virtual=made["v"] if ruled else frozenset(),
+        generated=computed["s"] | computed["v"],
+        stored=computed["s"] if ruled else frozenset(),
+        virtual=computed["v"] if ruled else frozenset(),
         silent=tuple(silent),
     )
 
@@ -262,7 +267,7 @@ _COLUMN_LISTS = """
        AND (r.prrelid = c.oid OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(c.oid))))
 """
 
-# A column list says itself what is sent.
+# Where there is a column list, it alone decides which columns are sent.
 _SILENT = """
     (SELECT coalesce(json_agg(DISTINCT p.pubname), '[]')
      FROM pg_publication p,

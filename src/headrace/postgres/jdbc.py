@@ -1,4 +1,4 @@
-"""What does a JDBC URL mean to libpq? Pure."""
+"""Translate a JDBC URL into libpq's parameters. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.model.suggestion import meant
 
 PREFIX = "jdbc:postgresql:"
 
-_SAME = {
+_RENAMED = {
     "user": "user",
     "password": "password",
     "sslmode": "sslmode",
@@ -28,7 +28,7 @@ _SAME = {
     "options": "options",
     "service": "service",
 }
-_VALUES = {
+_TRANSLATED = {
     "targetservertype": (
         "target_session_attrs",
         {
@@ -53,7 +53,7 @@ _VALUES = {
         },
     ),
 }
-_WITHOUT_MEANING = frozenset(
+_IGNORED = frozenset(
     "adaptivefetch adaptivefetchmaximum adaptivefetchminimum allowencodingchanges assumeminserverversion "
     "autosave binarytransfer binarytransferdisable binarytransferenable cleanupsavepoints currentschema "
     "databasemetadatacachefields databasemetadatacachefieldsmib defaultrowfetchsize disablecolumnsanitiser "
@@ -63,47 +63,47 @@ _WITHOUT_MEANING = frozenset(
     "rewritebatchedinserts sendbuffersize sockettimeout cancelsignaltimeout stringtype tcpnodelay "
     "unknownlength".split()
 )
-"""Options of the JDBC driver itself, which change nothing about where and how one connects."""
+"""Options of the JDBC driver itself, which do not change where and how it connects."""
 
 
-def from_jdbc(url: str) -> dict[str, str]:
-    """The parameters of libpq for `jdbc:postgresql:…`.
+def parse_jdbc_url(url: str) -> dict[str, str]:
+    """Parse `jdbc:postgresql:…` into libpq's parameters.
 
     Raises:
         HeadraceError: CONFIG, with the name of a parameter that has no translation; no value is shown.
     """
-    where, _, query = url.removeprefix(PREFIX).partition("?")
-    found = _address(where)
-    given: dict[str, str] = {}
+    location, _, query = url.removeprefix(PREFIX).partition("?")
+    parameters = _address(location)
+    options: dict[str, str] = {}
     for part in filter(None, query.split("&")):
         name, _, value = part.partition("=")
-        given[unquote_plus(name)] = unquote_plus(value)
-    weak: dict[str, str] = {}
-    for name, value in given.items():
+        options[unquote_plus(name)] = unquote_plus(value)
+    defaults: dict[str, str] = {}
+    for name, value in options.items():
         lowered = name.lower()
-        if lowered in _SAME:
-            found[_SAME[lowered]] = value
-        elif lowered in _VALUES:
-            target, values = _VALUES[lowered]
+        if lowered in _RENAMED:
+            parameters[_RENAMED[lowered]] = value
+        elif lowered in _TRANSLATED:
+            target, values = _TRANSLATED[lowered]
             if value.lower() not in values:
                 raise _untranslatable(f"the value of {name} has", "Write libpq's URL: postgresql://…")
-            weak[target] = values[value.lower()]
-        elif lowered not in _WITHOUT_MEANING:
-            known = [*_SAME, *_VALUES]
+            defaults[target] = values[value.lower()]
+        elif lowered not in _IGNORED:
+            known = [*_RENAMED, *_TRANSLATED]
             raise _untranslatable(
                 f"the parameter {name[:60]!r} has",
                 meant(lowered, known) or "Remove it, or write postgresql://…",
             )
-    return {**weak, **found}
+    return {**defaults, **parameters}
 
 
-def _address(where: str) -> dict[str, str]:
-    if "@" in where:
+def _address(location: str) -> dict[str, str]:
+    if "@" in location:
         raise _untranslatable("user and password before the host have", "Write ?user=…&password=… behind it.")
-    if not where.startswith("//"):
-        return {"host": "localhost", **_database(where)}
-    hosts, _, database = where[2:].partition("/")
-    found = _database(database)
+    if not location.startswith("//"):
+        return {"host": "localhost", **_database(location)}
+    hosts, _, database = location[2:].partition("/")
+    parameters = _database(database)
     names, ports = [], []
     for host in hosts.split(","):
         name, colon, port = host.rpartition(":")
@@ -111,7 +111,7 @@ def _address(where: str) -> dict[str, str]:
             name, port = host, ""
         names.append(name.strip("[]") or "localhost")
         ports.append(port or "5432")
-    return {"host": ",".join(names), "port": ",".join(ports), **found}
+    return {"host": ",".join(names), "port": ",".join(ports), **parameters}
 
 
 def _database(text: str) -> dict[str, str]:

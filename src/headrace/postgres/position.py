@@ -1,4 +1,4 @@
-"""Up to which place in the log lies everything that somebody can see, and will a reader get there?"""
+"""Find the position in the log behind every commit that can be seen."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bi
 _EMPTY_TRANSACTION = "SELECT pg_current_xact_id()"
 
 Query = Callable[[str], list[tuple[Any, ...]]]
-"""Runs a statement in a transaction of its own; gives its rows."""
+"""Run a statement in a transaction of its own and return its rows."""
 
 
 def end_of_commits(query: Query) -> Lsn:
-    """A place behind every commit that has been seen so far, which readers of the log soon get to (bytes).
+    """Return a position (bytes) behind every visible commit, which readers of the log soon reach.
 
-    On a standby, the place that is replayed. On a primary the log's end may be on disk in part: up to the end
-    of a page, in the middle of a record. Readers get to the beginning of that record then, and no further
-    until somebody commits. So an empty transaction is committed; the WAL writer has it on disk within three
-    of its rounds (`wal_writer_delay`, 0.2 s each).
+    On a standby, this is the replayed position. On a primary the end of the log may be on disk in part: up to
+    the end of a page, in the middle of a record. Readers then stop at the beginning of that record until
+    another session commits. So an empty transaction is committed; the WAL writer flushes it within three of
+    its rounds (`wal_writer_delay`, 0.2 s each).
 
     Raises:
         what `query` does.
@@ -40,7 +40,7 @@ def end_of_commits(query: Query) -> Lsn:
 
 
 def query_of(connection: Connection) -> Query:
-    """Statements over a plain connection, each in a transaction of its own.
+    """Return a function that runs statements on `connection`, each in a transaction of its own.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.

@@ -1,7 +1,8 @@
-"""What does a source need on the server before it can follow? The publication first, then the slot.
+"""Prepare the publication and the slot of a source on the server.
 
-For programs that use the source by itself; a deployment of documents plans its set-up from its schemas
-(`headrace.postgres.setup`). Here as there the alterations are data first.
+This is for programs that use the source by itself. A deployment of documents plans its set-up from its
+schemas (`headrace.postgres.setup`). Both plan the alterations as data first. The publication is created
+before the slot.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
-from headrace.postgres.publication_filters import WHOLE, Selections, completed, selection_problem
-from headrace.postgres.publication_requirements import PublicationRequirements, check_asked
+from headrace.postgres.publication_filters import WHOLE, Selections, selection_problem, with_row_columns
+from headrace.postgres.publication_requirements import PublicationRequirements, check_requirements
 from headrace.postgres.quoting import identifier
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
+    add_table_steps,
     add_tables,
-    addition,
     create_publication,
-    slot_first,
-    unpublished,
-    unusable,
+    publication_too_young,
+    unpublished_tables,
+    unusable_tables,
 )
 from headrace.postgres.slot import ExportedSlot, SlotFacts, create_slot, read_slot, slot_in_use, slot_problem
 
-_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks of who alters publications
+_PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publications
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
@@ -57,7 +58,7 @@ class Prepared:
 
     Attributes:
         confirmed: the position up to which it is confirmed (bytes).
-        server: the server that it is on.
+        server: the server that has the slot.
     """
 
     confirmed: Lsn
@@ -75,7 +76,7 @@ def ensure_slot(
     failover: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
 ) -> Lsn:
-    """The position up to which `slot` is confirmed; as `prepare_slot`, where only `selections` are asked.
+    """Prepare a slot as `prepare_slot` does, with only `selections` required; return its confirmed position.
 
     Raises:
         HeadraceError: as `prepare_slot`.
@@ -86,7 +87,10 @@ def ensure_slot(
         publication=publication,
         tables=tables,
         create=create,
-        asked={table: PublicationRequirements(selection=one) for table, one in (selections or {}).items()},
+        asked={
+            table: PublicationRequirements(selection=selection)
+            for table, selection in (selections or {}).items()
+        },
         failover=failover,
         keep=keep,
     ).confirmed
@@ -104,18 +108,18 @@ def prepare_slot(
     temporary: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
 ) -> Prepared:
-    """Make sure of `slot` and `publication`; they are created where missing.
+    """Make sure that `slot` and `publication` exist and fit; create what is missing.
 
     Args:
         url: the database.
-        slot: its name.
-        publication: its name.
-        tables: what must be published; a publication of our own is extended by them.
-        create: whether anything may be made.
-        asked: which part of a table is wanted: what is made sends it, what exists is compared with it.
-        failover: whether a slot that is made is kept on standbys too (PostgreSQL 17 and later).
-        temporary: the slot is made, and lives as long as the connection that `keep` is given.
-        keep: takes a slot that was made, and with it the snapshot that fits it; has to close it.
+        slot: the slot's name.
+        publication: the publication's name.
+        tables: what must be published; Headrace's own publication is extended by them.
+        create: whether anything may be created.
+        asked: what is required of tables: a new publication sends it, an existing one is compared with it.
+        failover: whether a new slot is kept on standbys too (PostgreSQL 17 and later).
+        temporary: the slot is created, and lives as long as the connection that is given to `keep`.
+        keep: receives a new slot with its exported snapshot, and has to close it.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
@@ -127,17 +131,17 @@ def prepare_slot(
         server = inspect_server(connection, url)
         for problem in server_problems(server):
             raise problem
-        with _alone_with(connection, publication):
+        with _publication_lock(connection, publication):
             existing = read_publication(connection, publication)
             if existing is None and not (create and tables):
                 raise _no_publication(publication, url)
             before = None if temporary else read_slot(connection, slot)
             _publish(connection, tables, publication, existing, before, create=create, asked=asked)
-        facts = _unread_slot(connection, slot)
+        facts = _await_unread_slot(connection, slot)
     if facts is not None:
-        unfit = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
-        if unfit is not None:
-            raise unfit
+        unfit_slot = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
+        if unfit_slot is not None:
+            raise unfit_slot
         return Prepared(facts.confirmed_flush or 0, server)
     if not create:
         raise HeadraceError(
@@ -145,12 +149,12 @@ def prepare_slot(
             f"there is no replication slot {slot!r} at {place(url)}",
             "Set createSlot to true, or create it with pg_create_logical_replication_slot.",
         )
-    made = create_slot(url, slot, temporary=temporary, failover=failover)
+    exported = create_slot(url, slot, temporary=temporary, failover=failover)
     if keep is None:
-        made.close()
+        exported.close()
     else:
-        keep(made)
-    return Prepared(made.consistent_point, server)
+        keep(exported)
+    return Prepared(exported.consistent_point, server)
 
 
 def ensure_published(
@@ -163,14 +167,14 @@ def ensure_published(
     create: bool,
     asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
-    """Make sure that a slot that is read already, or will be again, is told of `tables`.
+    """Make sure that a slot that is in use, or will be again, sends `tables`.
 
-    A publication that does not exist is left to the stream, which says what was lost with it.
+    A missing publication is left to the stream, whose error says what was lost with it.
 
     Args:
         url: the database.
-        slot: a slot that lives: tables are added under a lock that waits for those who write to them.
-        publication: its name; one of our own is extended.
+        slot: a slot that exists: tables are added under a lock that waits for their writers.
+        publication: the publication's name; Headrace's own is extended.
         tables: what must be published; those that do not exist any more are left out.
         added: those of them that may be added to the publication.
         create: whether it may be extended.
@@ -178,9 +182,9 @@ def ensure_published(
 
     Raises:
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
-            within five seconds, or who writes to an added table does not end within a minute).
+            within five seconds, or writers of an added table that do not end within a minute).
     """
-    with connect(url) as connection, _alone_with(connection, publication):
+    with connect(url) as connection, _publication_lock(connection, publication):
         existing = read_publication(connection, publication)
         if existing is None:
             return
@@ -197,11 +201,11 @@ def ensure_published(
 def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
     """Wait until every transaction that writes to `tables` now has ended.
 
-    Somebody else may have published a table a moment ago, without a lock that waits for them: what they wrote
-    before is in no log for us, and in no snapshot before their end (decision 0009).
+    Another role may have published a table a moment ago, without a lock that waits for writers. What a writer
+    wrote before that is not in our stream, and in no snapshot before the writer ends (decision 0009).
     """
     names = {*tables, *(facts.table for facts in read_identities(connection, tables))}
-    parameters = ([one.schema for one in names], [one.name for one in names])
+    parameters = ([name.schema for name in names], [name.name for name in names])
     deadline = time.monotonic() + _WRITERS_END_WITHIN
     writing = _writers(connection, parameters)
     while writing:
@@ -214,7 +218,7 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
             )
         time.sleep(_POLL_SECONDS)
         now = _writers(connection, parameters)
-        writing = {one: who for one, who in writing.items() if one in now}
+        writing = {transaction: pid for transaction, pid in writing.items() if transaction in now}
 
 
 def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
@@ -225,8 +229,11 @@ def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str
 
 
 @contextmanager
-def _alone_with(connection: Connection, publication: str) -> Iterator[None]:
-    """Nobody else makes or extends the publication meanwhile, as queries that begin at once would."""
+def _publication_lock(connection: Connection, publication: str) -> Iterator[None]:
+    """Hold a lock under which no other source creates or extends the publication.
+
+    Queries that start at the same time would do so.
+    """
     lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
     try:
         execute(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
@@ -235,7 +242,7 @@ def _alone_with(connection: Connection, publication: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(psycopg.Error):  # a session that was lost has let go of it
+        with suppress(psycopg.Error):  # a lost session has released the lock
             execute(connection, "SELECT pg_advisory_unlock($1::int, $2::int)", lock)
 
 
@@ -249,21 +256,25 @@ def _publish(
     create: bool,
     asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
-    found = read_identities(connection, tables)
-    missing = frozenset(unpublished(found, existing))
+    tables_found = read_identities(connection, tables)
+    missing = frozenset(unpublished_tables(tables_found, existing))
     if existing is not None:
-        check_asked(connection, existing, found, asked)
+        check_requirements(connection, existing, tables_found, asked)
     parts = {
-        one.root: asked[one.root].sent(one) for one in found if one.root in missing and one.root in asked
+        facts.root: asked[facts.root].sent(facts)
+        for facts in tables_found
+        if facts.root in missing and facts.root in asked
     }
     plan = plan_source(
-        found,
+        tables_found,
         tables,
         publication=publication,
         existing=existing,
         slot=slot,
         create=create,
-        selections=completed(connection, {table: part for table, part in parts.items() if part != WHOLE}),
+        selections=with_row_columns(
+            connection, {table: part for table, part in parts.items() if part != WHOLE}
+        ),
         version=connection.info.server_version,
     )
     execute_plan(plan, connection)
@@ -280,22 +291,22 @@ def plan_source(
     selections: Selections,
     version: int,
 ) -> SetupPlan:
-    """Plan the publication for a source that reads `tables`; nothing else is altered. Pure.
+    """Plan the publication of a source that reads `tables`; nothing else is altered. Pure.
 
     Args:
         found: `read_identities` of the tables.
         tables: what must be published.
         publication: the publication's name.
-        existing: what `read_publication` says of it.
-        slot: what `read_slot` says; a living one makes it dangerous to add tables.
-        create: whether the publication may be made or extended.
+        existing: what `read_publication` returns for it.
+        slot: what `read_slot` returns; where a slot exists, tables are added under a lock.
+        create: whether the publication may be created or extended.
         selections: for tables that are added, which part of them is sent.
         version: the server's, as `server_version_num`.
     """
-    missing = unpublished(found, existing)
-    refused = list(unusable(found, dict.fromkeys(tables, ())))
+    missing = unpublished_tables(found, existing)
+    refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
     if existing is None and slot is not None:
-        refused.append(slot_first(publication, slot))
+        refused.append(publication_too_young(publication, slot))
     if existing is not None and missing and not (create and existing.own):
         sql = in_one_transaction(add_tables(publication, missing, slot, selections))
         refused.append(
@@ -310,10 +321,11 @@ def plan_source(
     for facts in found:
         if facts.root in absent:
             refused += _writers_would_fail(facts, selections, sender.silent(facts, added=True))
-    made = () if existing is not None else (create_publication(publication, version),)
-    told = sender.steps(held_stored(facts, None) for facts in found)
+    create_steps = () if existing is not None else (create_publication(publication, version),)
+    sender_steps = sender.steps(held_stored(facts, None) for facts in found)
     return SetupPlan(
-        (*made, *told, *addition(missing, publication, slot, selections)), refused=tuple(refused)
+        (*create_steps, *sender_steps, *add_table_steps(missing, publication, slot, selections)),
+        refused=tuple(refused),
     )
 
 
@@ -357,8 +369,8 @@ def _no_publication(name: str, url: str) -> HeadraceError:
     )
 
 
-def _unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
-    """The slot, once nobody reads it: the last word of a reader that is just ending may still move it.
+def _await_unread_slot(connection: Connection, slot: str) -> SlotFacts | None:
+    """Wait until the slot has no reader, and return it: a reader that is ending may still move it.
 
     The server itself takes up to `wal_sender_timeout` (60 s) to notice that a reader's machine is gone.
     """

@@ -1,4 +1,4 @@
-"""What does a publication publish, and does it carry what the documents need?"""
+"""Read what a publication publishes, and report what the documents need and it does not carry."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession, database_error
 
 OWN_COMMENT = "made by headrace"
-"""The comment on a publication that Headrace made; only such a one is dropped by a teardown."""
+"""The comment on a publication that Headrace created; a teardown drops only a publication with it."""
 OPERATIONS = ("insert", "update", "delete", "truncate")
-"""What must be published."""
+"""The operations that must be published."""
 _LISTS_SINCE = 150000
 _MEMBERS = """
 SELECT n.nspname::text, c.relname::text
@@ -89,18 +89,18 @@ class RecordedIdentity:
 
 @dataclass(frozen=True, slots=True)
 class SetupRecord:
-    """What Headrace changed beside the publication; kept in the publication's comment.
+    """What Headrace changed besides the publication; kept in the publication's comment.
 
     Attributes:
-        identities: for each altered table the identity before and the one that was set.
-        indexes: the indexes that were made, as (schema, name) in a TableName.
+        identities: for each altered table the identity before, and the one that was set.
+        indexes: the indexes that Headrace created, as (schema, name) in a TableName.
     """
 
     identities: Mapping[TableName, tuple[RecordedIdentity, RecordedIdentity]]
     indexes: frozenset[TableName] = frozenset()
 
     def comment(self) -> str:
-        """The publication's comment that holds this record."""
+        """Return the publication's comment that holds this record."""
         rows = [
             [table.schema, table.name, before.kind, before.index, after.kind, after.index]
             for table, (before, after) in sorted(self.identities.items())
@@ -113,19 +113,19 @@ NOTHING_CHANGED = SetupRecord({})
 
 
 def parse_record(comment: str | None) -> SetupRecord | None:
-    """The record in a publication's comment; None where Headrace did not make the publication."""
+    """Parse the record in a publication's comment; None where Headrace did not create the publication."""
     if comment is None or not comment.startswith(OWN_COMMENT):
         return None
     try:
-        found = json.loads(comment.removeprefix(OWN_COMMENT))
+        parsed = json.loads(comment.removeprefix(OWN_COMMENT))
         identities = {
             TableName(schema, name): (
                 RecordedIdentity(before, before_index),
                 RecordedIdentity(after, after_index),
             )
-            for schema, name, before, before_index, after, after_index in found["identities"]
+            for schema, name, before, before_index, after, after_index in parsed["identities"]
         }
-        return SetupRecord(identities, frozenset(TableName(*index) for index in found["indexes"]))
+        return SetupRecord(identities, frozenset(TableName(*index) for index in parsed["indexes"]))
     except (ValueError, TypeError, KeyError):
         return NOTHING_CHANGED
 
@@ -148,11 +148,11 @@ class PublicationFacts:
     """A publication that exists.
 
     Attributes:
-        operations: those of insert, update, delete, truncate that it publishes.
+        operations: those of `OPERATIONS` that it publishes.
         via_root: whether partitions' changes carry the partitioned table's name.
-        tables: what is published, leaf partitions instead of partitioned tables unless `via_root`.
+        tables: the published tables, leaf partitions instead of partitioned tables unless `via_root`.
         members: the tables that are named or whose schema is; partitioned tables as such.
-        record: what Headrace changed; None where someone else made the publication.
+        record: what Headrace changed; None where another role created the publication.
         sends_generated: whether stored generated columns are sent (PostgreSQL 18).
     """
 
@@ -167,42 +167,47 @@ class PublicationFacts:
 
     @property
     def own(self) -> bool:
-        """Whether Headrace made it."""
+        """Whether Headrace created it."""
         return self.record is not None
 
     def publishes(self, table: TableName, leaves: frozenset[TableName]) -> bool:
-        """Whether all of `table` is published, its future partitions too (`leaves`: its present ones)."""
+        """Return whether all of `table` is published, its future partitions too.
+
+        `leaves`: its present partitions.
+        """
         return self.all_tables or table in self.members or (leaves == {table} and table in self.tables)
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
-    """The publication called `name`, or None.
+    """Read the publication called `name`; None where it does not exist.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    about = """
+    settings_sql = """
         SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
                obj_description(oid, 'pg_publication'), coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
         FROM pg_publication p WHERE pubname = $1
     """
     # pg_publication_tables has columns and filters from PostgreSQL 15 on; before, there were neither.
-    details = "attnames::text[], rowfilter IS NOT NULL" if _knows_lists(connection) else "NULL, false"
+    details = "attnames::text[], rowfilter IS NOT NULL" if _has_column_lists(connection) else "NULL, false"
     listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
-    by_schema = _BY_SCHEMA if _knows_lists(connection) else ""
+    by_schema = _BY_SCHEMA if _has_column_lists(connection) else ""
     try:
-        rows = execute(connection, about, (name,))
+        rows = execute(connection, settings_sql, (name,))
         if not rows:
             return None
         tables = execute(connection, listed, (name,))
         members = execute(connection, _MEMBERS + by_schema, (name,))
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
-    [(every, *operations, via_root, comment, sends_generated)] = rows
+    [(all_tables, *operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
-        all_tables=every,
-        operations=frozenset(op for op, on in zip(OPERATIONS, operations, strict=True) if on),
+        all_tables=all_tables,
+        operations=frozenset(
+            operation for operation, is_published in zip(OPERATIONS, operations, strict=True) if is_published
+        ),
         via_root=via_root,
         tables={
             TableName(schema, table): PublishedTable(
@@ -217,12 +222,14 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
 
 
 def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
-    """What the server calls each table's membership in the publication: another one if it ever left it.
+    """Read the server's OID of each table's membership in the publication.
+
+    It differs if the table ever left the publication.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    by_schema = _MEMBERSHIPS_BY_SCHEMA if _knows_lists(connection) else ""
+    by_schema = _MEMBERSHIPS_BY_SCHEMA if _has_column_lists(connection) else ""
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
     try:
         rows = execute(connection, listed, (name,))
@@ -232,7 +239,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
 
 
 def read_altered(connection: Connection, name: str) -> int | None:
-    """The transaction that altered the publication itself last (raw xid); None where there is none.
+    """Return the transaction (raw xid) that last altered the publication itself; None where there is none.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -248,11 +255,11 @@ def read_altered(connection: Connection, name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Something that a publication hides.
+    """A change or column that the documents need and the publication hides.
 
     Attributes:
-        table: the table whose changes are hidden; None where it is all of them.
-        what: for people, behind "the publication … ".
+        table: the table whose changes are hidden; None for all tables.
+        what: the description for people, which follows "the publication … ".
         remedy: the SQL that mends it, in one transaction.
     """
 
@@ -262,7 +269,7 @@ class Gap:
 
 
 def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ...]:
-    """What the publication sends, a partition by the topmost table above it, in order.
+    """Read the tables that the publication sends, in order; a partition by its topmost table.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -271,19 +278,19 @@ def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ..
 
 
 def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozenset[str]]:
-    """The columns that the publication sends of each table, a partition by the topmost table above it.
+    """Read the columns that the publication sends of each table; a partition by its topmost table.
 
-    Empty before PostgreSQL 15, which sends all that are not generated.
+    Empty before PostgreSQL 15, which sends all columns that are not generated.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    found: dict[TableName, frozenset[str]] = {}
+    lists: dict[TableName, frozenset[str]] = {}
     for schema, table, columns in session.query(_COLUMN_LISTS, (name,)):
         if columns is not None:
             key = TableName(schema, table)
-            found[key] = found.get(key, frozenset()) | frozenset(columns)
-    return found
+            lists[key] = lists.get(key, frozenset()) | frozenset(columns)
+    return lists
 
 
 def publication_gaps(
@@ -291,7 +298,9 @@ def publication_gaps(
     read: Mapping[TableName, frozenset[str]],
     roots: Mapping[TableName, TableName] | None = None,
 ) -> tuple[Gap, ...]:
-    """What this publication hides of what the documents need; missing tables are no gap, they can be added.
+    """Return what this publication hides of what the documents need.
+
+    Missing tables are no gap: they can be added.
 
     Args:
         facts: the publication.
@@ -299,21 +308,21 @@ def publication_gaps(
         roots: for each of them the table that the documents name.
     """
     named = identifier(facts.name)
-    found = []
-    missing = [op for op in OPERATIONS if op not in facts.operations]
+    gaps = []
+    missing = [operation for operation in OPERATIONS if operation not in facts.operations]
     if missing:
         setting = f"ALTER PUBLICATION {named} SET (publish = {literal(', '.join(OPERATIONS))})"
-        found.append(Gap(None, f"does not publish {', '.join(missing)}", (setting,)))
+        gaps.append(Gap(None, f"does not publish {', '.join(missing)}", (setting,)))
     if facts.via_root:
         setting = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = false)"
         what = "has publish_via_partition_root on: a truncated partition would not be seen"
-        found.append(Gap(None, what, (setting,)))
+        gaps.append(Gap(None, what, (setting,)))
     for table, columns in read.items():
         root = (roots or {}).get(table, table)
         published = facts.tables.get(table)
         if published is not None:
-            found.extend(_hidden(facts, table, root, published, columns))
-    return tuple(found)
+            gaps.extend(_table_gaps(facts, table, root, published, columns))
+    return tuple(gaps)
 
 
 def publication_problems(
@@ -321,7 +330,7 @@ def publication_problems(
     read: Mapping[TableName, frozenset[str]],
     roots: Mapping[TableName, TableName] | None = None,
 ) -> tuple[HeadraceError, ...]:
-    """`publication_gaps` as errors with their remedy."""
+    """Return the errors of `publication_gaps`, with their remedies."""
     return tuple(
         HeadraceError(
             Kind.PUBLICATION,
@@ -333,12 +342,12 @@ def publication_problems(
 
 
 def in_one_transaction(statements: Sequence[str]) -> str:
-    """The statements in one line that can be run as it is."""
+    """Join the statements into one line that runs them in one transaction."""
     joined = "; ".join(statements)
     return f"{joined};" if len(statements) == 1 else f"BEGIN; {joined}; COMMIT;"
 
 
-def _hidden(
+def _table_gaps(
     facts: PublicationFacts,
     table: TableName,
     root: TableName,
@@ -346,18 +355,21 @@ def _hidden(
     columns: frozenset[str],
 ) -> list[Gap]:
     listed = root if root in facts.members else table
-    remedy = _republished(facts.name, listed)
-    found = []
+    remedy = _publish_again(facts.name, listed)
+    gaps = []
     if published.row_filter:
-        found.append(Gap(table, f"filters the rows of {table} (WHERE)", remedy))
+        gaps.append(Gap(table, f"filters the rows of {table} (WHERE)", remedy))
     if published.columns is not None and not columns <= published.columns:
         hidden = ", ".join(sorted(columns - published.columns))
-        found.append(Gap(table, f"hides columns of {table}: {hidden}", remedy))
-    return found
+        gaps.append(Gap(table, f"hides columns of {table}: {hidden}", remedy))
+    return gaps
 
 
-def _republished(publication: str, table: TableName) -> tuple[str, ...]:
-    """The table as a whole, and nothing of an open transaction lost to a slot that lives (decision 0009)."""
+def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
+    """Return the SQL that publishes the whole table anew.
+
+    The lock waits for open transactions, so that an existing slot loses nothing of them (decision 0009).
+    """
     named, listed = identifier(publication), quoted(table)
     return (
         f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE",
@@ -366,5 +378,5 @@ def _republished(publication: str, table: TableName) -> tuple[str, ...]:
     )
 
 
-def _knows_lists(connection: Connection) -> bool:
+def _has_column_lists(connection: Connection) -> bool:
     return connection.info.server_version >= _LISTS_SINCE

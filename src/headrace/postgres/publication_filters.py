@@ -1,7 +1,8 @@
-"""Which columns and rows of a table does one of our own publications send, where somebody asked for a part?
+"""Publish a part of a table: some of its columns, some of its rows.
 
-A narrow publication saves decoding and sending. It also reaches into the application: a list or a filter that
-does not fit the replica identity makes every UPDATE and DELETE of the table fail, so it is refused before.
+A narrow publication saves decoding and sending. It also affects the application: a column list or a row
+filter that does not fit the replica identity makes every UPDATE and DELETE of the table fail. So it is
+refused before.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ PARTS_SINCE = 150000
 
 @dataclass(frozen=True, slots=True)
 class PublicationFilter:
-    """A part of a table.
+    """A row filter and a column list of a table.
 
     Attributes:
-        columns: the columns that are sent; None: all, also future ones.
-        rows: an SQL condition over the table's columns; None: every row. It is SQL of the person who runs
-            this, never of the data.
+        columns: the columns that are sent; None: all, future ones too.
+        rows: an SQL condition over the table's columns; None: every row. The operator writes it; it never
+            comes from data.
         row_columns: the columns that `rows` reads, as `row_columns` finds them.
     """
 
@@ -49,7 +50,7 @@ WHOLE = PublicationFilter()
 
 
 def table_clause(table: TableName, selection: PublicationFilter = WHOLE) -> str:
-    """The table as a member of a publication, as SQL."""
+    """Return the SQL that names the table as a member of a publication."""
     listed = ", ".join(identifier(column) for column in sorted(selection.columns or ()))
     columns = f" ({listed})" if selection.columns is not None else ""
     rows = f" WHERE ({selection.rows})" if selection.rows is not None else ""
@@ -57,10 +58,10 @@ def table_clause(table: TableName, selection: PublicationFilter = WHOLE) -> str:
 
 
 def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> HeadraceError | None:
-    """Why writers of the table would fail, or needed columns be missing; None where all is well."""
-    unfit = _unlistable(facts, selection.columns or frozenset())
-    if unfit is not None:
-        return unfit
+    """Return why writers of the table would fail, or needed columns be missing; None if neither."""
+    problem = _column_problem(facts, selection.columns or frozenset())
+    if problem is not None:
+        return problem
     if facts.root != facts.table or facts.kind == "p":
         return HeadraceError(
             Kind.CONFIG,
@@ -92,8 +93,8 @@ def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> Hea
     return None
 
 
-def _unlistable(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceError | None:
-    """Why no publication could list these columns."""
+def _column_problem(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceError | None:
+    """Return why no publication could list these columns; None where one could."""
     absent = ", ".join(sorted(columns - frozenset(facts.columns)))
     if absent:
         return HeadraceError(Kind.CONFIG, f"{facts.table} has no column {absent}", "Correct the columns.")
@@ -107,18 +108,18 @@ def _unlistable(facts: IdentityFacts, columns: frozenset[str]) -> HeadraceError 
     return None
 
 
-def completed(connection: Connection, selections: Selections) -> Selections:
-    """The selections with the columns that their conditions read.
+def with_row_columns(connection: Connection, selections: Selections) -> Selections:
+    """Return the selections with the columns that their conditions read.
 
     Raises:
         HeadraceError: SERVER_VERSION before 15; as `row_columns`.
     """
-    found = {}
-    for table, one in selections.items():
+    result = {}
+    for table, selection in selections.items():
         _check_version(connection, table)
-        read = frozenset() if one.rows is None else row_columns(connection, table, one.rows)
-        found[table] = replace(one, row_columns=read)
-    return found
+        read = frozenset() if selection.rows is None else row_columns(connection, table, selection.rows)
+        result[table] = replace(selection, row_columns=read)
+    return result
 
 
 def _check_version(connection: Connection, table: TableName) -> None:
@@ -131,11 +132,11 @@ def _check_version(connection: Connection, table: TableName) -> None:
 
 
 def row_columns(connection: Connection, table: TableName, rows: str) -> frozenset[str]:
-    """The columns that a condition reads, as PostgreSQL itself understands it; nothing stays behind.
+    """Return the columns that a condition reads, as PostgreSQL understands it; nothing stays in the database.
 
     Raises:
-        HeadraceError: CONFIG, with the server's words, for what no publication may filter by; PRIVILEGE,
-            CONNECTION, DATABASE.
+        HeadraceError: CONFIG, with the server's message, for a condition that no publication may have;
+            PRIVILEGE, CONNECTION, DATABASE.
     """
     sql = """
         SELECT a.attname::text
@@ -145,22 +146,24 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.prrelid AND d.refobjsubid > 0
         JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
     """
-    return frozenset(column for (column,) in _looked_at(connection, table, rows, sql))
+    return frozenset(column for (column,) in _query_trial_publication(connection, table, rows, sql))
 
 
-def as_stored(connection: Connection, table: TableName, rows: str) -> str:
-    """A condition in the words in which PostgreSQL itself keeps it; nothing stays behind.
+def stored_condition(connection: Connection, table: TableName, rows: str) -> str:
+    """Return a condition as PostgreSQL stores it; nothing stays in the database.
 
     Raises:
         HeadraceError: as `row_columns`.
     """
     sql = "SELECT rowfilter FROM pg_publication_tables WHERE pubname = $1"
-    [(stored,)] = _looked_at(connection, table, rows, sql)
+    [(stored,)] = _query_trial_publication(connection, table, rows, sql)
     return str(stored)
 
 
-def _looked_at(connection: Connection, table: TableName, rows: str, sql: str) -> list[tuple[Any, ...]]:
-    """What `sql` finds for a publication ($1) with that condition, which is gone again afterwards."""
+def _query_trial_publication(
+    connection: Connection, table: TableName, rows: str, sql: str
+) -> list[tuple[Any, ...]]:
+    """Create a publication with the condition, run `sql` with its name ($1), and roll both back."""
     name = f"headrace_look_{secrets.token_hex(8)}"
     try:
         with connection.transaction(force_rollback=True):
@@ -171,9 +174,13 @@ def _looked_at(connection: Connection, table: TableName, rows: str, sql: str) ->
     except psycopg.Error as error:
         if (error.sqlstate or "").startswith(("42501", "55P03", "08", "57")):
             raise database_error(error, connection.info.dsn) from error
-        said = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error)
+        message = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(
+            error
+        )
         raise HeadraceError(
-            Kind.CONFIG, f"the rows of {table} cannot be chosen by {rows!r}: {said}", "Correct the condition."
+            Kind.CONFIG,
+            f"the rows of {table} cannot be chosen by {rows!r}: {message}",
+            "Correct the condition.",
         ) from error
 
 

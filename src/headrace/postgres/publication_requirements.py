@@ -1,6 +1,6 @@
-"""Does a publication that exists send the part of each table that somebody asks for?
+"""Check whether an existing publication sends the required part of each table.
 
-One that filters rows, or hides columns, does so in silence: nobody who reads the log can tell.
+A publication that filters rows or hides columns shows no sign of it in the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.postgres.publication_filters import (
     PARTS_SINCE,
     WHOLE,
     PublicationFilter,
-    as_stored,
+    stored_condition,
     table_clause,
 )
 from headrace.postgres.quoting import identifier
@@ -34,14 +34,14 @@ FROM pg_publication_tables WHERE pubname = $1 AND rowfilter IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class PublicationRequirements:
-    """What somebody wants of a table.
+    """What is required of a publication for one table.
 
     Attributes:
-        needed: the columns that must be sent; empty: whatever is.
-        selection: which part is sent where the table is added to a publication. An existing one has to have
-            its condition, and may send more columns.
-        only_these: nobody leaves other columns out later: only those that are selected, and the replica
-            identity's, may be sent.
+        needed: the columns that must be sent; empty: no requirement.
+        selection: the part that is sent where the table is added to a publication. An existing publication
+            must have the same condition, and may send more columns.
+        only_these: whether only the selected columns, and the replica identity's, may be sent, because no
+            later step drops other columns.
     """
 
     needed: frozenset[str] = frozenset()
@@ -49,7 +49,7 @@ class PublicationRequirements:
     only_these: bool = False
 
     def sent(self, facts: IdentityFacts) -> PublicationFilter:
-        """The part; of a mere choice of columns with those that identify a row, or nobody could write."""
+        """Return the part to publish; where only columns are chosen, the identity's columns too."""
         columns = self.selection.columns
         if columns is None or not self.only_these or facts.current.kind == "full":
             return self.selection
@@ -60,7 +60,7 @@ NOTHING_SPECIAL = PublicationRequirements()
 
 
 def read_filters(connection: Connection, publication: str) -> dict[TableName, str]:
-    """The condition of each table whose rows the publication filters, in the server's words.
+    """Read the condition of each table whose rows the publication filters, as the server stores it.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -74,13 +74,13 @@ def read_filters(connection: Connection, publication: str) -> dict[TableName, st
     return {TableName(schema, table): condition for schema, table, condition in rows}
 
 
-def check_asked(
+def check_requirements(
     connection: Connection,
     existing: PublicationFacts,
-    found: Iterable[IdentityFacts],
+    tables: Iterable[IdentityFacts],
     asked: Mapping[TableName, PublicationRequirements],
 ) -> None:
-    """Compare what `existing` sends of the tables that it has with what is asked for.
+    """Check that `existing` sends what is required of the tables that it has.
 
     Raises:
         HeadraceError: PUBLICATION, where it filters rows in another way, or hides a column, an operation or
@@ -90,53 +90,55 @@ def check_asked(
     for problem in publication_problems(existing, {}):
         raise problem
     filters = read_filters(connection, existing.name)
-    for one in found:
-        published = existing.tables.get(one.table)
+    for facts in tables:
+        published = existing.tables.get(facts.table)
         if published is None:
             continue
-        wanted = asked.get(one.root, NOTHING_SPECIAL)
-        selection, has = wanted.sent(one), filters.get(one.table)
-        if not _is_same(connection, one.table, selection.rows, has):
-            raise _other_rows(existing, one.table, selection, has)
-        sends = frozenset(one.columns) if published.columns is None else published.columns
-        if wanted.needed - sends:
-            raise _other_columns(existing, one.table, selection, "hides", wanted.needed - sends)
-        if wanted.only_these and sends - (selection.columns or sends):
-            more = sends - (selection.columns or sends)
-            raise _other_columns(existing, one.table, selection, "sends also the", more)
+        requirements = asked.get(facts.root, NOTHING_SPECIAL)
+        selection, condition = requirements.sent(facts), filters.get(facts.table)
+        if not _is_same_condition(connection, facts.table, selection.rows, condition):
+            raise _other_rows(existing, facts.table, selection, condition)
+        sends = frozenset(facts.columns) if published.columns is None else published.columns
+        if requirements.needed - sends:
+            raise _other_columns(existing, facts.table, selection, "hides", requirements.needed - sends)
+        if requirements.only_these and sends - (selection.columns or sends):
+            excess = sends - (selection.columns or sends)
+            raise _other_columns(existing, facts.table, selection, "sends also the", excess)
 
 
-def _is_same(connection: Connection, table: TableName, condition: str | None, has: str | None) -> bool:
-    if condition is None or has is None:
-        return condition is has
-    if _plain(condition) == _plain(has):
+def _is_same_condition(
+    connection: Connection, table: TableName, condition: str | None, existing_condition: str | None
+) -> bool:
+    if condition is None or existing_condition is None:
+        return condition is existing_condition
+    if _normalized(condition) == _normalized(existing_condition):
         return True
     try:
-        return as_stored(connection, table, condition) == has
+        return stored_condition(connection, table, condition) == existing_condition
     except HeadraceError as error:
         if error.kind is not Kind.PRIVILEGE:
             raise
-        return False  # only who may make a publication is told how the server understands a condition
+        return False  # only a role that may create a publication can ask how the server stores a condition
 
 
-def _plain(condition: str) -> str:
-    """Without the white space, and the pair of parentheses that the server puts around it."""
+def _normalized(condition: str) -> str:
+    """Remove white space, and the pair of parentheses that the server puts around a condition."""
     text = "".join(condition.split())
     return text[1:-1] if text.startswith("(") and text.endswith(")") and text.count("(") == 1 else text
 
 
 def _other_rows(
-    existing: PublicationFacts, table: TableName, selection: PublicationFilter, has: str | None
+    existing: PublicationFacts, table: TableName, selection: PublicationFilter, existing_condition: str | None
 ) -> HeadraceError:
     named = identifier(existing.name)
     if selection.rows is None:
         return HeadraceError(
             Kind.PUBLICATION,
-            f"the publication {named} sends only the rows of {table} where {has}",
+            f"the publication {named} sends only the rows of {table} where {existing_condition}",
             "Say the same by the option where, or name another publication by publicationName.",
         )
-    sends = "all rows" if has is None else f"the rows where {has}"
-    run = _republished(named, table, selection)
+    sends = "all rows" if existing_condition is None else f"the rows where {existing_condition}"
+    run = _publish_again(named, table, selection)
     return HeadraceError(
         Kind.PUBLICATION,
         f"the publication {named} sends {sends} of {table}, asked for are those where {selection.rows}",
@@ -156,12 +158,12 @@ def _other_columns(
         Kind.PUBLICATION,
         f"the publication {named} {does} columns of {table}: {', '.join(sorted(columns))}",
         "Ask for other columns; or name another publication by publicationName, and a new slot; or "
-        f"{_republished(named, table, selection)}",
+        f"{_publish_again(named, table, selection)}",
     )
 
 
-def _republished(publication: str, table: TableName, selection: PublicationFilter) -> str:
-    """What changes a publication, and loses nothing of an open transaction (decision 0009)."""
+def _publish_again(publication: str, table: TableName, selection: PublicationFilter) -> str:
+    """Return the advice to publish the table anew; an open transaction loses nothing (decision 0009)."""
     statements = (
         f"LOCK TABLE {quoted(table)} IN SHARE ROW EXCLUSIVE MODE",
         f"ALTER PUBLICATION {publication} DROP TABLE {quoted(table)}",

@@ -1,4 +1,4 @@
-"""How does a name or a value become SQL text, safely? Pure; the one place where SQL is quoted."""
+"""Quote names and values as SQL; the one place where SQL is quoted. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace.model import TableName
 
 
 def identifier(name: str) -> str:
-    """`name` as a quoted SQL identifier.
+    """Return `name` as a quoted SQL identifier.
 
     Raises:
         ValueError: the name is empty or holds a NUL character.
@@ -19,14 +19,14 @@ def identifier(name: str) -> str:
 
 
 def table(name: TableName) -> str:
-    """A qualified table name as SQL."""
+    """Return a qualified table name as SQL."""
     return f"{identifier(name.schema)}.{identifier(name.name)}"
 
 
 def literal(value: str | float | bool | None) -> str:
-    """`value` as an SQL literal; text is an untyped literal that takes its type from its place.
+    """Return `value` as an SQL literal; text is untyped and takes its type from the context.
 
-    Correct whatever `standard_conforming_strings` says.
+    The literal is correct for either value of `standard_conforming_strings`.
 
     Raises:
         ValueError: the text holds a NUL character, which PostgreSQL cannot store.
@@ -43,7 +43,7 @@ def literal(value: str | float | bool | None) -> str:
 
 
 def replication_literal(text: str) -> str:
-    """`text` as a literal of the replication grammar, which knows no `E''` and no escapes.
+    """Return `text` as a literal of the replication grammar, which has no `E''` and no escapes.
 
     Raises:
         ValueError: the text holds a NUL character.
@@ -54,5 +54,5 @@ def replication_literal(text: str) -> str:
 
 
 def json_text(value: object) -> str:
-    """`value` as an SQL literal that holds its JSON text."""
+    """Return the JSON text of `value` as an SQL literal."""
     return literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

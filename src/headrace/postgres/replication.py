@@ -1,7 +1,7 @@
-"""How is a replication connection opened, and how do bytes of the stream go over it?
+"""Open replication connections, and read and write the bytes of the stream.
 
-psycopg has no replication API, but its libpq layer carries the COPY_BOTH stream; TLS and everything else in
-the connection string are libpq's own. Nothing here decodes.
+psycopg has no replication API, but its libpq layer carries the COPY_BOTH stream. TLS and everything else in
+the connection string are handled by libpq. This module decodes nothing.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from psycopg import pq
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
-from headrace.postgres.address import address
+from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout
 from headrace.postgres.connection import Connection, check_direct, open_connection, place
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.session import PINNED, WHO, pinning
-from headrace.postgres.sqlstate_errors import no_room, refusal
+from headrace.postgres.sqlstate_errors import no_free_slot, sqlstate_error
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
     "client_min_messages": "warning",
 }
-"""What is set on every session that the log is read with."""
+"""The settings of every session that reads the log."""
 _CANCEL_SECONDS = 5.0
 _SLICE_SECONDS = 1.0
-_NOT_THERE = "55000"
+_OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
 
 
 class ReplicationConnection:
-    """One connection in replication mode: commands first, then a stream. Not for two threads at once.
+    """A connection in replication mode: commands first, then a stream. Not for two threads at once.
 
     Values in the stream have the text form of reading sessions: the same settings are pinned, because the
     server renders a change's values with the settings of the connection that streams it.
 
     Raises:
-        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG; PRIVILEGE (no right to replicate); NO_FREE_SLOT
-            (no walsender is free).
+        HeadraceError: CONNECTION, AUTHENTICATION, CONFIG; PRIVILEGE (no right to replicate); NO_FREE_SLOT (no
+            walsender is free).
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class ReplicationConnection:
         self.place = place(url)
         self._slot = ""
         self._streaming = False
-        self._over = self._holes = False
-        self._hole: str | None = None
+        self._has_ended = self._skips_missing = False
+        self._missing_publication: str | None = None
         self._connection, self._silence = _connect(url, application_name, password)
-        self._connection.add_notice_handler(self._hear)
+        self._connection.add_notice_handler(self._on_notice)
         self._pgconn = self._connection.pgconn
         try:
             [(pid, mark)] = self.execute(WHO)
@@ -82,7 +82,7 @@ class ReplicationConnection:
         return self._pgconn.backend_pid
 
     def fileno(self) -> int:
-        """The socket, for select and poll.
+        """Return the socket's descriptor, for select and poll.
 
         Raises:
             HeadraceError: CONNECTION, where it is closed.
@@ -90,7 +90,7 @@ class ReplicationConnection:
         try:
             return self._pgconn.socket
         except psycopg.OperationalError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -104,22 +104,22 @@ class ReplicationConnection:
         timeout: float | None = None,
         on_timeout: Callable[[], None] | None = None,
     ) -> list[tuple[str | None, ...]]:
-        """Run one SQL or replication command; its rows as text.
+        """Run one SQL or replication command and return its rows as text.
 
         Args:
             sql: the command.
-            slot: the slot that it is about, for messages.
+            slot: the slot that the command is about, for messages.
             timeout: seconds; when they have passed the command is cancelled on the server.
-            on_timeout: called then, before the cancelling, while the command still waits.
+            on_timeout: called at the timeout, before the command is cancelled, while it still waits.
 
         Raises:
-            HeadraceError: what the refusal means (`refusal`), or CONNECTION.
+            HeadraceError: as `sqlstate_error` decides, or CONNECTION.
             TimeoutError: `timeout` has passed; the server has stopped the command.
         """
         self._slot = slot
         result = self._run(sql, timeout, on_timeout)
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise self._refused(result)
+            raise self._error_of(result)
         return [
             tuple(_text(result.get_value(row, column)) for column in range(result.nfields))
             for row in range(result.ntuples)
@@ -134,16 +134,16 @@ class ReplicationConnection:
         unfinished: bool = False,
         holes: bool = False,
     ) -> None:
-        """Begin the stream of `slot` at `lsn` (0: where the slot was confirmed).
+        """Start the stream of `slot` at `lsn` (0: where the slot was confirmed).
 
         Args:
             slot: the slot.
-            lsn: what is committed before it is left out.
-            publications: their tables are sent.
-            unfinished: a large transaction is sent in pieces while it runs (protocol version 2), in the
-                place of behind its end (1).
-            holes: what was changed while a publication did not exist may be left out, as PostgreSQL 18
-                does; before, and without this, the stream ends there.
+            lsn: transactions that are committed before it are left out.
+            publications: the publications whose tables are sent.
+            unfinished: whether a large transaction is streamed while it runs (protocol version 2), and not
+                only after its end (version 1).
+            holes: whether changes that were made while a publication did not exist may be left out, as
+                PostgreSQL 18 does. Without this, and before 18, the stream ends at them.
 
         Raises:
             HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
@@ -156,52 +156,58 @@ class ReplicationConnection:
             f"({options}, publication_names {names})"
         )
         if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._refused(result)
-        self._streaming, self._holes = True, holes
+            raise self._error_of(result)
+        self._streaming, self._skips_missing = True, holes
 
-    def _hear(self, notice: psycopg.errors.Diagnostic) -> None:
-        """PostgreSQL 18 leaves out the changes that were made without the publication, and only warns."""
-        if self._streaming and not self._holes and notice.sqlstate == _NOT_THERE:
-            self._hole = " ".join(filter(None, (notice.message_primary, notice.message_detail)))
+    def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        """Note the warning with which PostgreSQL 18 leaves out changes made without the publication."""
+        if (
+            self._streaming
+            and not self._skips_missing
+            and notice.sqlstate == _OBJECT_NOT_IN_PREREQUISITE_STATE
+        ):
+            self._missing_publication = " ".join(
+                filter(None, (notice.message_primary, notice.message_detail))
+            )
 
     def receive(self, into: Frames, size: int) -> int:
         """Append what has arrived of the stream, about `size` bytes at most, without waiting.
 
         Returns:
-            how many bytes that is; 0 where nothing has arrived.
+            how many bytes were appended; 0 where nothing has arrived.
 
         Raises:
-            HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where
-                the server says why. What came before is appended already.
+            HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where the
+                server says why. Earlier data is appended already.
         """
         connection, data, ends = self._pgconn, into.data, into.ends
         next_message, end = connection.get_copy_data, ends.append
         before = len(data)
-        if self._over:
-            raise self._ended()
+        if self._has_ended:
+            raise self._end_error()
         try:
             while len(data) - before < size:
                 length, message = next_message(1)
-                if self._hole is not None:
-                    raise self._left_out(self._hole)
+                if self._missing_publication is not None:
+                    raise self._missing_publication_error(self._missing_publication)
                 if length > 0:
                     data += message
                     end(len(data))
                 elif length < 0:
-                    self._over = True
+                    self._has_ended = True
                     if len(data) == before:
-                        raise self._ended()
+                        raise self._end_error()
                     break
                 elif self._wait(0):
                     connection.consume_input()
                 else:
                     break
         except psycopg.OperationalError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
         return len(data) - before
 
     def wait(self, timeout: float) -> bool:
-        """Whether something has arrived, within `timeout` seconds.
+        """Wait until something has arrived, at most `timeout` seconds; return whether it has.
 
         Raises:
             HeadraceError: CONNECTION.
@@ -209,7 +215,7 @@ class ReplicationConnection:
         try:
             return self._wait(timeout)
         except psycopg.OperationalError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
     def put_copy_data(self, data: bytes) -> None:
         """Send one message (feedback).
@@ -221,7 +227,7 @@ class ReplicationConnection:
             self._pgconn.put_copy_data(data)
             self._pgconn.flush()
         except psycopg.OperationalError as error:
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
 
     def _run(
         self, sql: str, timeout: float | None = None, on_timeout: Callable[[], None] | None = None
@@ -238,14 +244,17 @@ class ReplicationConnection:
             finished = True
         except psycopg.OperationalError as error:
             finished = True
-            raise self._lost(error) from error
+            raise self._connection_lost(error) from error
         finally:
-            if not finished:  # a command left behind could still create a slot
+            if not finished:  # an abandoned command could still create a slot
                 self._cancel()
         return result
 
     def _await_result(self, deadline: float | None) -> bool:
-        """Whether the next result is here: libpq waits for one inside, with the interpreter's lock held."""
+        """Wait until the next result has arrived; return whether it has.
+
+        libpq's own wait would hold the interpreter's lock.
+        """
         silence = self._silence
         silence.begin()
         while self._pgconn.is_busy():
@@ -292,23 +301,23 @@ class ReplicationConnection:
         poll.register(self._pgconn.socket, select.POLLIN)
         return bool(poll.poll(None if timeout is None else timeout * 1000))
 
-    def _ended(self) -> HeadraceError:
+    def _end_error(self) -> HeadraceError:
         deadline = time.monotonic() + _CANCEL_SECONDS
         result = self._next_result(deadline)
         while result is not None and result.status == pq.ExecStatus.COPY_BOTH:
             result = self._next_result(deadline)
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._refused(result)
+            return self._error_of(result)
         return HeadraceError(Kind.CONNECTION, f"{self.place} ended the stream of the slot {self._slot!r}")
 
-    def _left_out(self, said: str) -> HeadraceError:
-        return refusal("42704", said, place=self.place, slot=self._slot, streaming=True)
+    def _missing_publication_error(self, message: str) -> HeadraceError:
+        return sqlstate_error("42704", message, place=self.place, slot=self._slot, streaming=True)
 
-    def _refused(self, result: pq.abc.PGresult) -> HeadraceError:
+    def _error_of(self, result: pq.abc.PGresult) -> HeadraceError:
         state = _text(result.error_field(pq.DiagnosticField.SQLSTATE))
         parts = (pq.DiagnosticField.MESSAGE_PRIMARY, pq.DiagnosticField.MESSAGE_DETAIL)
         message = "; ".join(filter(None, (_text(result.error_field(part)) for part in parts)))
-        return refusal(
+        return sqlstate_error(
             state,
             message or self._pgconn.get_error_message(),
             place=self.place,
@@ -317,8 +326,8 @@ class ReplicationConnection:
             streaming=self._streaming,
         )
 
-    def _lost(self, error: psycopg.Error) -> HeadraceError:
-        return refusal(None, str(error), place=self.place, slot=self._slot)
+    def _connection_lost(self, error: psycopg.Error) -> HeadraceError:
+        return sqlstate_error(None, str(error), place=self.place, slot=self._slot)
 
 
 def replication_connection(
@@ -338,11 +347,11 @@ def _connect(url: str, application_name: str, password: Password | None) -> tupl
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()
         if "max_wal_senders" in text:
-            raise no_room(error.cause) from error
+            raise no_free_slot(error.cause) from error
         if "wal sender" in text or "walsender" in text:
-            role = address(url).parameters.get("user")
+            role = parse_address(url).parameters.get("user")
             named = identifier(role) if role else "the role"
-            raise refusal("42501", error.cause, place=place(url), role=named) from error
+            raise sqlstate_error("42501", error.cause, place=place(url), role=named) from error
         raise
     assert connection.silence is not None
     return connection, connection.silence

@@ -1,4 +1,7 @@
-"""Would the server take one more reader? Found by trying: elsewhere a role's attributes say nothing."""
+"""Check that the server would take one more reader, by opening a replication connection.
+
+A role's attributes do not show it on managed servers.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,16 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import ServerFacts
-from headrace.postgres.sqlstate_errors import no_room
+from headrace.postgres.sqlstate_errors import no_free_slot
 
 
 def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[HeadraceError, ...]:
-    """Why this role could not read changes now: no right to replicate, no walsender, no slot.
+    """Return why this role could not read changes now: no right to replicate, no walsender, no slot.
 
     Args:
         url: the database; a replication connection to it is opened and closed again.
-        server: its facts, of a moment ago.
-        new_slot: whether a slot is still to be made.
+        server: the server's current facts.
+        new_slot: whether a slot is still to be created.
 
     Raises:
         HeadraceError: CONNECTION.
@@ -28,12 +31,12 @@ def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[H
             raise
         return (with_limits(error, url),)
     if new_slot and server.used_slots >= server.max_slots:
-        return (with_limits(no_room("all slots are taken"), url),)
+        return (with_limits(no_free_slot("all slots are taken"), url),)
     return ()
 
 
 def with_limits(error: HeadraceError, url: str) -> HeadraceError:
-    """The same error; where there is no room, with the server's limits and the slots that exist."""
+    """Return the error; where no slot or walsender is free, with the server's limits and slots."""
     if error.kind is not Kind.NO_FREE_SLOT:
         return error
     sql = """
@@ -43,6 +46,6 @@ def with_limits(error: HeadraceError, url: str) -> HeadraceError:
     """
     with connect(url, application_name="headrace look") as connection:
         [(slots, senders, names)] = execute(connection, sql)
-    return no_room(
+    return no_free_slot(
         f"max_replication_slots is {slots}, max_wal_senders is {senders}; slots: {names or 'none'}"
     )

@@ -1,7 +1,7 @@
-"""How are many rows read into columns? As the server's binary COPY, which ADBC turns into Arrow buffers.
+"""Read many rows into columns: ADBC turns the server's binary COPY into Arrow buffers.
 
-No Python object stands for a row or a value. Which of ADBC's values are the ones that we promise is decided
-by the reader (`headrace.snapshot.columns`).
+No Python object stands for a row or a value. `headrace.snapshot.columns` decides which of ADBC's values are
+in the promised form.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.session import PINNED, pinning, statement_error
 
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
-_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # the last: PyArrow's
+_FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # PyArrow raises OSError too
 
 
 class RowSession:
     """A read-only transaction on one connection; not for use by two threads at once.
 
-    Its settings are those of every reading session. Call it only where a `ReadSession` has found that no
-    pooler is in between: what tells one is not to be had here.
+    Its settings are those of every reading session. Use it only where a `ReadSession` has checked that no
+    pooler is in between: ADBC does not expose what shows one.
 
     Args:
         url: the database.
-        snapshot: an exported snapshot, which all that is read belongs to; None: the first statement's.
+        snapshot: an exported snapshot for all reads; None: the snapshot of the first statement.
 
     Raises:
-        HeadraceError: what `connect` raises; CONTINUITY where the snapshot has gone; DATABASE.
+        HeadraceError: what `connect` raises; CONTINUITY where the snapshot no longer exists; DATABASE.
     """
 
     def __init__(self, url: str, *, snapshot: str | None = None) -> None:
@@ -45,11 +45,11 @@ class RowSession:
         conninfo = conninfo_for_adbc(url, "headrace read")
         self._calls = WatchedCalls(lambda: conninfo_of(url, "headrace look"))
         try:
-            self._connection = self._calls.make(lambda: adbc.connect(conninfo, autocommit=True))
+            self._connection = self._calls.run(lambda: adbc.connect(conninfo, autocommit=True))
         except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             self._calls.close()
-            said = psycopg.OperationalError(str(error))
-            raise connection_error(said, url) from None  # ADBC's own text may hold the string
+            failure = psycopg.OperationalError(str(error))
+            raise connection_error(failure, url) from None  # ADBC's own text may hold the connection string
         self._cursor = self._connection.cursor()
         try:
             [(pid,)] = self.query("SELECT pg_backend_pid()")
@@ -75,42 +75,43 @@ class RowSession:
         """End the transaction and the connection; idempotent."""
         for close in (self._cursor.close, self._connection.close):
             with suppress(adbc_driver_manager.Error, psycopg.OperationalError):
-                self._calls.make(close)
+                self._calls.run(close)
         self._calls.close(self._cursor, self._connection)
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a small statement with `$1`-style parameters.
+        """Return all rows of a small statement with `$1`-style parameters.
 
         Raises:
-            HeadraceError: CONNECTION where the server went away, DATABASE or PRIVILEGE for what it refuses.
+            HeadraceError: CONNECTION where the connection was lost, DATABASE or PRIVILEGE for what the server
+                refuses.
         """
         try:
-            return self._calls.make(lambda: self._query(sql, parameters))
+            return self._calls.run(lambda: self._query(sql, parameters))
         except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
-            raise self._refused(error) from None
+            raise self._error_of(error) from None
 
     def _query(self, sql: str, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         self._cursor.execute(sql, tuple(parameters) or None)
         return self._cursor.fetchall() if self._cursor.description is not None else []
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a statement, in batches of about `batch_bytes`; memory holds no more than one or two.
+        """Yield the rows of a statement in batches of about `batch_bytes`; memory holds one or two of them.
 
         Raises:
             HeadraceError: as `query`.
         """
         try:
             self._cursor.adbc_statement.set_options(**{_BATCH_BYTES: str(batch_bytes)})
-            self._calls.make(lambda: self._cursor.execute(sql))
-            batches = self._calls.make(lambda: iter(self._cursor.fetch_record_batch()))
-            while (batch := self._calls.make(lambda: next(batches, None))) is not None:
+            self._calls.run(lambda: self._cursor.execute(sql))
+            batches = self._calls.run(lambda: iter(self._cursor.fetch_record_batch()))
+            while (batch := self._calls.run(lambda: next(batches, None))) is not None:
                 yield batch
         except (*_FAILURES, psycopg.OperationalError) as error:
-            raise self._refused(error) from None
+            raise self._error_of(error) from None
 
-    def _refused(self, error: Exception) -> HeadraceError:
-        state, text = getattr(error, "sqlstate", None), _primary(str(error))
-        if state is None and not self._calls.lost and self._lives():
+    def _error_of(self, error: Exception) -> HeadraceError:
+        state, text = getattr(error, "sqlstate", None), _primary_message(str(error))
+        if state is None and not self._calls.lost and self._is_alive():
             return HeadraceError(
                 Kind.INTERNAL,
                 f"rows cannot be read: {without_values(text)}",
@@ -118,20 +119,20 @@ class RowSession:
             )
         return statement_error(state, text, self._url)
 
-    def _lives(self) -> bool:
-        """Whether the server still answers on this connection, be it with an error."""
+    def _is_alive(self) -> bool:
+        """Return whether the server still answers on this connection, even with an error."""
         try:
-            return self._calls.make(self._answers)
+            return self._calls.run(self._ping)
         except (adbc_driver_manager.Error, psycopg.OperationalError) as error:
             return getattr(error, "sqlstate", None) is not None
 
-    def _answers(self) -> bool:
+    def _ping(self) -> bool:
         with self._connection.cursor() as cursor:
             cursor.execute("SELECT 1")
             return cursor.fetchone() is not None
 
 
-def _primary(text: str) -> str:
-    """The server's first line of what ADBC says, which quotes the statement too."""
+def _primary_message(text: str) -> str:
+    """Return the server's first line of an ADBC error, which quotes the statement too."""
     first = text.partition("\n")[0]
     return " ".join(first.partition(":  ")[2].split()) or first

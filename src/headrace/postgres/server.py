@@ -1,4 +1,4 @@
-"""What server is this, and can changes be read from it?"""
+"""Read the facts of a server, and decide whether changes can be read from it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.postgres.session import database_error
 OLDEST = 140000
 """PostgreSQL 14, as `server_version_num` counts."""
 _STANDBY_DECODES = 160000
-_ONE_PART = 100000  # since 10 a major version is one number
+_ONE_NUMBER = 100000  # since 10 a major version is one number
 
 WAL_LEVEL_REMEDY = (
     "Plain PostgreSQL: ALTER SYSTEM SET wal_level = logical, then restart the server; RDS and Aurora: "
@@ -71,9 +71,10 @@ class ServerFacts:
 
     Attributes:
         version: server_version_num, `150004` for 15.4.
-        system_identifier: the cluster's, unsigned 64 bits; it differs after initdb and a logical restore.
-        timeline: of the log that is written now, or replayed by a standby.
-        current_lsn: flushed to disk (bytes); on a standby, replayed.
+        system_identifier: the cluster's identifier, unsigned 64 bits; it differs after initdb and a logical
+            restore.
+        timeline: the timeline of the log that is written now, or replayed by a standby.
+        current_lsn: how far the log is flushed to disk (bytes); on a standby, replayed.
         max_slot_wal_keep_size: bytes of log that a slot may hold back; None is without limit.
     """
 
@@ -94,11 +95,11 @@ class ServerFacts:
 
 
 def inspect_server(connection: Connection, url: str | None = None) -> ServerFacts:
-    """The facts of the server that `connection` leads to.
+    """Read the facts of the server that `connection` leads to.
 
     Args:
         connection: an ordinary connection.
-        url: where the same server takes a replication connection; it is asked for the identifier where
+        url: where the same server accepts a replication connection, which is asked for the identifier where
             the role may not call pg_control_system, and on a standby for the timeline.
 
     Raises:
@@ -110,18 +111,18 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
     except psycopg.Error as error:
         raise database_error(error, connection.info.dsn) from error
     facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-    keep = facts.pop("max_slot_wal_keep_size")
+    keep_size = facts.pop("max_slot_wal_keep_size")
     identifier, timeline = _identity(connection, url, facts.pop("timeline"))
     return ServerFacts(
         **facts,
         system_identifier=identifier,
         timeline=timeline,
-        max_slot_wal_keep_size=None if keep < 0 else keep,
+        max_slot_wal_keep_size=None if keep_size < 0 else keep_size,
     )
 
 
 def end_of_log(connection: Connection) -> Lsn:
-    """How far the log is flushed to disk (bytes); on a standby, replayed.
+    """Return how far the log is flushed to disk (bytes); on a standby, replayed.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -141,7 +142,7 @@ def check_version(version: int) -> None:
     """
     if version < OLDEST:
         named = (
-            f"{version // 10000}" if version >= _ONE_PART else f"{version // 10000}.{version // 100 % 100}"
+            f"{version // 10000}" if version >= _ONE_NUMBER else f"{version // 10000}.{version // 100 % 100}"
         )
         raise HeadraceError(
             Kind.SERVER_VERSION,
@@ -151,10 +152,10 @@ def check_version(version: int) -> None:
 
 
 def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
-    """Why changes cannot be read from this server; empty where they can."""
-    found = []
+    """Return why changes cannot be read from this server; empty where they can."""
+    problems = []
     if facts.in_recovery and facts.version < _STANDBY_DECODES:
-        found.append(
+        problems.append(
             HeadraceError(
                 Kind.SERVER_VERSION,
                 f"the server is a standby, and PostgreSQL {facts.version // 10000} decodes on a primary only",
@@ -162,14 +163,14 @@ def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
             )
         )
     if facts.wal_level != "logical":
-        found.append(
+        problems.append(
             HeadraceError(
                 Kind.WAL_LEVEL,
                 f"wal_level is {facts.wal_level!r}, and changes are only in a log of level 'logical'",
                 WAL_LEVEL_REMEDY,
             )
         )
-    return tuple(found)
+    return tuple(problems)
 
 
 def _identity(connection: Connection, url: str | None, timeline: int | None) -> tuple[int, int]:

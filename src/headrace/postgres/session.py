@@ -1,6 +1,6 @@
-"""How are rows read so that the same data always gives the same text?
+"""Read rows so that the same data always gives the same text.
 
-A reading session pins every setting that PostgreSQL's output depends on and never writes.
+A reading session pins every setting that PostgreSQL's output depends on, and never writes.
 """
 
 from __future__ import annotations
@@ -49,13 +49,16 @@ PINNED = {
     "jit": "off",
     "synchronous_commit": "local",
 }
-"""The settings of every reading session (decision 0013); compiling a document's expression takes seconds."""
+"""The settings of every reading session (decision 0013).
+
+`jit` is off because compiling a document's expression takes seconds.
+"""
 
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
-"""For what only PostgreSQL 17 and later know."""
+"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
 
-_PASSING = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
-"""A standby's replay that was in the way, a full disk or memory, a statement that somebody cancelled."""
+_RETRYABLE = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
+"""Retryable: a conflict with a standby's replay, a full disk or memory, a cancelled statement."""
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
 _REFUSED_ROW = re.compile(
@@ -64,16 +67,16 @@ _REFUSED_ROW = re.compile(
 )
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
-_OF_NAMES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
-"""Classes of SQLSTATEs whose messages quote statements, objects and limits, and no row."""
+_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
+"""Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
 _CAPITAL = re.compile("(?<!^)([A-Z])")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
-"""The process that answers, and the server's mark."""
+"""Selects the server process that answers, and the server's mark."""
 
 
 def pinning(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """The statements that pin `settings`; their number does not grow with them."""
+    """Return the statements that pin `settings`; always two."""
     chosen = ", ".join(
         f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
     )
@@ -85,15 +88,15 @@ class ReadSession:
 
     Args:
         url: the database.
-        snapshot: an exported snapshot; then everything is read in one transaction that sees it.
-        password: asked for the password, in the place of one in `url`.
+        snapshot: an exported snapshot; with it everything is read in one transaction that sees it.
+        password: returns the password, in the place of one in `url`.
 
     Attributes:
-        server_mark: the same for all connections to one run of one server, and for no others: when it was
-            started (s since 1970, as text).
+        server_mark: when the server was started (s since 1970, as text): equal for all connections to one run
+            of one server, and for no others.
 
     Raises:
-        HeadraceError: what `connect` raises; DATABASE where the snapshot has gone.
+        HeadraceError: what `connect` raises; DATABASE where the snapshot no longer exists.
     """
 
     def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
@@ -129,24 +132,24 @@ class ReadSession:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection is closed or broken."""
         return self._connection.closed or self._connection.broken
 
     @property
     def in_transaction(self) -> bool:
-        """Whether statements share a transaction, which one that fails has ended for all of them."""
+        """Whether statements share a transaction, which an error ends for all of them."""
         return self._connection.info.transaction_status != TransactionStatus.IDLE
 
     def query(
         self, sql: str, parameters: Sequence[object] = (), *, kept: bool = True
     ) -> list[tuple[Any, ...]]:
-        """All rows of a statement with `$1`-style parameters.
+        """Return all rows of a statement with `$1`-style parameters.
 
         Args:
             kept: whether its plan may be kept for later calls, whatever their parameters.
 
         Raises:
-            HeadraceError: CONNECTION where the server went away, DATABASE for what it refuses.
+            HeadraceError: CONNECTION where the connection was lost, DATABASE for what the server refuses.
         """
         try:
             cursor = self._connection.execute(
@@ -159,7 +162,7 @@ class ReadSession:
     def stream(
         self, sql: str, parameters: Sequence[object] = (), *, size: int = 500
     ) -> Generator[tuple[Any, ...]]:
-        """The rows of a statement, `size` at a time; memory holds no more than that.
+        """Yield the rows of a statement, `size` at a time; memory holds no more than that.
 
         Raises:
             HeadraceError: as `query`.
@@ -172,10 +175,10 @@ class ReadSession:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """What the server refuses inside does not end the transaction that statements share, if they do.
+        """Run statements under a savepoint: a refused one does not end a transaction that they share.
 
         Raises:
-            HeadraceError: CONNECTION, where the server went away.
+            HeadraceError: CONNECTION, where the connection was lost.
         """
         if not self.in_transaction:
             yield
@@ -190,7 +193,7 @@ class ReadSession:
         self.query("RELEASE SAVEPOINT apart")
 
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
-        """On a standby, return once the log is replayed up to `lsn`; on a primary, at once.
+        """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
 
         A standby's own snapshots say nothing about transactions in flight on its primary (decision 0012).
         """
@@ -200,30 +203,31 @@ class ReadSession:
                 break
             time.sleep(poll)
         if not self.in_transaction:
-            self._reads.note(*seen)  # mostly all is on disk now, and reading itself writes to the log
+            self._reads.note(*seen)  # now the log is mostly flushed; reads write to it
 
     def await_flush(self) -> None:
-        """Return once every commit that has been read is on disk: a crash takes none of them back.
+        """Wait until every commit that has been read is on disk: a crash undoes none of them.
 
-        Where statements share a transaction, at once: whoever has exported its snapshot has waited.
+        Where statements share a transaction it returns at once: the session that exported the snapshot has
+        waited.
 
         Raises:
-            HeadraceError: CONNECTION, DATABASE: what was read is to be read again.
+            HeadraceError: CONNECTION, DATABASE: the caller has to read again.
         """
         if not self.in_transaction:
             self._reads.wait()
 
 
 def check_same_server(mark: str, other: str, url: str) -> None:
-    """The stream and the reads must come from one server, or a read may not see what the stream told.
+    """Refuse a stream and reads from two servers: a read might miss what the stream sent.
 
     Args:
         mark: `server_mark` of one connection.
-        other: of another one.
-        url: where both were to lead.
+        other: `server_mark` of another connection.
+        url: the connection string of both.
 
     Raises:
-        HeadraceError: CONNECTION, which waiting may cure while a failover goes on.
+        HeadraceError: CONNECTION, which is retryable during a failover.
     """
     if mark != other:
         raise HeadraceError(
@@ -234,38 +238,38 @@ def check_same_server(mark: str, other: str, url: str) -> None:
 
 
 def is_refused_value(error: HeadraceError) -> bool:
-    """Whether a statement was refused for a value: none of its type or domain, or out of its range."""
+    """Return whether a statement was refused for a value outside its type, domain or range."""
     return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
 
 
 def is_refused_row(error: HeadraceError) -> bool:
-    """Whether a statement was refused for what some row holds.
+    """Return whether a statement was refused for the content of some row.
 
-    None of its type or domain or out of its range, several rows where one is asked for, more text than the
-    server puts into one value (some ways to get there end in an allocation that it refuses) or deeper than it
-    goes; and what a user's function says (RAISE), or does not provide for (no CASE, no RETURN).
+    That is a value not of its type or domain, or out of range; several rows where one is expected; more text
+    than one value may have (also where the server refuses the allocation), or deeper nesting; and a user's
+    function that raises an error (RAISE) or lacks a branch (no CASE, no RETURN).
     """
     return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
 
 
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """What a failed statement means: the server's own words, never its parameters."""
+    """Return the error of a failed statement: the server's own message, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
     return statement_error(state, primary, url)
 
 
 def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
-    """What a failed statement means.
+    """Return the error of a failed statement, by its SQLSTATE.
 
     Args:
         state: the server's SQLSTATE; None where the connection broke without one.
-        primary: the server's own words.
+        primary: the server's primary message.
         url: where the statement was sent.
     """
     if state is None or state.startswith(("08", "57P")):
         return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
-    if state in _PASSING:
+    if state in _RETRYABLE:
         return HeadraceError(Kind.CONNECTION, f"the server at {place(url)} could not go on: {primary}")
     if state == "42501":
         return HeadraceError(
@@ -279,14 +283,14 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
 
 
 def _without_values(state: str, primary: str) -> str:
-    """The server's words where they are of names only; what quotes a row, or is a function's, by its name.
+    """Return the server's message where it quotes only names; else the name of the condition.
 
-    The name is the condition's, as PostgreSQL's manual lists them.
+    The name is the one in PostgreSQL's manual; a function's own error has none.
     """
-    if state.startswith(_OF_NAMES):
+    if state.startswith(_NAME_CLASSES):
         return primary
     try:
-        found = psycopg.errors.lookup(state).__name__
+        condition = psycopg.errors.lookup(state).__name__
     except KeyError:
         return "an error that a function raises"
-    return _CAPITAL.sub(r"_\1", found).lower()
+    return _CAPITAL.sub(r"_\1", condition).lower()

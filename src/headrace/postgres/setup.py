@@ -1,8 +1,8 @@
-"""What must be altered in the database before its changes can be followed, and how is it undone?
+"""Plan what must be altered in the database before its changes can be read. Pure.
 
-Pure: the plan is data, `steps` shows and runs it, `teardown` plans the way back. The order of its steps makes
-each half-way point safe: an empty publication carries the record of what is altered; a table is published
-only after its replica identity lets its writers write and its old rows carry what is needed.
+`ddl_plan` shows and runs the plan, `teardown` plans the way back. The order of the steps makes each half-way
+point safe: the empty publication carries the record of what is altered; a table is published only after its
+replica identity lets its writers write, and its old rows carry what is needed.
 """
 
 from __future__ import annotations
@@ -49,46 +49,51 @@ def plan_setup(
     version: int,
     managed: bool = True,
 ) -> SetupPlan:
-    """Plan the publication and the replica identities that `required` asks for.
+    """Plan the publication and the replica identities that `required` needs.
 
     Args:
         tables: `read_identities` of the tables in `required`.
         required: for each table that documents read, the columns that the old row must carry.
         publication: the publication's name.
-        existing: what `read_publication` says of it.
-        slot: what `read_slot` says of the slot; a living one makes it dangerous to add tables.
+        existing: what `read_publication` returns for it.
+        slot: what `read_slot` returns; where a slot exists, tables are added under a lock.
         policy: whether replica identities are only checked, altered, or left as they are.
         version: the server's, as `server_version_num`.
-        managed: whether the publication may be made and extended; where not, its lacks are refusals.
+        managed: whether the publication may be created and extended; where not, its gaps are errors.
     """
-    refused = unusable(tables, required)
+    refused = unusable_tables(tables, required)
     if existing is not None:
         refused += publication_problems(
             existing, listed_columns(tables, required, existing), roots_of(tables)
         )
     elif slot is not None:
-        refused += (slot_first(publication, slot),)
-    missing = unpublished(tables, existing)
+        refused += (publication_too_young(publication, slot),)
+    missing = unpublished_tables(tables, existing)
     sender = Sender(publication, existing, altered=managed)
-    judged = _judge(tables, required, policy, sender, missing)
+    identities = _check_identities(tables, required, policy, sender, missing)
     record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
-    identity_steps = _identity_steps(judged.changes, publication, record)
+    identity_steps = _identity_steps(identities.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
     steps = identity_steps if policy == "auto" else ()
     if managed:
-        made = () if existing is not None else (create_publication(publication, version),)
-        steps = (*made, *sender.steps(judged.held), *steps, *addition(missing, publication, slot))
+        create_steps = () if existing is not None else (create_publication(publication, version),)
+        steps = (
+            *create_steps,
+            *sender.steps(identities.held),
+            *steps,
+            *add_table_steps(missing, publication, slot),
+        )
     elif missing:
-        refused += (_left_to_people(missing, publication, existing, slot, version),)
-    warnings = judged.warnings
-    if policy == "auto" and judged.changes and record is None:
+        refused += (_unmanaged_publication(missing, publication, existing, slot, version),)
+    warnings = identities.warnings
+    if policy == "auto" and identities.changes and record is None:
         undo = "; ".join(step.undo for step in identity_steps)
         warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
-    return SetupPlan(steps, proposed, (*refused, *judged.refused), warnings, judged.outstanding)
+    return SetupPlan(steps, proposed, (*refused, *identities.refused), warnings, identities.outstanding)
 
 
 @dataclass(frozen=True, slots=True)
-class _Judgement:
+class _IdentityChecks:
     changes: tuple[IdentityChange, ...]
     held: tuple[frozenset[str], ...]
     refused: tuple[HeadraceError, ...]
@@ -96,25 +101,25 @@ class _Judgement:
     outstanding: tuple[HeadraceError, ...]
 
 
-def _judge(
+def _check_identities(
     tables: Sequence[IdentityFacts],
     required: Mapping[TableName, Sequence[str]],
     policy: Policy,
     sender: Sender,
     missing: Sequence[TableName],
-) -> _Judgement:
+) -> _IdentityChecks:
     changes, held, refused, warnings, outstanding = [], [], [], [], []
     absent = frozenset(missing)
     for facts in tables:
-        asked = required.get(facts.root, ())
-        change = None if facts.kind == "p" else stronger_identity(facts, asked)
-        left = policy == "ignore" and facts.writable_when_published
-        after = None if left else change
+        columns = required.get(facts.root, ())
+        change = None if facts.kind == "p" else stronger_identity(facts, columns)
+        is_ignored = policy == "ignore" and facts.writable_when_published
+        after = None if is_ignored else change
         held.append(held_stored(facts, after))
-        failing = failing_writers(facts, asked, after, sender.silent(facts, added=facts.root in absent))
+        failing = failing_writers(facts, columns, after, sender.silent(facts, added=facts.root in absent))
         if failing is not None:
             refused.append(failing.error())
-        if change is None or (failing is not None and not left):
+        if change is None or (failing is not None and not is_ignored):
             continue
         if facts.root != facts.table:
             warnings.append(
@@ -123,7 +128,7 @@ def _judge(
             )
         problem = change_problem(facts, change)
         carries = ", ".join(sorted(change.needed)) or "a key"
-        if left:
+        if is_ignored:
             warnings.append(
                 f"the old rows of {facts.table} do not carry {carries}: documents can go stale when these "
                 "columns change"
@@ -135,11 +140,11 @@ def _judge(
             if policy != "auto":
                 first = [sql for step in sender.steps(held[-1:]) for sql in step.statements]
                 outstanding.append(_identity_missing(facts, change, first))
-    return _Judgement(tuple(changes), tuple(held), tuple(refused), tuple(warnings), tuple(outstanding))
+    return _IdentityChecks(tuple(changes), tuple(held), tuple(refused), tuple(warnings), tuple(outstanding))
 
 
 def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Sequence[str]) -> HeadraceError:
-    """What a person is to run, with what must come `first`."""
+    """Return the error with the SQL that the operator is to run; statements of `first` come before."""
     if facts.writable_when_published:
         cause = f"the old rows of {facts.table} must carry {', '.join(sorted(change.needed))}"
     else:
@@ -154,10 +159,10 @@ def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Seque
     )
 
 
-def unusable(
+def unusable_tables(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
 ) -> tuple[HeadraceError, ...]:
-    """Why tables cannot be followed at all: they are absent, or the log does not hold their changes."""
+    """Return why tables cannot be followed at all: absent, or without changes in the log."""
     present = {facts.root for facts in tables}
     absent = [
         HeadraceError(Kind.BINDING, f"there is no table {name}", "Correct the schema file.")
@@ -179,8 +184,8 @@ def unusable(
     )
 
 
-def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
-    """A slot cannot be read with a publication that its history does not know."""
+def publication_too_young(publication: str, slot: SlotFacts) -> HeadraceError:
+    """Return the error for a slot that is older than its publication, and cannot be read with it."""
     return HeadraceError(
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
@@ -190,7 +195,7 @@ def slot_first(publication: str, slot: SlotFacts) -> HeadraceError:
 
 
 def create_publication(publication: str, version: int) -> Step:
-    """An empty publication of our own."""
+    """Return the step that creates an empty publication."""
     named = identifier(publication)
     why = "a publication says which tables are read; its comment records what else is altered"
     if version >= SENDS_GENERATED_SINCE:
@@ -225,29 +230,30 @@ def _identity_steps(
             record = replace(
                 record,
                 identities={**record.identities, change.table: (first, change.identity)},
-                indexes=record.indexes | _made(change),
+                indexes=record.indexes | _created_indexes(change),
             )
         note = () if record is None else (_comment(publication, record),)
-        if change.make:
+        if change.index_columns:
             steps.append(_index_step(change, note))
         steps.append(_identity_step(change, note))
     return tuple(steps)
 
 
-def _made(change: IdentityChange) -> frozenset[TableName]:
-    if not change.make or change.identity.index is None:
+def _created_indexes(change: IdentityChange) -> frozenset[TableName]:
+    if not change.index_columns or change.identity.index is None:
         return frozenset()
     return frozenset({TableName(change.table.schema, change.identity.index)})
 
 
 def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
+    columns = ", ".join(change.index_columns)
     return Step(
         (*note, drop, create_index(change)),
         lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
         cost="one more index to keep, written with every change of its columns",
         undo=drop,
-        why=f"{change.table} needs a unique index over {', '.join(change.make)} to identify its rows by",
+        why=f"{change.table} needs a unique index over {columns} to identify its rows by",
         alone=True,
         clean_up=drop,
     )
@@ -269,26 +275,28 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
 def stream_columns(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]]
 ) -> dict[TableName, frozenset[str]]:
-    """For each table that holds rows, the columns that its old rows in the log must carry."""
+    """Return for each table that holds rows the columns that its old rows in the log must carry."""
     return {facts.table: needed_columns(facts, required.get(facts.root, ())) for facts in tables}
 
 
 def listed_columns(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]], existing: PublicationFacts
 ) -> dict[TableName, frozenset[str]]:
-    """`stream_columns` without those that are unsent as generated ones: no column list hides these."""
+    """As `stream_columns`, without unsent generated columns, which no column list hides."""
     unlisted = {facts.table: facts.stored for facts in tables if existing.name in facts.silent}
     read = stream_columns(tables, required)
     return {table: columns - unlisted.get(table, frozenset()) for table, columns in read.items()}
 
 
 def roots_of(tables: Sequence[IdentityFacts]) -> dict[TableName, TableName]:
-    """For each table that holds rows, the table that the documents name."""
+    """Map each table that holds rows to the table that the documents name."""
     return {facts.table: facts.root for facts in tables}
 
 
-def unpublished(tables: Sequence[IdentityFacts], existing: PublicationFacts | None) -> tuple[TableName, ...]:
-    """The tables that the publication does not carry, as the documents name them."""
+def unpublished_tables(
+    tables: Sequence[IdentityFacts], existing: PublicationFacts | None
+) -> tuple[TableName, ...]:
+    """Return the tables that the publication does not carry, as the documents name them."""
     leaves: dict[TableName, set[TableName]] = {}
     for facts in tables:
         leaves.setdefault(facts.root, set()).add(facts.table)
@@ -305,9 +313,9 @@ def add_tables(
     slot: SlotFacts | None,
     selections: Selections | None = None,
 ) -> tuple[str, ...]:
-    """The statements of one transaction that adds tables to the publication.
+    """Return the statements of one transaction that adds tables to the publication.
 
-    A living slot would lose what open transactions wrote before: the lock waits until they have ended.
+    An existing slot would lose what open transactions wrote before: the lock waits until they have ended.
     """
     chosen = selections or {}
     listed = ", ".join(table_clause(name, chosen.get(name, WHOLE)) for name in names)
@@ -317,13 +325,13 @@ def add_tables(
     return (f"LOCK TABLE {', '.join(map(quoted, names))} IN SHARE ROW EXCLUSIVE MODE", add)
 
 
-def addition(
+def add_table_steps(
     missing: Sequence[TableName],
     publication: str,
     slot: SlotFacts | None,
     selections: Selections | None = None,
 ) -> tuple[Step, ...]:
-    """The step that adds tables, if any are missing."""
+    """Return the step that adds tables, if any are missing."""
     if not missing:
         return ()
     listed = ", ".join(quoted(name) for name in missing)
@@ -343,14 +351,14 @@ def addition(
     )
 
 
-def _left_to_people(
+def _unmanaged_publication(
     missing: Sequence[TableName],
     publication: str,
     existing: PublicationFacts | None,
     slot: SlotFacts | None,
     version: int,
 ) -> HeadraceError:
-    """What `manage_publication = false` leaves to the database's owner."""
+    """Return the error for what `manage_publication = false` leaves to the database's owner."""
     named = identifier(publication)
     if existing is None:
         names = ", ".join(quoted(name) for name in missing)
@@ -358,7 +366,7 @@ def _left_to_people(
         sql = f"CREATE PUBLICATION {named} FOR TABLE {names} WITH ({_options(version)});"
     else:
         cause = f"the publication {named} does not publish {', '.join(map(str, missing))}"
-        sql = " ".join(step.sql.replace("\n", " ") for step in addition(missing, publication, slot))
+        sql = " ".join(step.sql.replace("\n", " ") for step in add_table_steps(missing, publication, slot))
     return HeadraceError(
         Kind.PUBLICATION, f"{cause}, and manage_publication is false", f"Let its owner run: {sql}"
     )

@@ -1,4 +1,4 @@
-"""How far is a slot, is it fit for use, and how is it made, moved and dropped?"""
+"""Create, read, check, move and drop replication slots."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.replication_capacity import with_limits
-from headrace.postgres.sqlstate_errors import refusal, slot_lost
+from headrace.postgres.sqlstate_errors import slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
 _POLL_SECONDS = 0.05
 _FAILOVER_SINCE = 170000
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
-# What only newer versions know is taken from the row as JSON, where it is absent before.
+# Columns of newer versions are read from the row as JSON, where older versions lack them.
 _READ = """
 SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text, ''), s.two_phase,
        s.temporary, s.active_pid, (s.confirmed_flush_lsn - '0/0')::bigint, (s.restart_lsn - '0/0')::bigint,
@@ -45,8 +45,8 @@ FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """
-_ONE = f"{_READ} WHERE s.slot_name = $1"
-_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
+_READ_ONE = f"{_READ} WHERE s.slot_name = $1"
+_READ_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
 
 _INVALIDATIONS = {
     "wal_removed": "its log is removed (max_slot_wal_keep_size)",
@@ -62,18 +62,19 @@ class SlotFacts:
 
     Attributes:
         confirmed_flush: everything before it is confirmed (bytes); None for a slot that is not logical.
-        restart: the log is kept from here on; None where it is lost.
+        restart: the position from which the log is kept; None where it is lost.
         wal_status: reserved, extended, unreserved or lost.
         safe_wal_size: bytes until the slot may be lost; None without a limit.
-        current: the end of the flushed log (on a standby: of the replayed).
-        invalidation: why the server has given the slot up (PostgreSQL 17 and later); None where it has not.
-        failover: whether standbys keep a copy of it (17 and later).
+        current: the end of the flushed log (on a standby, of the replayed log).
+        invalidation: why the server has invalidated the slot (PostgreSQL 17 and later); None where it has
+            not.
+        failover: whether standbys keep a copy of the slot (17 and later).
         synced: whether it is a standby's copy, which nobody may read before a promotion.
-        inactive_since: since when nobody reads it (17 and later); None while somebody does.
-        reader: who reads it, for people; None where nobody does.
+        inactive_since: since when the slot has no reader (17 and later); None while it has one.
+        reader: the reader's pid, application, user and host, for people; None where there is no reader.
         reader_lag: seconds between a flush of the log and its confirmation by the present reader, as the
-            server measures it; None where it has not measured lately.
-        awaits_standbys: whether the server sends nothing now because standbys do not have it yet
+            server measures it; None without a recent measurement.
+        awaits_standbys: whether the server sends nothing now because standbys have not received it
             (synchronized_standby_slots, 17 and later).
     """
 
@@ -115,19 +116,20 @@ class SlotFacts:
 
     @property
     def why_lost(self) -> str:
-        """Why the server gave it up, for people."""
+        """Why the slot is lost, for people."""
         known = _INVALIDATIONS.get(self.invalidation or "", self.invalidation)
         return known or f"wal_status is {self.wal_status!r}"
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedSlot:
-    """A slot that was made a moment ago; its snapshot lives while `connection` does nothing else.
+    """A new slot with an exported snapshot, which lives while `connection` does nothing else.
 
     Attributes:
-        consistent_point: the stream begins here; the snapshot sees exactly what was committed before.
-        snapshot_name: for SET TRANSACTION SNAPSHOT in other sessions.
-        temporary: the slot goes with `connection`, and only that can stream it.
+        consistent_point: where the stream begins (bytes); the snapshot sees exactly what was committed
+            before.
+        snapshot_name: the name for SET TRANSACTION SNAPSHOT in other sessions.
+        temporary: whether the slot ends with `connection`, which alone can stream it.
     """
 
     name: str
@@ -145,7 +147,7 @@ class ExportedSlot:
         self.close()
 
     def close(self) -> None:
-        """Let the snapshot go; the slot stays, unless it is temporary."""
+        """Release the snapshot; the slot stays, unless it is temporary."""
         self.connection.close()
 
 
@@ -166,21 +168,24 @@ def check_slot_name(name: str) -> None:
 def create_slot(
     url: str, name: str, *, time_limit: float = 60.0, temporary: bool = False, failover: bool = False
 ) -> ExportedSlot:
-    """Make a logical slot with an exported snapshot.
+    """Create a logical slot with an exported snapshot.
 
-    Creation waits for every transaction that has written and is still open, in any database of the
-    server; after `time_limit` seconds it is cancelled, nothing is left, and the error names them.
+    Creation waits for every transaction that has written and is still open, in any database of the server.
+    After `time_limit` seconds it is cancelled, nothing is left, and the error names the transactions.
 
     Args:
         url: the database.
-        name: of the slot.
-        time_limit: seconds.
-        temporary: the slot lives as long as the connection of the result, and only that may stream it.
-        failover: standbys keep a copy, so that it outlives a failover (PostgreSQL 17 and later).
+        name: the slot's name.
+        time_limit: how long to wait for open transactions (s).
+        temporary: whether the slot lives only as long as the connection of the result, which alone may stream
+            it.
+        failover: whether standbys keep a copy, so that the slot survives a failover (PostgreSQL 17 and
+            later).
 
     Raises:
-        HeadraceError: SLOT_WAIT (waited too long), CONFIG (the name is taken, or no name, or a temporary
-            slot for failover), SERVER_VERSION (failover), NO_FREE_SLOT, PRIVILEGE, WAL_LEVEL, CONNECTION.
+        HeadraceError: SLOT_WAIT (`time_limit` has passed), CONFIG (the name is taken or invalid, or a
+            temporary slot for failover), SERVER_VERSION (failover), NO_FREE_SLOT, PRIVILEGE, WAL_LEVEL,
+            CONNECTION.
     """
     check_slot_name(name)
     if temporary and failover:
@@ -194,15 +199,15 @@ def create_slot(
         raise with_limits(error, url) from error
     try:
         [(_, point, snapshot, _)] = replication.execute(
-            _creation(name, replication, temporary=temporary, failover=failover),
+            _creation_command(name, replication, temporary=temporary, failover=failover),
             slot=name,
             timeout=time_limit,
-            on_timeout=lambda: waits.extend(_obstacles(url, replication.pid)),
+            on_timeout=lambda: waits.extend(_blockers(url, replication.pid)),
         )
         return ExportedSlot(name, parse_lsn(str(point)), str(snapshot), replication, temporary)
     except TimeoutError as error:
         replication.close()
-        raise _waited(name, time_limit, waits) from error
+        raise _waited_too_long(name, time_limit, waits) from error
     except HeadraceError as error:
         replication.close()
         raise with_limits(error, url) from error
@@ -211,8 +216,10 @@ def create_slot(
         raise
 
 
-def _creation(name: str, replication: ReplicationConnection, *, temporary: bool, failover: bool) -> str:
-    """The command; the form without parentheses is the one that PostgreSQL 14 to 18 all know."""
+def _creation_command(
+    name: str, replication: ReplicationConnection, *, temporary: bool, failover: bool
+) -> str:
+    """Return the command; without options in the syntax that PostgreSQL 14 to 18 all accept."""
     command = (
         f"CREATE_REPLICATION_SLOT {identifier(name)}{' TEMPORARY' if temporary else ''} LOGICAL {PLUGIN}"
     )
@@ -231,26 +238,26 @@ def _creation(name: str, replication: ReplicationConnection, *, temporary: bool,
 
 
 def read_slot(connection: Connection, name: str) -> SlotFacts | None:
-    """The slot called `name`, or None.
+    """Read the slot called `name`; None where it does not exist.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    rows = _run(connection, _ONE, name)
+    rows = _run(connection, _READ_ONE, name)
     return SlotFacts(*rows[0]) if rows else None
 
 
 def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
-    """Every slot of the connection's database, by name.
+    """Read every slot of the connection's database, by name.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    return tuple(SlotFacts(*row) for row in _run(connection, _ALL))
+    return tuple(SlotFacts(*row) for row in _run(connection, _READ_ALL))
 
 
 def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
-    """Why this slot cannot carry Headrace's stream of `database`; None where it can."""
+    """Return why this slot cannot carry Headrace's stream of `database`; None where it can."""
     name = facts.name
     if facts.kind != "logical" or facts.plugin != PLUGIN:
         what = f"is a {facts.kind} slot" + (f" of the plugin {facts.plugin!r}" if facts.plugin else "")
@@ -276,10 +283,10 @@ def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
 
 
 def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bool:
-    """Drop the slot; False where there was none.
+    """Drop the slot; return whether it existed.
 
-    A reader's connection lets go of its slot a moment after it is closed, so a slot in use is tried again
-    for `patience` seconds.
+    A reader's connection releases its slot a moment after it is closed. So a slot in use is tried again for
+    `patience` seconds.
 
     Raises:
         HeadraceError: SLOT_IN_USE with the reader's pid, application and client; PRIVILEGE, CONNECTION,
@@ -303,7 +310,7 @@ def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bo
 
 
 def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
-    """Confirm everything before `lsn`; the slot never goes back. Returns where it stands now.
+    """Confirm everything before `lsn`, never backwards; return the confirmed position.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION, DATABASE.
@@ -318,7 +325,7 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
 
 
 def with_reader(error: HeadraceError, url: str, name: str) -> HeadraceError:
-    """The same error; where the slot is in use, with the reader's application and client beside its pid.
+    """Return the error; where the slot is in use, with the reader's application and client.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
@@ -331,7 +338,7 @@ def with_reader(error: HeadraceError, url: str, name: str) -> HeadraceError:
 
 
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
-    """The error that names who else reads the slot."""
+    """Return the error that names the reader of the slot."""
     return HeadraceError(
         Kind.SLOT_IN_USE,
         f"the replication slot {facts.name!r} is read by someone else "
@@ -345,7 +352,7 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
         return execute(connection, sql, parameters)
     except psycopg.Error as error:
         info = connection.info
-        raise refusal(
+        raise sqlstate_error(
             error.sqlstate,
             "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error),
             place=f"{info.host}:{info.port}/{info.dbname}",
@@ -354,8 +361,8 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
         ) from error
 
 
-def _obstacles(url: str, pid: int) -> list[str]:
-    """Who keeps the server process `pid` waiting, for people: what it waits for now, then the oldest."""
+def _blockers(url: str, pid: int) -> list[str]:
+    """Return who keeps the server process `pid` waiting, for people: its blockers first, then the oldest."""
     sql = """
         SELECT 'pid ' || a.pid || coalesce(', ' || nullif(a.application_name, ''), '')
                || coalesce(' of ' || a.usename, '') || coalesce(' in ' || a.datname, '')
@@ -377,17 +384,17 @@ def _obstacles(url: str, pid: int) -> list[str]:
         WHERE pg_is_in_recovery()
     """
     with connect(url, application_name="headrace look") as connection:
-        asked = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
-        found = [str(text) for rows in asked for (text,) in rows]
-    more = len(found) - _MOST_NAMED
-    return [*found[:_MOST_NAMED], *([f"and {more} more"] if more > 0 else [])]
+        results = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
+        blockers = [str(text) for rows in results for (text,) in rows]
+    more = len(blockers) - _MAX_NAMED
+    return [*blockers[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])]
 
 
 def _query_of(connection: Connection, sql: str, pid: int) -> list[tuple[Any, ...]]:
     return execute(connection, sql, (pid,) if "$1" in sql else ())
 
 
-def _waited(name: str, limit: float, waits: list[str]) -> HeadraceError:
+def _waited_too_long(name: str, limit: float, waits: list[str]) -> HeadraceError:
     who = "; ".join(waits) or "a transaction that this role cannot see"
     return HeadraceError(
         Kind.SLOT_WAIT,

@@ -1,7 +1,7 @@
-"""What does the server's refusal of a slot, a stream or a publication mean to the operator? Pure.
+"""Turn the server's refusal of a slot, a stream or a publication into an error with a remedy. Pure.
 
-Decided by SQLSTATE first; words are looked at only where one state has several meanings, so that a server
-that speaks another language is still understood as far as its states go.
+The SQLSTATE decides first. The message is looked at only where one state has several meanings, so that a
+server with messages in another language is understood as far as its states go.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ GRANT_REPLICATION = (
 )
 """The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
 
-_PASSING = frozenset({"53100", "53200", "57014", "58030"})
-"""A full disk or memory, a command that somebody cancelled, an error of a disk: it may work later."""
+_RETRYABLE = frozenset({"53100", "53200", "57014", "58030"})
+"""Retryable: a full disk or memory, a cancelled command, an I/O error."""
 
-_TOO_MUCH = (("54000", ""), ("XX000", "invalid memory alloc request size"))
-"""How the server says that a row has more text than it can put together; by state and words."""
+_TOO_LARGE = (("54000", ""), ("XX000", "invalid memory alloc request size"))
+"""SQLSTATE and text of the error for a row with more text than the server can send."""
 
 
-def refusal(
+def sqlstate_error(
     sqlstate: str | None,
     message: str,
     *,
@@ -31,19 +31,19 @@ def refusal(
     role: str = "the role",
     streaming: bool = False,
 ) -> HeadraceError:
-    """The error behind a refusal of a replication command or of a function on slots.
+    """Return the error for a refused replication command or function on slots.
 
     Args:
         sqlstate: the server's code; None where the connection broke without one.
         message: the server's primary message.
         place: host, port and database, for people.
-        slot: the slot that was asked for.
+        slot: the slot that the command named.
         role: the role's quoted name, for the grant.
         streaming: whether the stream had begun (then a missing object is the publication).
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
-    if state in _PASSING:
+    if state in _RETRYABLE:
         return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {text}")
     if state == "" or state.startswith(("08", "57P")):
         return HeadraceError(Kind.CONNECTION, f"the replication connection to {place} was lost: {text}")
@@ -52,14 +52,14 @@ def refusal(
             Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
         )
     if state in ("53400", "53300"):
-        return no_room(text)
-    if any(state == known and words in text for known, words in _TOO_MUCH):
-        return _too_wide(text, slot)
-    return _about_slot(state, text, slot, streaming=streaming)
+        return no_free_slot(text)
+    if any(state == known and words in text for known, words in _TOO_LARGE):
+        return _row_too_large(text, slot)
+    return _slot_error(state, text, slot, streaming=streaming)
 
 
-def _too_wide(text: str, slot: str) -> HeadraceError:
-    """The log holds a row that no server can send: it is there for whoever reads the slot, for ever."""
+def _row_too_large(text: str, slot: str) -> HeadraceError:
+    """Return the error for a row that no server can send; it stays in the log of every reader."""
     return HeadraceError(
         Kind.DATABASE,
         f"the slot {slot!r} has come to a row of more than 1 GB, which PostgreSQL cannot send: {text}",
@@ -70,7 +70,7 @@ def _too_wide(text: str, slot: str) -> HeadraceError:
     )
 
 
-def _about_slot(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
+def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
     if state == "55006":
         return HeadraceError(
             Kind.SLOT_IN_USE,
@@ -84,14 +84,14 @@ def _about_slot(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
             "Name another slot, or drop this one if nobody reads it.",
         )
     if state == "42704":
-        return _missing(text, slot, streaming=streaming)
+        return _missing_object(text, slot, streaming=streaming)
     if state == "55000":
-        return _not_ready(text, slot)
+        return _unusable_slot(text, slot)
     return HeadraceError(Kind.DATABASE, f"the database says: {text} (SQLSTATE {state})")
 
 
-def no_room(text: str) -> HeadraceError:
-    """No slot or no walsender is free."""
+def no_free_slot(text: str) -> HeadraceError:
+    """Return the error for a server without a free slot or walsender."""
     return HeadraceError(
         Kind.NO_FREE_SLOT,
         f"the server has no room for another reader: {text}",
@@ -100,7 +100,7 @@ def no_room(text: str) -> HeadraceError:
     )
 
 
-def _missing(text: str, slot: str, *, streaming: bool) -> HeadraceError:
+def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
     if streaming or "publication" in text.lower():
         return HeadraceError(
             Kind.PUBLICATION,
@@ -115,7 +115,7 @@ def _missing(text: str, slot: str, *, streaming: bool) -> HeadraceError:
     )
 
 
-def _not_ready(text: str, slot: str) -> HeadraceError:
+def _unusable_slot(text: str, slot: str) -> HeadraceError:
     lowered = text.lower()
     if "wal_level" in lowered:
         return HeadraceError(
@@ -129,7 +129,7 @@ def _not_ready(text: str, slot: str) -> HeadraceError:
 
 
 def slot_lost(slot: str, why: str) -> HeadraceError:
-    """The server has removed the log that the slot still needed."""
+    """Return the error for a slot whose log the server has removed."""
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the replication slot {slot!r} is lost, changes are gone: {why}",

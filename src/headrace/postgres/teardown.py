@@ -1,4 +1,4 @@
-"""How is everything taken back that Headrace made in the database? Pure."""
+"""Plan how to take back everything that Headrace created in the database. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headrace.postgres.slot import SlotFacts
 def plan_teardown(
     tables: Sequence[IdentityFacts], *, publication: PublicationFacts | None, slot: SlotFacts | None
 ) -> SetupPlan:
-    """Plan to take everything back that Headrace made: slot, publication, identities, indexes.
+    """Plan to take back what Headrace created: slot, publication, replica identities, indexes.
 
     Args:
         tables: `read_identities` of the tables in the publication's record.
-        publication: dropped, and its record undone, only where Headrace made it.
-        slot: dropped where it exists.
+        publication: the publication; it is dropped, and its record undone, only where Headrace created it.
+        slot: the slot, which is dropped; None where there is none.
     """
     steps = () if slot is None else (_drop_slot(slot.name),)
     if publication is None:
@@ -29,17 +29,17 @@ def plan_teardown(
     if publication.record is None:
         stays = f"the publication {identifier(publication.name)} was made by someone else and stays"
         return SetupPlan(steps, warnings=(stays,))
-    found = {facts.table: facts.current for facts in tables}
+    identities = {facts.table: facts.current for facts in tables}
     restored: list[Step] = []
     warnings: list[str] = []
     for name, (before, after) in sorted(publication.record.identities.items()):
-        current = found.get(name, before)
+        current = identities.get(name, before)
         if current == after != before:
-            restored.append(_restore(name, before, after))
+            restored.append(_restore_identity(name, before, after))
         elif current != before:
             warnings.append(f"the replica identity of {name} was altered by someone else and stays")
-    dropped = tuple(_drop_made(index) for index in sorted(publication.record.indexes))
-    emptied = (_empty(publication),) if publication.members else ()
+    dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes))
+    emptied = (_remove_tables(publication),) if publication.members else ()
     last = _drop_publication(publication.name)
     return SetupPlan((*steps, *emptied, *restored, *dropped, last), warnings=tuple(warnings))
 
@@ -54,7 +54,7 @@ def _drop_slot(name: str) -> Step:
     )
 
 
-def _restore(name: TableName, before: RecordedIdentity, after: RecordedIdentity) -> Step:
+def _restore_identity(name: TableName, before: RecordedIdentity, after: RecordedIdentity) -> Step:
     return Step(
         (alter_identity(name, before),),
         lock=f"ACCESS EXCLUSIVE on {name}, for a moment: everyone waits while it waits",
@@ -64,8 +64,11 @@ def _restore(name: TableName, before: RecordedIdentity, after: RecordedIdentity)
     )
 
 
-def _empty(publication: PublicationFacts) -> Step:
-    """Unpublish before identities go back, or writers of tables without a key would fail."""
+def _remove_tables(publication: PublicationFacts) -> Step:
+    """Return the step that unpublishes the tables.
+
+    It comes before the identities go back, or writers of tables without a key would fail.
+    """
     names = ", ".join(quoted(name) for name in sorted(publication.members))
     named = identifier(publication.name)
     return Step(
@@ -77,7 +80,7 @@ def _empty(publication: PublicationFacts) -> Step:
     )
 
 
-def _drop_made(index: TableName) -> Step:
+def _drop_index(index: TableName) -> Step:
     return Step(
         (drop_index(index),),
         lock="SHARE UPDATE EXCLUSIVE: writers go on",

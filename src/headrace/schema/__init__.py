@@ -1,4 +1,4 @@
-"""What documents does the user want? Schema files in, typed trees out, each error with file and line."""
+"""Read schema files into typed trees; each error names file and line."""
 
 from headrace.schema.load import load_schema
 from headrace.schema.normal import denormalised, normalised, spec_hash

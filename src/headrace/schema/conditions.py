@@ -1,4 +1,4 @@
-"""How are filters, orders and junctions read?"""
+"""Read filters, orders and junction tables of a schema file."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _PATTERNS = ("like", "ilike")
 
 
 def read_filters(record: MappingReader, key: str = "filters") -> tuple[Filter, ...]:
-    """The conditions under `key`."""
-    return tuple(_filter(one) for one in record.records(key, language.FILTER, "a filter"))
+    """Read the conditions under `key`."""
+    return tuple(_filter(item) for item in record.records(key, language.FILTER, "a filter"))
 
 
 def _filter(record: MappingReader) -> Filter:
@@ -39,7 +39,7 @@ def _filter(record: MappingReader) -> Filter:
 
 
 def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
-    """The operands, as many as `op` takes."""
+    """Read the operands, as many as `op` takes."""
     if op in ("is_null", "is_not_null"):
         record.refuse("value", f"{op!r} takes no value")
         return ()
@@ -61,16 +61,16 @@ def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
             node, f"'between' takes exactly two values, found {len(nodes)}", "Write `[lower, upper]`."
         )
     values = []
-    for one in nodes:
-        if kind_of(one) == "null":
+    for operand in nodes:
+        if kind_of(operand) == "null":
             record.notes.add(
-                one, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
+                operand, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
             )
             continue
-        value = record.scalar(one, exact=True)
+        value = record.scalar(operand, exact=True)
         if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
             record.notes.add(
-                one,
+                operand,
                 f"the pattern of {op!r} ends in a single backslash, which escapes nothing: "
                 "PostgreSQL fails at the first row that it comes to the end with",
                 "Write two backslashes for one that is meant, or leave it out.",
@@ -81,23 +81,23 @@ def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
 
 
 def _ends_in_escape(pattern: str) -> bool:
-    """Whether nothing follows the last backslash that escapes: every second one of a run is escaped."""
+    """Return whether the last backslash escapes nothing: in a run, every second one is escaped."""
     return (len(pattern) - len(pattern.rstrip("\\"))) % 2 == 1
 
 
 def read_order(record: MappingReader) -> tuple[OrderBy, ...]:
-    """The terms of `order_by`."""
+    """Read the terms of `order_by`."""
     return tuple(
         OrderBy(
-            column=one.identifier("column"),
-            descending=one.choice("direction", ("asc", "desc"), required=False) == "desc",
+            column=term.identifier("column"),
+            descending=term.choice("direction", ("asc", "desc"), required=False) == "desc",
         )
-        for one in record.records("order_by", language.ORDER, "an order_by term")
+        for term in record.records("order_by", language.ORDER, "an order_by term")
     )
 
 
 def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | None:
-    """The junction, which lies in `schema` unless it says otherwise, and where it stands."""
+    """Read the junction table, in `schema` by default, and its place in the file."""
     node = record.get("through")
     if node is None or not mapping(node, record.notes, "through"):
         return None

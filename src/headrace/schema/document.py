@@ -1,7 +1,8 @@
-"""What does the text of a schema file hold, as YAML nodes that know their place?
+"""Parse the text of a schema file into YAML nodes that know their place.
 
-YAML 1.2's core schema: `yes`, `no`, `on` and `off` are text, so that a column may be called `on`; a
-date is text too. Anchors work; a node that holds itself, an expansion bomb and absurd depth do not.
+It uses YAML 1.2's core schema: `yes`, `no`, `on` and `off` are text, so that a column may be called `on`; a
+date is text too. Anchors work. A node that contains itself, an expansion bomb and very deep nesting are
+refused.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from headrace.schema.problems import LocatedError
 from headrace.schema.tree import Place, Scalar
 
 _TAG = "tag:yaml.org,2002:"
-_MOST_EVENTS = 100_000
-_MOST_NODES = 100_000
-_DEEPEST = 64
-_LONGEST_NUMBER = 400
-_LONGEST_LINE = 160
+_MAX_EVENTS = 100_000
+_MAX_NODES = 100_000
+_MAX_DEPTH = 64
+_MAX_NUMBER_LENGTH = 400
+_MAX_LINE_LENGTH = 160
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
@@ -41,24 +42,24 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A file's name and lines, from which places are made."""
+    """A file's name and lines, which give places."""
 
     file: Path
     lines: tuple[str, ...]
 
     def place(self, line: int, column: int) -> Place:
-        """The place at a line and column that count from 0, as PyYAML's marks do."""
+        """Return the place at a line and column that count from 0, as PyYAML's marks do."""
         text = self.lines[line] if line < len(self.lines) else ""
-        return Place(self.file, line + 1, column + 1, text[:_LONGEST_LINE])
+        return Place(self.file, line + 1, column + 1, text[:_MAX_LINE_LENGTH])
 
     def of(self, node: Node) -> Place:
-        """Where `node` begins."""
+        """Return where `node` begins."""
         mark = node.start_mark
         return self.place(mark.line, mark.column)
 
 
 class _CoreResolver(BaseResolver):
-    """Gives a plain scalar its type by YAML 1.2's core schema."""
+    """Resolve the type of a plain scalar by YAML 1.2's core schema."""
 
     def resolve(self, kind: type[Node], value: str | None, implicit: object) -> str:
         if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
@@ -68,7 +69,7 @@ class _CoreResolver(BaseResolver):
 
 
 class _Events(Reader, Scanner, Parser):
-    """What the parser finds; `Parser` holds its place."""
+    """PyYAML's parser over a text, without its composer."""
 
     def __init__(self, text: str) -> None:
         Reader.__init__(self, text)
@@ -77,7 +78,7 @@ class _Events(Reader, Scanner, Parser):
 
 
 class _Composer(Composer, _CoreResolver):
-    """Makes nodes of events that are at hand, so that the text is parsed only once."""
+    """Compose nodes from parsed events, so that the text is parsed only once."""
 
     def __init__(self, events: Sequence[yaml.Event]) -> None:
         Composer.__init__(self)
@@ -99,20 +100,20 @@ class _Composer(Composer, _CoreResolver):
 
 
 def core_type(text: str) -> str:
-    """The type of the plain scalar `text`: `null`, `bool`, `int`, `float` or `str`."""
+    """Return the type of the plain scalar `text`: `null`, `bool`, `int`, `float` or `str`."""
     if _NULL.fullmatch(text):
         return "null"
     if _BOOLEAN.fullmatch(text):
         return "bool"
-    if len(text) <= _LONGEST_NUMBER and _INTEGER.fullmatch(text):
+    if len(text) <= _MAX_NUMBER_LENGTH and _INTEGER.fullmatch(text):
         return "int"
-    if len(text) <= _LONGEST_NUMBER and (_FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
+    if len(text) <= _MAX_NUMBER_LENGTH and (_FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
         return "float"
     return "str"
 
 
 def read_source(file: Path) -> tuple[SchemaSource, str]:
-    """A file's text and its lines.
+    """Read a file's text and its lines.
 
     Raises:
         HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
@@ -140,10 +141,10 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
 
 
 def compose(source: SchemaSource, text: str) -> MappingNode:
-    """The root mapping of a file that holds one YAML document.
+    """Compose the root mapping of a file that holds one YAML document.
 
     Raises:
-        LocatedError: SCHEMA, with the place where the text stops being YAML that we take.
+        LocatedError: SCHEMA, with the place of the first text that is not accepted.
     """
     try:
         node = _Composer(_events(source, text)).get_single_node()
@@ -192,7 +193,7 @@ def _syntax_error(source: SchemaSource, error: yaml.MarkedYAMLError) -> LocatedE
 
 
 def _events(source: SchemaSource, text: str) -> list[yaml.Event]:
-    """All events; refused is, before anything recurses, what no schema needs and could hang a reader."""
+    """Parse all events; refuse, before anything recurses, constructs that could hang a reader."""
     parser = _Events(text)
     open_anchors: list[str | None] = []
     events: list[yaml.Event] = []
@@ -202,14 +203,14 @@ def _events(source: SchemaSource, text: str) -> list[yaml.Event]:
         problem = ""
         if isinstance(event, yaml.CollectionStartEvent):
             open_anchors.append(event.anchor)
-            problem = "nested too deeply" if len(open_anchors) > _DEEPEST else ""
+            problem = "nested too deeply" if len(open_anchors) > _MAX_DEPTH else ""
         elif isinstance(event, yaml.CollectionEndEvent):
             open_anchors.pop()
         elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:
             problem = f"the anchor {event.anchor!r} holds itself"
         elif isinstance(event, yaml.ScalarEvent):
             problem = _bad_character(event.value)
-        if len(events) > _MOST_EVENTS:
+        if len(events) > _MAX_EVENTS:
             problem = "the file is too long for a schema"
         if problem:
             mark = event.start_mark
@@ -226,7 +227,7 @@ def _bad_character(text: str) -> str:
 
 
 def kind_of(node: Node) -> str:
-    """`null`, `bool`, `int`, `float`, `str`, `seq`, `map`, or the tag of something else."""
+    """Return `null`, `bool`, `int`, `float`, `str`, `seq`, `map`, or the tag of something else."""
     tag = str(node.tag)
     return tag.removeprefix(_TAG)
 
@@ -243,12 +244,12 @@ _NAMES = {
 
 
 def describe(node: Node) -> str:
-    """What `node` is, for messages."""
+    """Describe `node` for messages."""
     return _NAMES.get(kind_of(node), f"the tag {node.tag}")
 
 
 def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
-    """The value of a scalar node; with `exact`, a number that a double cannot hold stays text.
+    """Return the value of a scalar node; with `exact`, a number that a double cannot hold stays text.
 
     Raises:
         ValueError: not a scalar of a known type, or its tag and its text disagree.
@@ -284,22 +285,22 @@ def _float(text: str, *, exact: bool) -> float | str:
 
 
 class JsonReader:
-    """Turns nodes into JSON values; counts them, so that aliases cannot blow up."""
+    """Convert nodes to JSON values, and count them, so that aliases cannot expand without end."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def read(self, node: Node) -> object:
-        """The JSON value of `node`.
+        """Return the JSON value of `node`.
 
         Raises:
             ValueError: it has no JSON form.
         """
         self._count += 1
-        if self._count > _MOST_NODES:
+        if self._count > _MAX_NODES:
             raise ValueError("the aliases of this file expand without end")
         if isinstance(node, SequenceNode) and kind_of(node) == "seq":
-            return [self.read(one) for one in node.value]
+            return [self.read(item) for item in node.value]
         if isinstance(node, MappingNode) and kind_of(node) == "map":
             result: dict[str, object] = {}
             for key, value in node.value:

@@ -1,4 +1,4 @@
-"""How does one item of `fields` become a typed field?"""
+"""Read the items of `fields` into typed fields."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, Ma
 
 
 def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
-    """The fields under `fields`; document keys are unique among them."""
+    """Read the fields under `fields`; document keys are unique among them."""
     result: list[Field] = []
     seen: dict[str, Field] = {}
     for node in record.sequence("fields", required=True):
@@ -55,7 +55,7 @@ def _field(notes: Notes, node: MappingNode, parent: Parent) -> Field | None:
 
 
 def _tag(notes: Notes, node: MappingNode) -> str | None:
-    """The one type key of a field."""
+    """Return the only type key of a field."""
     words = [str(key.value) for key, _ in node.value if isinstance(key, ScalarNode)]
     tags = [word for word in dict.fromkeys(words) if word in language.TAGS]
     if len(tags) == 1:
@@ -84,7 +84,7 @@ def _key_node(node: MappingNode, word: str) -> Node:
 
 
 def _own_column(record: MappingReader, key: str) -> str:
-    """`column`, or the document key folded as PostgreSQL folds it."""
+    """Return `column`, or the document key folded as PostgreSQL folds it."""
     if record.has("column"):
         return record.identifier("column")
     return fold(record.notes, record.node, key) if key else ""

@@ -1,8 +1,8 @@
-"""What may a schema file hold, as a JSON Schema from which editors complete and check? Pure.
+"""Generate the JSON Schema of schema files, with which editors complete and check them. Pure.
 
-Made from the tables of `language`; what the readers demand beside the words (one of two keys, a list or a
-single value) stands here, and a test holds both against each other. It accepts every file that the readers
-accept. What only they see: keys that do not pair up, document keys that stand twice, SQL in `raw`.
+It comes from the tables of `language`. What the readers require besides the words (one of two keys, a list or
+a single value) is stated in this module, and a test compares both. The JSON Schema accepts every file that
+the readers accept. Only the readers see keys that do not pair up, repeated document keys, and SQL in `raw`.
 """
 
 from __future__ import annotations
@@ -57,19 +57,19 @@ _ONE_OF_TWO: Json = {
 
 
 EDITOR_FILE = "headrace.schema.json"
-"""What the schema is called beside the files that it is for."""
+"""The name of the JSON Schema's file, beside the schema files."""
 
 EDITOR_LINE = f"# yaml-language-server: $schema={EDITOR_FILE}"
 """The comment by which editors find it."""
 
 
 def schema_text() -> str:
-    """The JSON Schema as text, as `docs/headrace.schema.json` holds it."""
+    """Return the JSON Schema as text, as `docs/headrace.schema.json` holds it."""
     return json.dumps(schema_of_files(), indent=2, ensure_ascii=False) + "\n"
 
 
 def schema_of_files() -> Json:
-    """The JSON Schema (draft 2020-12) of `*.schema.yml`."""
+    """Return the JSON Schema (draft 2020-12) of `*.schema.yml`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Headrace schema file",
@@ -140,7 +140,7 @@ def _field(tag: str) -> Json:
 
 
 def _value(tag: str, word: str) -> Json:
-    """What `word` takes beside the type key `tag`."""
+    """Return the JSON Schema of the value of `word` beside the type key `tag`."""
     if word == "column" and tag == "belongs_to":
         return {"$ref": "#/$defs/names"}
     if word in _UNREAD.get(tag, ()):
@@ -177,7 +177,7 @@ _VALUES: dict[str, Json] = {
 }
 
 _UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
-"""What older files carry and nobody reads."""
+"""Keys that older files may have, and that are not read."""
 
 _MORE: dict[str, Json] = {
     "geo": {
@@ -270,7 +270,7 @@ def _soft_delete() -> Json:
 
 
 def _or_null(value: Json) -> Json:
-    """A key that may be left without a value, which is the same as leaving it out."""
+    """Allow null for a key, which is the same as leaving it out."""
     described = {"description": value["description"]} if "description" in value else {}
     rest = {key: part for key, part in value.items() if key != "description"}
     if isinstance(rest.get("type"), str):

@@ -1,4 +1,4 @@
-"""Which words does the schema language have, and which of them go together?"""
+"""List the words of the schema language, and which of them go together."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(AGGREGATES, ("element_type",)),
     "ids": ("column", "value_type"),
 }
-"""Those of them that are only known so that the reader can say what is meant instead."""
+"""Keys of `SIBLINGS` that are refused; the reader knows them so that its message can name the right key."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "custom": ("postgres", "opensearch"),
@@ -113,4 +113,4 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sum", "min", "max"), ("table", "column", "value_type")),
     "ids": ("table", "element_type"),
 }
-"""Those that a field cannot be without."""
+"""The keys that a field must have."""

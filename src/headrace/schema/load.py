@@ -1,4 +1,4 @@
-"""How does a schema file become an index specification, or the list of all its mistakes?"""
+"""Load a schema file into an index specification, or report all its mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, Sof
 
 
 def load_schema(path: Path, name: str) -> IndexSpec:
-    """The specification in the schema file `path`, for the index that the deployment calls `name`.
+    """Load the schema file `path` for the index `name` of the deployment.
 
     Raises:
         SchemaErrors: SCHEMA; every mistake of the file, each a LocatedError.
@@ -76,15 +76,15 @@ def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete
 
 
 def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
-    """The column that the named top-level field, or one in an object, reads."""
+    """Return the column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
     key = "" if node is None else document_key(marker.notes, node)
-    found = _find(key, fields)
-    if found is None and key:
+    target = _find(key, fields)
+    if target is None and key:
         marker.notes.add(
             marker.at("field"), f"no field of this row's own columns is called {key!r}", "Name the `column:`."
         )
-    return "" if found is None else found.column
+    return "" if target is None else target.column
 
 
 def _find(key: str, fields: tuple[Field, ...]) -> ColumnField | None:

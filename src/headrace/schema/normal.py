@@ -1,7 +1,7 @@
-"""What about a specification determines its documents, in a form that formatting cannot change?
+"""Normalise a specification: keep what determines its documents, in a form that formatting cannot change.
 
 The normal form leaves out places and the index's name, everything that equals its default (so that a later
-addition to the language changes no hash), and orders that mean nothing.
+addition to the language changes no hash), and orders without meaning.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace.schema.tree import (
 )
 
 DOCUMENT_FORMAT = 1
-"""Raised whenever the same specification and data would give other documents than before."""
+"""Increase it whenever the same specification and data would give other documents than before."""
 
 _HASH_DIGITS = 10
 
@@ -50,13 +50,13 @@ _LABELS: dict[type, str] = {
     SoftDelete: "soft_delete",
     Through: "through",
 }
-_CLASSES: dict[str, type] = {label: one for one, label in _LABELS.items()}
+_CLASSES: dict[str, type] = {label: node for node, label in _LABELS.items()}
 _LEFT_OUT = {"place", "table_place", "hash", "name"}
 _UNORDERED = {"fields", "filters", "when"}
 
 
 def normalised(spec: IndexSpec, extra: Mapping[str, object] | None = None) -> dict[str, object]:
-    """`spec` as JSON values in canonical form; `extra` is what else determines the documents.
+    """Return `spec` as JSON values in canonical form; `extra` is what else determines the documents.
 
     Args:
         spec: the specification as it was declared.
@@ -69,20 +69,20 @@ def normalised(spec: IndexSpec, extra: Mapping[str, object] | None = None) -> di
 
 
 def spec_hash(spec: IndexSpec, extra: Mapping[str, object] | None = None) -> str:
-    """Ten hexadecimal digits over the normal form."""
+    """Return ten hexadecimal digits of a hash over the normal form."""
     return hashlib.sha256(_canonical(normalised(spec, extra)).encode()).hexdigest()[:_HASH_DIGITS]
 
 
 def denormalised(found: Mapping[str, object], name: str) -> IndexSpec:
-    """The specification that `normalised` was given: the same documents, under the `name`, without places.
+    """Return the specification from what `normalised` returned: without places, under the name `name`.
 
     Raises:
-        HeadraceError: SCHEMA, where another version of Headrace wrote it.
+        HeadraceError: SCHEMA, where another version of Headrace wrote `found`.
     """
     if found.get("format") != DOCUMENT_FORMAT:
         raise _unknown(f"its document format is {found.get('format')!r}, this version's is {DOCUMENT_FORMAT}")
     try:
-        spec = _restored(found["index"])
+        spec = _restore(found["index"])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _unknown(f"it cannot be read: {error!r}") from error
     if not isinstance(spec, IndexSpec):
@@ -94,20 +94,20 @@ def _unknown(why: str) -> HeadraceError:
     return HeadraceError(Kind.SCHEMA, f"a schema that was kept is not of this version: {why}")
 
 
-def _restored(value: object) -> Any:
-    """What `_value` was given, of a dataclass."""
+def _restore(value: object) -> Any:
+    """Return the dataclass, tuple or value that `_value` converted."""
     if isinstance(value, list):
-        return tuple(_restored(one) for one in value)
+        return tuple(_restore(item) for item in value)
     if not isinstance(value, dict):
         return value
-    made = _CLASSES[value["is"]]
-    known = {field.name for field in dataclasses.fields(made)}
-    given = {key: _attribute(key, one) for key, one in value.items() if key != "is"}
+    node = _CLASSES[value["is"]]
+    known = {field.name for field in dataclasses.fields(node)}
+    values = {key: _attribute(key, item) for key, item in value.items() if key != "is"}
     if "place" in known:
-        given["place"] = Place(Path("kept"), 0, 0)
+        values["place"] = Place(Path("kept"), 0, 0)
     if "name" in known:
-        given["name"] = ""
-    return made(**given)
+        values["name"] = ""
+    return node(**values)
 
 
 def _attribute(name: str, value: object) -> Any:
@@ -116,7 +116,7 @@ def _attribute(name: str, value: object) -> Any:
         return TableName(schema, table)
     if name == "options" and isinstance(value, dict):
         return tuple(value.items())
-    return _restored(value)
+    return _restore(value)
 
 
 def _canonical(value: object) -> str:
@@ -129,22 +129,22 @@ def _value(value: object) -> object:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"is": _LABELS[type(value)], **_attributes(value)}
     if isinstance(value, tuple):
-        return [_value(one) for one in value]
+        return [_value(item) for item in value]
     return value
 
 
 def _attributes(value: object) -> dict[str, object]:
     result: dict[str, object] = {}
     for field in dataclasses.fields(value):  # type: ignore[arg-type]
-        mine = getattr(value, field.name)
-        if field.name in _LEFT_OUT or _same(mine, field.default):
+        attribute = getattr(value, field.name)
+        if field.name in _LEFT_OUT or _same(attribute, field.default):
             continue
         if field.name == "options":
-            result[field.name] = dict(mine)
+            result[field.name] = dict(attribute)
         elif field.name in _UNORDERED:
-            result[field.name] = sorted((_value(one) for one in mine), key=_canonical)
+            result[field.name] = sorted((_value(item) for item in attribute), key=_canonical)
         else:
-            result[field.name] = _value(mine)
+            result[field.name] = _value(attribute)
     return result
 
 

@@ -1,4 +1,4 @@
-"""How is the user told, all at once, what is wrong with a file and where?"""
+"""Errors in schema files, with their place; all mistakes of a file are reported at once."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from headrace.schema.tree import Place
 
 
 class LocatedError(HeadraceError):
-    """An error that stands at a place in a file.
+    """An error at a place in a file.
 
-    Its text is one line: place, what is wrong, the line itself, the remedy. `excerpt` is for terminals.
+    Its text is one line: the place, the problem, the line itself, the remedy. `excerpt` is for terminals.
     """
 
     def __init__(self, kind: Kind, place: Place, problem: str, remedy: str = "") -> None:
@@ -31,9 +31,9 @@ class LocatedError(HeadraceError):
 
 
 class SchemaErrors(HeadraceError):  # noqa: N818 -- it holds several
-    """Everything that is wrong with one schema file; `errors` in the order of the file.
+    """All errors of one schema file; `errors` are in the order of the file.
 
-    Its text is one line per error.
+    Its text is one line for each error.
     """
 
     def __init__(self, errors: Sequence[HeadraceError]) -> None:

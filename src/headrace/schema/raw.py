@@ -1,8 +1,8 @@
-"""Is a condition in the user's own SQL one that a document may depend on? Pure.
+"""Check a condition in the user's own SQL: may a document depend on it? Pure.
 
-A document is a function of committed rows, and a change of any row it depends on must lead to it. A
-subquery reads rows that nothing leads from; a volatile function gives another value at every read. What the
-words do not tell, the catalog does: `called_functions` names what is to be looked up there.
+A document is a function of committed rows, and a change of any row it depends on must lead to it. A subquery
+reads rows that lead to no document; a volatile function gives another value at every read. User functions are
+looked up in the catalog: `called_functions` names them.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ _VOLATILE = frozenset(
     "current_setting set_config pg_backend_pid age".split()
 )
 _MOMENT = re.compile(r"\s*(?:now|today|tomorrow|yesterday)(?:\s+[\d:.]+\S*)?\s*", re.IGNORECASE)
-_NAMED = re.compile(
+_CALL = re.compile(
     r"""(?:(?P<schema>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\.\s*)?(?P<name>"(?:[^"]|"")+"|[^\W\d]\w*)\s*\("""
 )
 
 
 def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
-    """Why a condition is not one of operators, literals, columns and functions of them; None where it is.
+    """Return why a raw condition is not accepted; None where it is.
 
     Args:
-        sql: the condition.
-        unsafe: takes what reads other rows or differs from one reading to the next, and still nothing that
-            could end the condition.
+        sql: the condition; operators, literals, columns and functions of them are accepted.
+        unsafe: whether to accept subqueries and volatile functions; text that could end the condition is
+            refused all the same.
     """
     if not sql.strip():
         return "a raw filter may not hold an empty condition"
     depth = 0
     for match in _TOKEN.finditer(sql):
-        reason = _broken(match.lastgroup, match[0])
+        reason = _ending_token(match.lastgroup, match[0])
         if reason is None and not unsafe:
             called = sql[match.end() :].lstrip().startswith("(")
-            reason = _changing(match.lastgroup, match[0], called=called)
+            reason = _volatile_token(match.lastgroup, match[0], called=called)
         if reason is not None:
             return f"a raw filter may not hold {reason}"
         depth += {"(": 1, ")": -1}.get(match[0], 0)
@@ -68,14 +68,14 @@ def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
 
 
 def is_moment(text: str) -> bool:
-    """Whether PostgreSQL reads the text, as a date or time, as another value at every reading."""
+    """Return whether PostgreSQL reads the text, as a date or time, as another value at every reading."""
     return _MOMENT.fullmatch(text) is not None
 
 
 def called_functions(sql: str) -> Iterator[tuple[str | None, str]]:
-    """What may be a function that the condition calls: its schema, if one is written, and its name."""
+    """Yield the functions that the condition may call: the schema, if one is written, and the name."""
     without = _TOKEN.sub(lambda match: " '' " if match.lastgroup == "text" else match[0], sql)
-    for match in _NAMED.finditer(without):
+    for match in _CALL.finditer(without):
         schema = match["schema"]
         yield (None if schema is None else _folded(schema)), _folded(match["name"])
 
@@ -84,15 +84,15 @@ def _folded(name: str) -> str:
     return name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
 
 
-def _broken(kind: str | None, token: str) -> str | None:
-    """What would end the condition, or hide its end."""
+def _ending_token(kind: str | None, token: str) -> str | None:
+    """Return what would end the condition, or hide its end; None where nothing does."""
     if kind in ("comment", "parameter") or token in (";", "\0"):
         return repr(token)
     return "a quote that is never closed" if kind == "broken" or token in {"'", '"'} else None
 
 
-def _changing(kind: str | None, token: str, *, called: bool) -> str | None:
-    """What no changed row tells of."""
+def _volatile_token(kind: str | None, token: str, *, called: bool) -> str | None:
+    """Return what can change without a change of the row; None where nothing can."""
     name = token.strip('"').lower()
     if kind == "word" and name in _STATEMENTS:
         return f"the subquery or statement that {token} begins"
@@ -104,6 +104,6 @@ def _changing(kind: str | None, token: str, *, called: bool) -> str | None:
 
 
 def _content(token: str) -> str:
-    """What stands between the quotes of a text."""
+    """Return the text between the quotes."""
     mark, opened = ("$", token.find("$", 1)) if token.startswith("$") else ("'", token.find("'"))
     return token[opened + 1 :].partition(mark)[0]

@@ -1,7 +1,7 @@
-"""How is a mapping of a schema file read key by key, with every mistake noted and none raised?
+"""Read a mapping of a schema file key by key; note every mistake and raise none.
 
-A reader returns a value of the asked type even where the file is wrong (an empty one): the caller goes on
-and finds the next mistake; the notes decide at the end.
+A reader returns a value of the expected type even where the file is wrong (an empty one). So the caller goes
+on and finds the next mistake; the notes decide at the end.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from headrace.schema.tree import Place, Scalar
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LONGEST_NAME = 63
-_MOST_VISITS = 20_000
+_MAX_NAME_LENGTH = 63
+_MAX_VISITS = 20_000
 
 
 class Notes:
@@ -42,19 +42,19 @@ class Notes:
             self.errors.append(error)
 
     def in_order(self) -> list[LocatedError]:
-        """The mistakes in the order of the file."""
+        """Return the mistakes in the order of the file."""
         return sorted(self.errors, key=lambda error: (error.place.line, error.place.column))
 
     def visit(self, node: Node) -> bool:
-        """Whether one more mapping may be read; aliases could otherwise blow up."""
+        """Count a mapping and return whether it may be read; aliases could otherwise expand without end."""
         self._visits += 1
-        if self._visits == _MOST_VISITS:
+        if self._visits == _MAX_VISITS:
             self.add(node, "the aliases of this file expand without end")
-        return self._visits < _MOST_VISITS
+        return self._visits < _MAX_VISITS
 
 
 def identifier(notes: Notes, node: Node) -> str:
-    """A column's, table's or schema's name as the catalog holds it; empty where it is wrong."""
+    """Read the name of a column, table or schema as the catalog holds it; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
         notes.add(node, f"expected a name, found {describe(node)}", "Put a name that looks so in quotes.")
         return ""
@@ -62,7 +62,7 @@ def identifier(notes: Notes, node: Node) -> str:
 
 
 def fold(notes: Notes, node: Node, text: str) -> str:
-    """`text` folded to lower case, or, in SQL double quotes, as it is."""
+    """Fold `text` to lower case; in SQL double quotes it stays as it is."""
     name = text.strip()
     if _QUOTED.fullmatch(name):
         name = name[1:-1].replace('""', '"')
@@ -75,19 +75,19 @@ def fold(notes: Notes, node: Node, text: str) -> str:
                 """A name with other characters stands in SQL double quotes: '"Order ID"'.""",
             )
             return ""
-    if len(name.encode()) > _LONGEST_NAME:
+    if len(name.encode()) > _MAX_NAME_LENGTH:
         notes.add(node, f"the name {name[:20]!r}… is longer than 63 bytes", "PostgreSQL has no such name.")
         return ""
     return name
 
 
 def document_key(notes: Notes, node: Node) -> str:
-    """A document key, its case kept; empty where it is wrong."""
+    """Read a document key, its case kept; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
         notes.add(node, f"expected a document key, found {describe(node)}", "Write a name.")
         return ""
     key = str(node.value).strip()
-    if not _KEY.fullmatch(key) or len(key) > _LONGEST_NAME:
+    if not _KEY.fullmatch(key) or len(key) > _MAX_NAME_LENGTH:
         notes.add(
             node,
             f"{key[:80]!r} cannot be a document key",
@@ -98,7 +98,7 @@ def document_key(notes: Notes, node: Node) -> str:
 
 
 class MappingReader:
-    """A mapping whose keys are known; unknown, repeated and non-text keys are noted at once."""
+    """A mapping with known keys; unknown, repeated and non-text keys are noted at once."""
 
     def __init__(self, notes: Notes, node: MappingNode, known: Collection[str], what: str) -> None:
         self.notes = notes
@@ -124,20 +124,20 @@ class MappingReader:
         return self.notes.source.of(self.node)
 
     def has(self, key: str) -> bool:
-        """Whether `key` is given and not null."""
+        """Return whether `key` is given and not null."""
         return self.get(key) is not None
 
     def get(self, key: str) -> Node | None:
-        """The node of `key`; None where it is absent or null."""
+        """Return the node of `key`; None where it is absent or null."""
         node = self._values.get(key)
         return None if node is None or kind_of(node) == "null" else node
 
     def at(self, key: str) -> Place:
-        """Where the value of `key` stands, or else where the mapping begins."""
+        """Return where the value of `key` stands, or else where the mapping begins."""
         return self.notes.source.of(self._values.get(key, self.node))
 
     def need(self, key: str, remedy: str = "") -> Node | None:
-        """The node of `key`; its absence is noted."""
+        """Return the node of `key`; note its absence."""
         node = self.get(key)
         if node is None:
             self.notes.add(self.place, f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
@@ -149,18 +149,18 @@ class MappingReader:
             self.notes.add(self.at(key), problem, remedy or f"Remove `{key}:`.")
 
     def identifier(self, key: str, default: str | None = None) -> str:
-        """A PostgreSQL name; without `default` it is required."""
+        """Read a PostgreSQL name; without `default` it is required."""
         node = self.need(key) if default is None else self.get(key)
         return (default or "") if node is None else identifier(self.notes, node)
 
     def identifiers(self, key: str, *, required: bool) -> tuple[str, ...]:
-        """One PostgreSQL name or a list of them without repetition."""
+        """Read one PostgreSQL name, or a list of them without repetition."""
         node = self.need(key) if required else self.get(key)
         if node is None:
             return ()
         if not isinstance(node, SequenceNode):
             return (identifier(self.notes, node),)
-        names = tuple(identifier(self.notes, one) for one in node.value)
+        names = tuple(identifier(self.notes, item) for item in node.value)
         if not names:
             self.notes.add(node, f"{key!r} is an empty list", "Name at least one column.")
         if len(set(names)) < len(names) and all(names):
@@ -168,7 +168,7 @@ class MappingReader:
         return names
 
     def text(self, key: str, *, required: bool = True) -> str:
-        """A text that is not empty."""
+        """Read a text that is not empty."""
         node = self.need(key) if required else self.get(key)
         if node is None:
             return ""
@@ -180,7 +180,7 @@ class MappingReader:
         return str(node.value)
 
     def boolean(self, key: str, *, default: bool) -> bool:
-        """`true` or `false`."""
+        """Read `true` or `false`."""
         node = self.get(key)
         if node is None:
             return default
@@ -192,7 +192,7 @@ class MappingReader:
         return str(node.value).lower() == "true"
 
     def integer(self, key: str) -> int | None:
-        """A whole number ≥ 1."""
+        """Read a whole number ≥ 1."""
         node = self.get(key)
         if node is None:
             return None
@@ -203,7 +203,7 @@ class MappingReader:
         return value
 
     def choice(self, key: str, words: Collection[str], *, required: bool = True) -> str:
-        """One of `words`; empty where it is absent or wrong."""
+        """Read one of `words`; empty where it is absent or wrong."""
         word = self.text(key, required=required)
         if word and word not in words:
             self.notes.add(self.at(key), f"unknown {key} {word!r}", meant(word, words))
@@ -211,7 +211,7 @@ class MappingReader:
         return word
 
     def sequence(self, key: str, *, required: bool = False) -> list[Node]:
-        """The items of a list."""
+        """Read the items of a list."""
         node = self.need(key) if required else self.get(key)
         if node is None:
             return []
@@ -223,7 +223,7 @@ class MappingReader:
         return list(node.value)
 
     def records(self, key: str, known: Collection[str], what: str) -> list[MappingReader]:
-        """The items of a list of mappings."""
+        """Read the items of a list of mappings."""
         return [
             MappingReader(self.notes, node, known, what)
             for node in self.sequence(key)
@@ -231,7 +231,7 @@ class MappingReader:
         ]
 
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
-        """A list of texts that are not empty."""
+        """Read a list of texts that are not empty."""
         result = []
         for node in self.sequence(key, required=required):
             if kind_of(node) != "str" or not node.value:
@@ -241,7 +241,7 @@ class MappingReader:
         return tuple(result)
 
     def scalar(self, node: Node, *, exact: bool = False) -> Scalar | None:
-        """A single value; None where it is null or wrong."""
+        """Read a single value; None where it is null or wrong."""
         try:
             return scalar(node, exact=exact)
         except ValueError as error:
@@ -249,7 +249,7 @@ class MappingReader:
             return None
 
     def options(self) -> tuple[tuple[str, object], ...]:
-        """The mapping properties under `options`, as JSON values in the order of the file."""
+        """Read the mapping properties under `options`, as JSON values in the order of the file."""
         node = self.get("options")
         if node is None or not mapping(node, self.notes, "options"):
             return ()
@@ -262,7 +262,7 @@ class MappingReader:
 
 
 def mapping(node: Node, notes: Notes, what: str) -> TypeGuard[MappingNode]:
-    """Whether `node` is a mapping; if not, that is noted."""
+    """Return whether `node` is a mapping; note it if not."""
     if isinstance(node, MappingNode) and kind_of(node) == "map":
         return True
     notes.add(node, f"{what} must be a mapping, found {describe(node)}", "Write `key: value` pairs.")

@@ -1,4 +1,4 @@
-"""How are joins and aggregates read, and which keys may they name?"""
+"""Read joins and aggregates of a schema file, and check which keys they name."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def read_join(
     parent: Parent,
     read_fields: Callable[[MappingReader, Parent], tuple[Field, ...]],
 ) -> JoinField:
-    """A join; its own fields are read by `read_fields`."""
-    _refuse_foreign_siblings(record, kind)
+    """Read a join; `read_fields` reads its own fields."""
+    _refuse_other_keys(record, kind)
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=True)
     column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
@@ -46,9 +46,9 @@ def read_join(
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
     through = _through(record, parent, primary_key) if kind == "many_to_many" else None
     if kind == "belongs_to":
-        _same_count(record, "column", column, primary_key)
+        _check_same_count(record, "column", column, primary_key)
     elif foreign_key:
-        _same_count(record, "foreign_key", foreign_key, parent.primary_key)
+        _check_same_count(record, "foreign_key", foreign_key, parent.primary_key)
     return JoinField(
         key=key,
         kind=cast(Any, kind),
@@ -68,7 +68,7 @@ def read_join(
     )
 
 
-def _refuse_foreign_siblings(record: MappingReader, kind: str) -> None:
+def _refuse_other_keys(record: MappingReader, kind: str) -> None:
     wanted, meaning = _KEY_OF[kind]
     for sibling in ("column", "foreign_key", "through"):
         if sibling != wanted:
@@ -82,7 +82,7 @@ def _refuse_foreign_siblings(record: MappingReader, kind: str) -> None:
 
 
 def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
-    """The junction; it has one column for each side."""
+    """Read the junction table; it has one column for each side."""
     if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
         return None
     read = read_through(record, parent.schema)
@@ -98,7 +98,9 @@ def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]
     return through
 
 
-def _same_count(record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]) -> None:
+def _check_same_count(
+    record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]
+) -> None:
     if target and len(columns) != len(target):
         record.notes.add(
             record.at(key),
@@ -108,7 +110,7 @@ def _same_count(record: MappingReader, key: str, columns: tuple[str, ...], targe
 
 
 def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
-    """An aggregate; `count` and `avg` may carry a type that is not used, as older files do."""
+    """Read an aggregate; `count` and `avg` may have an unused type, as older files do."""
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
     both = record.has("foreign_key") and record.has("through")
@@ -121,7 +123,7 @@ def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> 
             else "Add `foreign_key:`, the related table's column that points here.",
         )
     foreign_key = record.identifiers("foreign_key", required=False)
-    _same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
+    _check_same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
     through = _through(record, parent, primary_key) if record.has("through") else None
     column, value_type = _operand(record, op)
     return AggregateField(
@@ -141,7 +143,7 @@ def read_aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> 
 
 
 def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
-    """The column that is reduced and the type of the result."""
+    """Read the column that is reduced, and the type of the result."""
     if op == "ids":
         for sibling in ("column", "value_type"):
             record.refuse(sibling, f"ids takes no {sibling!r}, it collects the related table's key")

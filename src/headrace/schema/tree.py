@@ -1,7 +1,7 @@
-"""What did the user declare, as typed values?
+"""Typed values of a schema file.
 
-The tree mirrors the schema language one to one; nothing in it needs a database. Column and table names
-are as the catalog holds them (folded, or their case kept where the file quotes them).
+The tree mirrors the schema language one to one and needs no database. Column and table names are as the
+catalog holds them (folded, or their case kept where the file quotes them).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Scalar = str | int | float | bool
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where in a file something stands; lines and columns count from 1."""
+    """A place in a file; lines and columns count from 1."""
 
     file: Path
     line: int
@@ -34,8 +34,8 @@ class Place:
 class Filter:
     """One condition on a row; conditions of a list are ANDed.
 
-    `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number
-    of values), `between` (two), or a comparison (one). `unsafe` takes a raw one as it is.
+    `op` is `raw` (then `raw` is SQL), `is_null`, `is_not_null` (no values), `in`, `not_in` (any number of
+    values), `between` (two), or a comparison (one). `unsafe` accepts a raw condition as it is.
     """
 
     op: Literal[
@@ -63,7 +63,7 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class OrderBy:
-    """One term of an `order_by`."""
+    """A term of an `order_by`."""
 
     column: str
     descending: bool
@@ -71,7 +71,7 @@ class OrderBy:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """A junction table: `left_key` points at the parent, `right_key` at the related row."""
+    """A junction table: `left_key` refers to the parent, `right_key` to the related row."""
 
     table: TableName
     left_key: str
@@ -120,8 +120,8 @@ class GeoField:
 class MapField:
     """A json column whose keys are data.
 
-    `values` is the type key that all values share; where it is None, `dynamic` is true and the index
-    decides by what it sees.
+    `values` is the type key that all values share; where it is None, `dynamic` is true and the index infers
+    the types.
     """
 
     key: str
@@ -156,9 +156,9 @@ class ConstantField:
 class JoinField:
     """Rows of a related table, as an object (to-one) or a nested list (to-many).
 
-    Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its
-    order), `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and
-    `through` (many_to_many) is set.
+    Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its order),
+    `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and `through`
+    (many_to_many) is set.
     """
 
     key: str
@@ -188,8 +188,8 @@ class AggregateField:
     """Related rows reduced to one value; exactly one of `foreign_key` and `through` is set.
 
     `column` is None for `count` and `ids`; `primary_key` is the related table's, empty until the spec is
-    completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for
-    `ids` that of its elements.
+    completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for `ids`
+    that of its elements.
     """
 
     key: str
@@ -220,10 +220,10 @@ class SoftDelete:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """One index: its root table and what its documents hold.
+    """An index: its root table and the content of its documents.
 
-    `name` and `transform` (`module:function`, what changes its documents) come from the deployment file.
-    `routing` is the root's column that says on which shard a document lies; None: its id does.
+    `name` and `transform` (`module:function`, which changes its documents) come from the deployment file.
+    `routing` is the root's column that decides the shard of a document; None: its id does.
     """
 
     name: str
@@ -238,29 +238,29 @@ class IndexSpec:
     hash: str = field(default="", compare=False)
 
     def tables(self) -> frozenset[TableName]:
-        """Every table that a document of this index reads, junctions too."""
+        """Return every table that a document of this index reads, junction tables too."""
         return frozenset({self.table, *_tables(self.fields)})
 
     def conditions(self) -> Iterator[tuple[TableName, Filter]]:
-        """Every filter of the index, each with the table whose rows it is about."""
+        """Yield every filter of the index, with the table whose rows it selects."""
         when = self.soft_delete.when if self.soft_delete is not None else ()
-        yield from ((self.table, one) for one in (*self.filters, *when))
+        yield from ((self.table, condition) for condition in (*self.filters, *when))
         yield from _conditions(self.fields)
 
 
 def _tables(fields: tuple[Field, ...]) -> Iterator[TableName]:
-    for one in fields:
-        if isinstance(one, JoinField | AggregateField):
-            yield one.table
-            if one.through is not None:
-                yield one.through.table
-        if isinstance(one, JoinField | ObjectField):
-            yield from _tables(one.fields)
+    for node in fields:
+        if isinstance(node, JoinField | AggregateField):
+            yield node.table
+            if node.through is not None:
+                yield node.through.table
+        if isinstance(node, JoinField | ObjectField):
+            yield from _tables(node.fields)
 
 
 def _conditions(fields: tuple[Field, ...]) -> Iterator[tuple[TableName, Filter]]:
-    for one in fields:
-        if isinstance(one, JoinField | AggregateField):
-            yield from ((one.table, condition) for condition in one.filters)
-        if isinstance(one, JoinField | ObjectField):
-            yield from _conditions(one.fields)
+    for node in fields:
+        if isinstance(node, JoinField | AggregateField):
+            yield from ((node.table, condition) for condition in node.filters)
+        if isinstance(node, JoinField | ObjectField):
+            yield from _conditions(node.fields)

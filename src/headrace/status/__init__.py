@@ -1,4 +1,4 @@
-"""What does an operator see: state, metrics, health?"""
+"""Show an operator the state, metrics and health of a run."""
 
 from headrace.status.board import Counts, IndexPhase, StatusBoard
 from headrace.status.phases import Event, Phase

@@ -1,7 +1,7 @@
-"""What is the run doing right now? One board that everyone writes on and everyone may read.
+"""Hold the state of a run: every thread may write to the board, and every thread may read it.
 
-The engine's threads write, the HTTP server and the terminal read; every method is safe from any thread
-and none waits for anything but the lock.
+The pipeline's threads write, the HTTP server and the terminal read. Every method is safe from any thread, and
+waits for nothing but the lock.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from headrace.model import Lsn, format_lsn
 from headrace.reporter import Reporter, SilentReporter
 from headrace.status.lag import LagSamples, bytes_behind
 from headrace.status.phases import Event, Phase, State
-from headrace.status.sinks import SinkActivity, SinkReports, waiting_for
-from headrace.status.stall import Stall, told
+from headrace.status.sinks import SinkActivity, SinkReports, first_error
+from headrace.status.stall import Stall, describe_stall
 
 
 class IndexPhase(enum.StrEnum):
-    """What is known of one index."""
+    """The phase of one index."""
 
     PENDING = "pending"
     BACKFILLING = "backfilling"
@@ -33,19 +33,21 @@ class IndexPhase(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexStatus:
-    """One index.
+    """The status of one index.
 
     Attributes:
         generation: the concrete search index behind the alias; None until there is one.
-        building: the concrete index that is being filled, beside the served one or as the first; else None.
-        ranges_done: finished ranges of its seeding, of `ranges_total`; both 0 where nothing was to seed.
-        rows: root rows that its seeding has read.
-        documents: of what is filled, those that its backfill has written; then those that it held at its end.
-        documents_per_second: of late; None where nothing is filled.
-        seconds_left: as far as that tells.
-        error: why the last generation could not be filled or is kept no longer, or why what is served is not
-            followed any more; None where all is well.
-        quarantined: documents that the sink refuses and that are kept in quarantine.
+        ranges_done: finished ranges of its backfill, of `ranges_total`; both 0 where there was nothing to
+            backfill.
+        rows: root rows that its backfill has read.
+        documents: documents that the running backfill has written; after it, those that the index held at its
+            end.
+        building: the concrete index that is backfilled, the first or beside the served one; else None.
+        documents_per_second: the current speed; None without a backfill.
+        seconds_left: an estimate from the current speed; None where unknown.
+        error: why the last generation could not be built or is no longer retained, or why the served one is
+            not kept up to date any more; None where there is no error.
+        quarantined: documents that the sink refuses and that are in quarantine.
     """
 
     name: str
@@ -63,11 +65,11 @@ class IndexStatus:
 
 
 class IndexBoard(Protocol):
-    """Takes what is told of indexes."""
+    """Takes the status of indexes."""
 
     @property
     def report(self) -> Reporter:
-        """Is told in words what happens."""
+        """The reporter that gets messages about what happens."""
         ...
 
     def index(self, name: str, **changes: Any) -> None:
@@ -77,11 +79,11 @@ class IndexBoard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SecondaryStatus:
-    """One sink beside the one that keeps the state.
+    """The status of a secondary sink.
 
     Attributes:
-        deferred: documents that it lacks, because it did not take them when they were due.
-        away: why it is not written to; None where it is.
+        deferred: documents that it lacks, because it did not accept them when they were due.
+        away: why the sink is not written to; None where it is.
         indexes: its indexes, by name.
     """
 
@@ -91,17 +93,17 @@ class SecondaryStatus:
 
     @property
     def phase(self) -> str:
-        """What can be said of it in a word."""
+        """The sink's phase in a word: away, backfilling, behind or live."""
         if self.away is not None:
             return "away"
-        if not self.indexes or any(one.phase is not IndexPhase.LIVE for one in self.indexes.values()):
+        if not self.indexes or any(index.phase is not IndexPhase.LIVE for index in self.indexes.values()):
             return "backfilling"
         return "behind" if self.deferred else "live"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What has been done, in whole numbers that only grow."""
+    """What the run has done, in whole numbers that only grow."""
 
     changes: int = 0
     upserts: int = 0
@@ -112,12 +114,12 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Places in the log (bytes); None where not known, or where there is no slot.
+    """Positions in the log (bytes); None where not known, or where there is no slot.
 
     Attributes:
         confirmed: the slot's `confirmed_flush_lsn`; every change before it is durable in the documents.
-        applied: every change up to here is durable, whether the slot knows it yet or not.
-        current: the server's newest.
+        applied: every change before it is durable, even where the slot is not confirmed so far.
+        current: the server's newest position.
     """
 
     confirmed: Lsn | None = None
@@ -136,7 +138,7 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All of the board at one moment."""
+    """The whole board at one moment."""
 
     phase: Phase
     unready: str | None
@@ -175,16 +177,16 @@ class StatusBoard:
     """The state of one run.
 
     Args:
-        indexes: the names of the indexes that must be seeded before the run is ready.
-        further: the sinks beside the one that keeps the state; they do not decide whether it is ready.
-        reporter: is told in words what happens.
+        indexes: the names of the indexes that must be backfilled before the run is ready.
+        secondary: the names of the secondary sinks; they do not decide whether the run is ready.
+        reporter: gets messages about what happens.
         clock: monotonic seconds.
         wall: Unix time in seconds.
 
     Attributes:
         report: the reporter.
-        sinks: what the writers say of themselves; one that waits for its cluster makes the run degraded.
-        stall: signs of life; a stream without any is not ready.
+        sinks: the reports of the writers; one that waits for its cluster makes the run degraded.
+        stall: signs of progress; a stream without any is not ready.
     """
 
     def __init__(
@@ -208,20 +210,20 @@ class StatusBoard:
             secondary={name: SecondaryStatus() for name in secondary},
         )
 
-    # What the engine writes.
+    # Methods that the pipeline calls.
 
     def happened(self, event: Event) -> None:
-        """Move the phase along its table."""
+        """Move the phase to the one that `event` leads to."""
         with self._lock:
             self._content.state = self._content.state.after(event)
 
     def followed(self) -> None:
-        """The stream follows; from now on indexes can be served while others are filled."""
+        """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
         with self._lock:
             self._content.follows = True
 
     def failed(self, error: HeadraceError) -> None:
-        """Note `error`; one that waiting may cure makes the run degraded until `Event.RECOVERED`."""
+        """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
         with self._lock:
             content = self._content
             content.errors[error.kind] = content.errors.get(error.kind, 0) + 1
@@ -230,7 +232,7 @@ class StatusBoard:
                 content.state = content.state.after(Event.TROUBLE)
 
     def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`; an index that is new here is added."""
+        """Change fields of one index's `IndexStatus`; an unknown index is added."""
         with self._lock:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
@@ -245,45 +247,45 @@ class StatusBoard:
         """Change fields of one index's `IndexStatus` in a secondary sink."""
         with self._lock:
             known = self._content.secondary.get(sink, SecondaryStatus())
-            one = replace(known.indexes.get(name, IndexStatus(name)), **changes)
-            self._content.secondary[sink] = replace(known, indexes={**known.indexes, name: one})
+            index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
+            self._content.secondary[sink] = replace(known, indexes={**known.indexes, name: index})
 
     def counted(self, counts: Counts) -> None:
-        """What has been done in all; a smaller number than before is not believed."""
+        """Set the totals; a smaller number than before is ignored."""
         with self._lock:
             before, now = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
 
     def added(self, counts: Counts) -> None:
-        """What has been done besides what was counted before."""
+        """Add to the totals."""
         with self._lock:
             before, more = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: before[name] + more[name] for name in more})
 
     def positioned(self, positions: Positions) -> None:
-        """Where slot, documents and server stand now; called about once a second for the lag's sake."""
+        """Set the positions of slot, documents and server; called about once a second, for the lag."""
         with self._lock:
             self._content.positions = positions
             if positions.current is not None:
                 self._content.samples = self._content.samples.observed(positions.current, self._clock())
 
     def gap_found(self, text: str) -> None:
-        """The log cannot be gone on from; a warning until `gap_closed`."""
+        """Note a gap in the log; it is a warning until `gap_closed`."""
         with self._lock:
             self._content.gaps += 1
             self._content.gap = text
 
     def gap_closed(self) -> None:
-        """Every index is built anew."""
+        """Note that every index is built again after a gap."""
         with self._lock:
             self._content.gap = None
 
     def warned(self, warnings: Iterable[str]) -> None:
-        """What an operator has accepted and should not forget, one sentence each; replaces the former."""
+        """Replace the warnings: accepted risks, one sentence each."""
         with self._lock:
             self._content.warnings = tuple(warnings)
 
-    # What an operator reads.
+    # What readers of the board use.
 
     @property
     def phase(self) -> Phase:
@@ -292,21 +294,22 @@ class StatusBoard:
 
     @property
     def ready(self) -> bool:
-        """Whether every index is seeded and the stream follows."""
+        """Whether every index is backfilled and the stream is up to date."""
         return self.view().unready is None
 
     def view(self) -> View:
-        """Everything, as of one moment."""
+        """Return the whole board at one moment."""
         sinks = self.sinks.view()
-        waiting = waiting_for(one for one in sinks if one.name not in self._content.secondary)
-        still = self.stall.seconds(self.sinks.last)
+        waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
+        stalled_seconds = self.stall.seconds(self.sinks.last)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
             state = content.state if waiting is None else content.state.after(Event.TROUBLE)
             return View(
                 phase=state.phase,
-                unready=_unready(content, state.phase, waiting) or (None if still is None else told(still)),
+                unready=_why_unready(content, state.phase, waiting)
+                or (None if stalled_seconds is None else describe_stall(stalled_seconds)),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,
@@ -322,9 +325,9 @@ class StatusBoard:
             )
 
     def snapshot(self) -> dict[str, Any]:
-        """Everything, as of one moment, in what JSON has: the body of `/status`.
+        """Return the board at one moment as JSON values: the body of `/status`.
 
-        Times are ISO 8601 in UTC, positions PostgreSQL's text and bytes, what is unknown is null.
+        Times are ISO 8601 in UTC, positions PostgreSQL's text and bytes; unknown values are null.
         """
         view = self.view()
         last = view.last_error
@@ -333,7 +336,7 @@ class StatusBoard:
             "ready": view.unready is None,
             "reason": view.unready,
             "started": _iso(view.started),
-            "indexes": [{**asdict(one), "phase": one.phase.value} for one in view.indexes],
+            "indexes": [{**asdict(index), "phase": index.phase.value} for index in view.indexes],
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
@@ -344,31 +347,36 @@ class StatusBoard:
 
 
 def _sinks(view: View) -> dict[str, Any]:
-    found: dict[str, Any] = {one.name: _sink(one) for one in view.sinks}
-    for name, one in view.secondary.items():
-        indexes = [{**asdict(each), "phase": each.phase.value} for each in one.indexes.values()]
-        about = {"phase": one.phase, "deferred": one.deferred, "away": one.away, "indexes": indexes}
-        found[name] = found.get(name, {}) | about
-    return found
+    sinks: dict[str, Any] = {activity.name: _sink(activity) for activity in view.sinks}
+    for name, secondary in view.secondary.items():
+        indexes = [{**asdict(index), "phase": index.phase.value} for index in secondary.indexes.values()]
+        status = {
+            "phase": secondary.phase,
+            "deferred": secondary.deferred,
+            "away": secondary.away,
+            "indexes": indexes,
+        }
+        sinks[name] = sinks.get(name, {}) | status
+    return sinks
 
 
-def _sink(one: SinkActivity) -> dict[str, Any]:
+def _sink(activity: SinkActivity) -> dict[str, Any]:
     return {
-        "bulk_bytes": one.bulk_bytes,
-        "in_flight": one.in_flight,
-        "retries": one.retries,
-        "trouble": None if one.error is None else str(one.error),
+        "bulk_bytes": activity.bulk_bytes,
+        "in_flight": activity.in_flight,
+        "retries": activity.retries,
+        "trouble": None if activity.error is None else str(activity.error),
     }
 
 
-def _unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
+def _why_unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
     if phase is Phase.DEGRADED and waiting is not None:
         return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
-    unseeded = [one.name for one in content.indexes.values() if one.phase is not IndexPhase.LIVE]
+    unseeded = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]
     return f"not seeded: {', '.join(unseeded)}" if unseeded else None
 
 

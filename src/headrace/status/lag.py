@@ -1,6 +1,6 @@
-"""How far behind the server is a consumer of its log, in bytes and in seconds?
+"""Measure how far a consumer of the log is behind the server, in bytes and in seconds.
 
-Bytes are a difference of two positions. Seconds come from remembering when the server stood where: a
+Bytes are a difference of two positions. Seconds come from a record of the server's positions over time: a
 consumer that has confirmed P is as late as the moment at which P was last the server's newest position.
 """
 
@@ -15,7 +15,7 @@ _CAPACITY = 1024
 
 
 def bytes_behind(confirmed: Lsn | None, current: Lsn | None) -> int | None:
-    """The bytes of log between the two, at least 0; None where one of them is unknown."""
+    """Return the bytes of log between the two, at least 0; None where one of them is unknown."""
     if confirmed is None or current is None:
         return None
     return max(0, current - confirmed)
@@ -23,7 +23,7 @@ def bytes_behind(confirmed: Lsn | None, current: Lsn | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class LagSample:
-    """The server's newest position was `lsn`, last seen so at `time` (monotonic seconds)."""
+    """A position of the server: `lsn` was the newest one, last seen at `time` (monotonic seconds)."""
 
     lsn: Lsn
     time: float
@@ -31,17 +31,17 @@ class LagSample:
 
 @dataclass(frozen=True, slots=True)
 class LagSamples:
-    """Where the server stood when, oldest first; both positions and times grow strictly.
+    """Positions of the server over time, oldest first; both positions and times grow strictly.
 
-    Bounded: when it is full, the older half keeps every second sample. So it reaches far back, with a grain
-    that is finest where it matters.
+    The record is bounded: when it is full, the older half keeps every second sample. So it reaches far back,
+    and is finest for recent positions.
     """
 
     ring: tuple[LagSample, ...] = ()
     capacity: int = _CAPACITY
 
     def observed(self, current: Lsn, now: float) -> LagSamples:
-        """With one more sample; a position that went back (a restored server) forgets all before it."""
+        """Return a copy with one more sample; after a step back (a restored server) only that sample."""
         sample = LagSample(current, now)
         if not self.ring or current < self.ring[-1].lsn:
             return replace(self, ring=(sample,))
@@ -54,10 +54,10 @@ class LagSamples:
         return replace(self, ring=(*kept, sample))
 
     def seconds_behind(self, confirmed: Lsn | None, now: float) -> float | None:
-        """How late a consumer is that has confirmed up to `confirmed`.
+        """Return how late a consumer is that has confirmed up to `confirmed`.
 
-        0 where that is the newest position that was seen. For a position before the first sample, the time
-        since that sample: it is at least that late. None where nothing is known.
+        It is 0 at the newest known position. Before the first sample it is the time since that sample: the
+        consumer is at least that late. None where nothing is known.
         """
         if confirmed is None or not self.ring:
             return None

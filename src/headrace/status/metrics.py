@@ -1,6 +1,6 @@
-"""Which numbers does Prometheus find? They are read from the board when it asks; nothing is kept twice.
+"""Expose the board as Prometheus metrics; they are read from the board at each scrape.
 
-Base units (bytes, seconds, Unix time). What is unknown, as the lag without a slot, has no sample.
+Units are base units (bytes, seconds, Unix time). An unknown value, as the lag without a slot, has no sample.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from headrace.status.sinks import SinkActivity
 
 
 def registry(board: StatusBoard) -> CollectorRegistry:
-    """A registry of its own that shows `board`, and nothing of the process's default one."""
+    """Return a registry that shows `board`, and nothing of the process's default registry."""
     result = CollectorRegistry()
     result.register(BoardCollector(board))
     return result
 
 
 class BoardCollector(Collector):
-    """Reads the board once for each scrape, so that all numbers are of one moment."""
+    """Read the board once for each scrape, so that all numbers are of one moment."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
 
     def collect(self) -> Iterable[Metric]:
-        """Every metric, now."""
+        """Yield every metric, as of now."""
         view = self._board.view()
         yield from _state(view)
         yield from _counters(view)
@@ -97,9 +97,9 @@ def _secondary(view: View) -> Iterator[Metric]:
         "headrace_sink_deferred_documents", "Documents that a secondary sink lacks.", labels=["sink"]
     )
     away = GaugeMetricFamily("headrace_sink_away", "1 while it is not written to.", labels=["sink"])
-    for name, one in view.secondary.items():
-        deferred.add_metric([name], one.deferred)
-        away.add_metric([name], float(one.away is not None))
+    for name, secondary in view.secondary.items():
+        deferred.add_metric([name], secondary.deferred)
+        away.add_metric([name], float(secondary.away is not None))
     yield from (deferred, away)
 
 
@@ -124,17 +124,17 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     quarantined = GaugeMetricFamily(
         "headrace_index_quarantined", "Documents of the index in quarantine.", labels=["index"]
     )
-    for one in indexes:
-        if one.documents_per_second is not None:
-            speed.add_metric([one.name], one.documents_per_second)
-        if one.seconds_left is not None:
-            rest.add_metric([one.name], one.seconds_left)
-        seeded.add_metric([one.name], float(one.phase is IndexPhase.LIVE))
-        planned.add_metric([one.name], one.ranges_total)
-        done.add_metric([one.name], one.ranges_done)
-        rows.add_metric([one.name], one.rows)
-        documents.add_metric([one.name], one.documents)
-        quarantined.add_metric([one.name], one.quarantined)
+    for index in indexes:
+        if index.documents_per_second is not None:
+            speed.add_metric([index.name], index.documents_per_second)
+        if index.seconds_left is not None:
+            rest.add_metric([index.name], index.seconds_left)
+        seeded.add_metric([index.name], float(index.phase is IndexPhase.LIVE))
+        planned.add_metric([index.name], index.ranges_total)
+        done.add_metric([index.name], index.ranges_done)
+        rows.add_metric([index.name], index.rows)
+        documents.add_metric([index.name], index.documents)
+        quarantined.add_metric([index.name], index.quarantined)
     yield from (seeded, planned, done, rows, documents, speed, rest, quarantined)
 
 
@@ -153,12 +153,12 @@ def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:
     waiting = GaugeMetricFamily(
         "headrace_sink_waiting", "1 while a writer waits for the sink to take documents.", labels=["sink"]
     )
-    for one in sinks:
-        if one.bulk_bytes is not None:
-            size.add_metric([one.name], one.bulk_bytes)
-        under_way.add_metric([one.name], one.in_flight)
-        retries.add_metric([one.name], one.retries)
-        waiting.add_metric([one.name], float(one.error is not None))
+    for sink in sinks:
+        if sink.bulk_bytes is not None:
+            size.add_metric([sink.name], sink.bulk_bytes)
+        under_way.add_metric([sink.name], sink.in_flight)
+        retries.add_metric([sink.name], sink.retries)
+        waiting.add_metric([sink.name], float(sink.error is not None))
     yield from (size, under_way, retries, waiting)
 
 

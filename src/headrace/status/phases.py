@@ -1,7 +1,7 @@
-"""In which phase is a run, and what takes it to the next?
+"""Define the phases of a run and the events that change them.
 
-One table. What it does not list changes nothing, so a report that comes late (a batch that ends while the
-run stops) is harmless. `stopped` is final.
+All transitions stand in one table. An event that it does not list changes nothing, so a late report (a batch
+that ends while the run stops) is harmless. `stopped` is final.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ class Event(enum.Enum):
     """What can happen to a run."""
 
     SEEDING = "seeding"
-    """An index is being filled."""
+    """An index is being backfilled."""
     FOLLOWING = "following"
-    """Every index is filled and the stream follows."""
+    """Every index is backfilled and the stream is up to date."""
     TROUBLE = "trouble"
-    """Something failed that waiting may cure; it is tried again."""
+    """A retryable error; the work is tried again."""
     RECOVERED = "recovered"
-    """What had failed works again."""
+    """The failed work has succeeded."""
     STOPPED = "stopped"
-    """The run has ended, wanted or not."""
+    """The run has ended, on request or by an error."""
 
 
 _BACK = None
-"""The phase that the trouble interrupted."""
+"""Stands for the phase that the trouble interrupted."""
 
 TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
     (Phase.STARTING, Event.SEEDING): Phase.BACKFILLING,
@@ -60,13 +60,13 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The phase, and the one that it goes back to when its trouble ends."""
+    """The phase, and the phase to go back to when trouble ends."""
 
     phase: Phase = Phase.STARTING
     interrupted: Phase = Phase.STARTING
 
     def after(self, event: Event) -> Self:
-        """The state that `event` leads to."""
+        """Return the state that `event` leads to."""
         if (self.phase, event) not in TRANSITIONS:
             return self
         phase = TRANSITIONS[self.phase, event] or self.interrupted

@@ -1,7 +1,7 @@
-"""How do a load balancer, a person and Prometheus read the board? Some pages over HTTP, read-only.
+"""Serve the board over HTTP, read-only: for load balancers, people and Prometheus.
 
-Nothing here changes anything, so nothing here asks who is there; the address decides who can look. One page
-answers late: `/wait`, when a commit is in the documents.
+The pages change nothing and need no password; the address decides who can look. Only `/wait` answers late:
+when a commit is in the documents.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from starlette.routing import Route
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
 from headrace.status.metrics import registry
-from headrace.status.waiting import WaitRequest, Waits, answer, read_request
+from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
 
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
-_PATIENCE_SECONDS = 5.0
-_DISCONNECTED_SECONDS = 1.0
-_FRESH = {"Cache-Control": "no-store"}
+_START_STOP_SECONDS = 5.0
+_DISCONNECT_CHECK_SECONDS = 1.0
+_NO_STORE = {"Cache-Control": "no-store"}
 
 
 class StatusServer:
-    """Serves `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread, between enter and exit.
+    """Serve `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread, between enter and exit.
 
     Args:
-        board: what is shown.
-        address: `HOST:PORT`, and nothing else is listened on; port 0 takes a free one.
-        waits: for `/wait`, which is missing without.
+        board: the board to show.
+        address: `HOST:PORT`, the only address to listen on; port 0 takes a free one.
+        waits: the wait service behind `/wait`; None: there is no such page.
 
     Raises:
-        HeadraceError: USAGE for an address that is none, or that is not this machine's.
+        HeadraceError: USAGE for an address that is invalid, or that is not this machine's.
     """
 
     def __init__(self, board: StatusBoard, address: str, waits: Waits | None = None) -> None:
@@ -65,7 +65,7 @@ class StatusServer:
         self._address = address
 
     def start(self) -> None:
-        """Listen; returns when requests are answered.
+        """Listen; return when requests are answered.
 
         Raises:
             HeadraceError: PORT_IN_USE, or USAGE as for the class.
@@ -77,7 +77,7 @@ class StatusServer:
             target=self._server.run, kwargs={"sockets": [listener]}, name="headrace status", daemon=True
         )
         self._thread.start()
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = time.monotonic() + _START_STOP_SECONDS
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 listener.close()
@@ -85,15 +85,15 @@ class StatusServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Answer what is being asked, close the port; idempotent."""
+        """Answer open requests and close the port; idempotent."""
         self._server.should_exit = True
         if self._thread is not None:
-            self._thread.join(timeout=_PATIENCE_SECONDS)
+            self._thread.join(timeout=_START_STOP_SECONDS)
             self._thread = None
 
     @property
     def address(self) -> str:
-        """`HOST:PORT` with the real port once it has started."""
+        """The address `HOST:PORT`, with the real port once the server has started."""
         return self._address
 
     def __enter__(self) -> Self:
@@ -109,9 +109,9 @@ class StatusServer:
         try:
             return socket.create_server((self._host, self._port), family=self._family, backlog=64)
         except OSError as error:
-            raise self._refused(error) from error
+            raise self._listen_error(error) from error
 
-    def _refused(self, error: OSError) -> HeadraceError:
+    def _listen_error(self, error: OSError) -> HeadraceError:
         place = f"the status address {self._address}"
         if error.errno == errno.EADDRINUSE:
             return HeadraceError(
@@ -129,32 +129,32 @@ class StatusServer:
 
 
 def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
-    """The pages."""
+    """Return the web application with the pages."""
     metrics = registry(board)
 
     async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n", headers=_FRESH)
+        return PlainTextResponse("ok\n", headers=_NO_STORE)
 
     async def readyz(_: Request) -> Response:
         reason = board.view().unready
         if reason is None:
-            return PlainTextResponse("ready\n", headers=_FRESH)
-        return PlainTextResponse(f"{reason}\n", status_code=503, headers=_FRESH)
+            return PlainTextResponse("ready\n", headers=_NO_STORE)
+        return PlainTextResponse(f"{reason}\n", status_code=503, headers=_NO_STORE)
 
     async def status(_: Request) -> Response:
-        return JSONResponse(board.snapshot(), headers=_FRESH)
+        return JSONResponse(board.snapshot(), headers=_NO_STORE)
 
     async def scrape(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics), media_type=None, headers={**_FRESH, "Content-Type": content_type})
+        return Response(encode(metrics), media_type=None, headers={**_NO_STORE, "Content-Type": content_type})
 
     async def wait(request: Request) -> Response:
         assert waits is not None
         try:
-            asked = read_request(dict(request.query_params))
+            wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=_FRESH)
-        return await _waited(waits, asked, request)
+            return JSONResponse({"error": str(error)}, status_code=400, headers=_NO_STORE)
+        return await _answer_wait(waits, wait_request, request)
 
     pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": scrape}
     if waits is not None:
@@ -162,25 +162,25 @@ def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
     return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
 
 
-async def _waited(waits: Waits, asked: WaitRequest, request: Request) -> Response:
-    """200 once it is applied, 504 where it is not in time, 503 where too many wait; JSON."""
+async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request) -> Response:
+    """Answer 200 once the position is applied, 504 if not in time, 503 where too many wait; JSON."""
     began = time.monotonic()
-    future = waits.ask(asked.lsn, searchable=asked.searchable)
+    future = waits.ask(wait_request.lsn, searchable=wait_request.searchable)
     if future is None:
         full = {"error": "too many requests wait already"}
-        return JSONResponse(full, status_code=503, headers={**_FRESH, "Retry-After": "1"})
+        return JSONResponse(full, status_code=503, headers={**_NO_STORE, "Retry-After": "1"})
     try:
         done = asyncio.wrap_future(future)
-        while not done.done() and (left := began + asked.timeout - time.monotonic()) > 0:
-            await asyncio.wait({done}, timeout=min(left, _DISCONNECTED_SECONDS))
+        while not done.done() and (left := began + wait_request.timeout - time.monotonic()) > 0:
+            await asyncio.wait({done}, timeout=min(left, _DISCONNECT_CHECK_SECONDS))
             if await request.is_disconnected():
                 break
-        there = done.done()
-        found = done.result() if there else waits.progress(future)
+        is_done = done.done()
+        progress = done.result() if is_done else waits.progress(future)
     finally:
         future.cancel()
-    body = answer(found, time.monotonic() - began, done=there)
-    return JSONResponse(body, status_code=200 if there else 504, headers=_FRESH)
+    body = answer_body(progress, time.monotonic() - began, done=is_done)
+    return JSONResponse(body, status_code=200 if is_done else 504, headers=_NO_STORE)
 
 
 def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:

@@ -1,6 +1,7 @@
-"""What do the writers of all processes say together? A port hears their reports for as long as a run lives.
+"""Collect the reports of writers from all processes, over a UDP port that is open during a run.
 
-See `headrace.sinks.activity`. Who has said nothing for a while counts no more: its task has ended, or it.
+`headrace.sinks.activity` sends them. A writer without a recent report does not count any more: its task has
+ended, or its process.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from headrace.errors import HeadraceError
 from headrace.sinks.activity import ActivityReport, Refusals, ReportTo
 
 TROUBLE_SECONDS = 1.0
-"""What ends within this time is the daily business of a busy cluster."""
+"""Trouble that ends within this time is normal for a busy cluster, and not shown."""
 
-_LARGEST = 65_507
-_MOST_REFUSALS = 1_000
+_MAX_DATAGRAM = 65_507
+_MAX_REFUSALS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,10 @@ class SinkActivity:
     """What all writers of one sink do.
 
     Attributes:
-        bulk_bytes: what the most careful of them puts into one request; None where nobody has written.
-        in_flight: requests under way.
+        bulk_bytes: the smallest size of a request among the writers; None where nothing was written.
+        in_flight: bulk requests under way.
         retries: requests that were refused or not answered, since the run began.
-        error: what one of them waits for.
+        error: the error for which one of the writers waits.
     """
 
     name: str
@@ -45,11 +46,11 @@ class SinkActivity:
 
 
 @dataclass(slots=True)
-class _Heard:
+class _LastReport:
     report: ActivityReport
     at: float
     since: float
-    """When the trouble began that it tells of."""
+    """When the reported trouble began."""
 
 
 @dataclass
@@ -62,65 +63,65 @@ class SinkReports:
 
     clock: Callable[[], float] = time.monotonic
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _heard: dict[tuple[str, str], _Heard] = field(default_factory=dict)
-    _gone: dict[str, int] = field(default_factory=dict)
+    _last_reports: dict[tuple[str, str], _LastReport] = field(default_factory=dict)
+    _retries_of_ended: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
-    """When any writer was heard last."""
-    _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MOST_REFUSALS))
+    """When any writer reported last."""
+    _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REFUSALS))
 
     def take(self, report: ActivityReport) -> None:
-        """Note what a writer says."""
+        """Note a writer's report."""
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
             self.last = now
-            before = self._heard.get(key)
+            before = self._last_reports.get(key)
             goes_on = before is not None and before.report.trouble
-            self._heard[key] = _Heard(report, now, before.since if before and goes_on else now)
+            self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
 
     def refused(self, refusals: Refusals) -> None:
-        """Note documents that a sink will not have; the oldest are forgotten where nobody takes them."""
+        """Note documents that a sink refuses; the oldest are dropped where nothing takes them."""
         with self._lock:
             self._refusals.extend(refusals.lines)
 
     def take_refusals(self) -> list[str]:
-        """What was noted of refused documents since the last call."""
+        """Return the refused documents that were noted since the last call."""
         with self._lock:
             taken = list(self._refusals)
             self._refusals.clear()
         return taken
 
     def view(self) -> tuple[SinkActivity, ...]:
-        """Every sink that was heard of, by name."""
+        """Return the activity of every sink that has reported, by name."""
         with self._lock:
             self._forget()
-            names = {sink for sink, _ in self._heard} | set(self._gone)
+            names = {sink for sink, _ in self._last_reports} | set(self._retries_of_ended)
             return tuple(self._of(name) for name in sorted(names))
 
     def _of(self, name: str) -> SinkActivity:
-        heard = [one for (sink, _), one in self._heard.items() if sink == name]
-        reports = [one.report for one in heard]
-        lasting = [one.report for one in heard if self.clock() - one.since >= TROUBLE_SECONDS]
+        last_reports = [last for (sink, _), last in self._last_reports.items() if sink == name]
+        reports = [last.report for last in last_reports]
+        lasting = [last.report for last in last_reports if self.clock() - last.since >= TROUBLE_SECONDS]
         return SinkActivity(
             name,
-            min((one.bulk_bytes for one in reports), default=None),
-            sum(one.in_flight for one in reports),
-            self._gone.get(name, 0) + sum(one.retries for one in reports),
-            next((one.error for one in lasting if one.error is not None), None),
+            min((report.bulk_bytes for report in reports), default=None),
+            sum(report.in_flight for report in reports),
+            self._retries_of_ended.get(name, 0) + sum(report.retries for report in reports),
+            next((report.error for report in lasting if report.error is not None), None),
         )
 
     def _forget(self) -> None:
-        """What a silent writer counted stays; the rest was of its time."""
-        for key, heard in list(self._heard.items()):
-            if heard.at + heard.report.lasts < self.clock():
-                del self._heard[key]
-                self._gone[key[0]] = self._gone.get(key[0], 0) + heard.report.retries
+        """Remove silent writers; only their retries still count."""
+        for key, last in list(self._last_reports.items()):
+            if last.at + last.report.lasts < self.clock():
+                del self._last_reports[key]
+                self._retries_of_ended[key[0]] = self._retries_of_ended.get(key[0], 0) + last.report.retries
 
 
 class ReportsPort:
-    """Hears reports on a free UDP port and hands them to `reports`; a context manager.
+    """Receive reports on a free UDP port and pass them to `reports`; a context manager.
 
     Args:
-        beside: host and port of something that the writers' machines reach too; None: they are this one.
+        beside: host and port that the writers' machines reach too; None: the writers run on this machine.
     """
 
     def __init__(self, reports: SinkReports, *, beside: tuple[str, int] | None = None) -> None:
@@ -133,7 +134,7 @@ class ReportsPort:
         self._thread = threading.Thread(target=self._listen, name="headrace reports", daemon=True)
 
     def to(self, sink: str) -> ReportTo:
-        """Where the writers of `sink` report to."""
+        """Return the address that the writers of `sink` report to."""
         return ReportTo(self._host, self._port, self._run, sink)
 
     def __enter__(self) -> Self:
@@ -149,18 +150,18 @@ class ReportsPort:
         self._socket.close()
 
     def _listen(self) -> None:
-        while (data := self._socket.recv(_LARGEST)) != self._run.encode():
-            heard = _heard(data)
-            if heard is None or heard.run != self._run:
+        while (data := self._socket.recv(_MAX_DATAGRAM)) != self._run.encode():
+            report = _parse_datagram(data)
+            if report is None or report.run != self._run:
                 continue
-            if isinstance(heard, Refusals):
-                self._reports.refused(heard)
+            if isinstance(report, Refusals):
+                self._reports.refused(report)
             else:
-                self._reports.take(heard)
+                self._reports.take(report)
 
 
-def _heard(data: bytes) -> ActivityReport | Refusals | None:
-    """What a datagram says; None where something else sent it."""
+def _parse_datagram(data: bytes) -> ActivityReport | Refusals | None:
+    """Parse a datagram; None where it is no report."""
     for kind in (ActivityReport, Refusals):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             return kind.from_bytes(data)
@@ -168,7 +169,7 @@ def _heard(data: bytes) -> ActivityReport | Refusals | None:
 
 
 def _own_address(other: tuple[str, int]) -> str:
-    """The address under which `other` sees this machine; nothing is sent."""
+    """Return the address under which `other` sees this machine; nothing is sent."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(other)
@@ -178,6 +179,6 @@ def _own_address(other: tuple[str, int]) -> str:
         return host
 
 
-def waiting_for(sinks: Iterable[SinkActivity]) -> HeadraceError | None:
-    """What keeps one of `sinks` from taking documents."""
-    return next((one.error for one in sinks if one.error is not None), None)
+def first_error(sinks: Iterable[SinkActivity]) -> HeadraceError | None:
+    """Return the first error for which one of `sinks` takes no documents; None without one."""
+    return next((sink.error for sink in sinks if sink.error is not None), None)

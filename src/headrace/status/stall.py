@@ -1,7 +1,8 @@
-"""Does the stream stand still? It does where no batch ends and nothing is seen to work on one.
+"""Detect a stalled stream: no batch ends, and there is no sign of work on one.
 
-A long batch is none: its documents reach the sink one request after the other, or the database works on a
-statement of it. Whoever reads the board asks, so this is also told when the thread that fills it hangs.
+A long batch is no stall: its documents reach the sink request by request, or the database works on a
+statement of it. Readers of the board do the check, so a stall shows even when the thread that writes the
+board hangs.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 STALLED_SECONDS = 45.0
-"""A batch without any sign of progress for so long is told of: within 60 s of what it is."""
+"""A batch without progress for so long is a stall; it shows within 60 s of its cause."""
 
 
 class Stall:
-    """Signs of life of one run; the methods are safe from any thread.
+    """Signs of progress of one run; the methods are safe from any thread.
 
     Args:
         clock: monotonic seconds.
@@ -25,21 +26,21 @@ class Stall:
         self._worked = float("-inf")
 
     def watch(self, beat: Callable[[], float | None] | None) -> None:
-        """From now on `beat` says how many seconds ago the source was asked for a batch; None: nobody does.
+        """Set the function that returns how many seconds ago the source was asked for a batch.
 
-        What it returns may be None: not yet.
+        The function returns None before the first batch. Where `beat` is None there is no source to watch.
         """
         self._beat, self._worked = beat, float("-inf")
 
     def worked(self) -> None:
-        """The database is at work for a batch right now."""
+        """Note that the database is at work for a batch right now."""
         self._worked = self._clock()
 
     def seconds(self, heard: float) -> float | None:
-        """How long nothing has moved, where that is too long; else None.
+        """Return how long there has been no progress (s), where that is too long; else None.
 
         Args:
-            heard: when a writer was heard last (the clock's seconds).
+            heard: when a writer reported last (the clock's seconds).
         """
         beat = self._beat
         since = None if beat is None else beat()
@@ -49,8 +50,8 @@ class Stall:
         return still if still > STALLED_SECONDS else None
 
 
-def told(seconds: float) -> str:
-    """What an operator reads."""
+def describe_stall(seconds: float) -> str:
+    """Describe a stall for an operator."""
     return (
         f"stalled: for {seconds:.0f} s no batch has ended, no document was written and the database has "
         "worked on no statement of it; look for locks in pg_stat_activity and at the workers' memory, or "

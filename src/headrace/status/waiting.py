@@ -1,6 +1,7 @@
-"""What can be asked of `/wait`, and what does it answer?
+"""Parse requests to `/wait`, and build the answers.
 
-Pure. Who waits is counted and bounded in time: the page is open to everyone who reaches the address.
+Pure. The number of waiting requests and their time are bounded, because the page is open to everyone who
+reaches the address.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 
 SHORTEST_SECONDS = 0.1
 LONGEST_SECONDS = 300.0
-"""A client that wants to wait longer asks again."""
+"""A client that wants to wait longer sends another request."""
 _SECONDS = 60.0
 _WORDS = {"true": True, "1": True, "": True, "false": False, "0": False}
 _KNOWN = ("lsn", "timeout", "searchable")
@@ -32,12 +33,12 @@ class WaitRequest:
 
 @dataclass(frozen=True, slots=True)
 class WaitProgress:
-    """How far somebody who waits has come.
+    """How far a waiting request has come.
 
     Attributes:
-        lsn: what is waited for; None where the server has not been asked yet.
+        lsn: the position that is waited for; None where the server has not been asked yet.
         applied: everything before it is in the documents; None where not known.
-        trouble: what keeps the run from looking; None where nothing does.
+        trouble: why the run cannot check its position; None where it can.
     """
 
     lsn: Lsn | None = None
@@ -46,25 +47,26 @@ class WaitProgress:
 
 
 class Waits(Protocol):
-    """Knows when a place in the log is applied; every method is safe from any thread and returns at once."""
+    """Wait until a position is applied; every method is safe from any thread and returns at once."""
 
     def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
-        """Done once everything before `lsn` is applied, and with `searchable` found by a search.
+        """Return a future that is done once everything before `lsn` is applied.
 
-        None where too many wait already. Who does not wait any more cancels it.
+        With `searchable` it is done once a search finds it. The result is None where too many wait already. A
+        caller that stops waiting cancels the future.
         """
         ...
 
     def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
-        """How far it has come by now."""
+        """Return how far a request has come by now."""
         ...
 
 
-def read_request(parameters: Mapping[str, str]) -> WaitRequest:
-    """What the query string of a request asks for.
+def parse_request(parameters: Mapping[str, str]) -> WaitRequest:
+    """Parse the query string of a request.
 
     Raises:
-        ValueError: it cannot be read; says why.
+        ValueError: a parameter is unknown or invalid; its text says why.
     """
     unknown = sorted(set(parameters) - set(_KNOWN))
     if unknown:
@@ -88,8 +90,8 @@ def _seconds(text: str | None) -> float:
     return seconds
 
 
-def answer(progress: WaitProgress, seconds: float, *, done: bool) -> dict[str, Any]:
-    """The body of the answer after `seconds`; what is not known is null."""
+def answer_body(progress: WaitProgress, seconds: float, *, done: bool) -> dict[str, Any]:
+    """Return the body of the answer after `seconds`; unknown values are null."""
     behind = None
     if progress.lsn is not None and progress.applied is not None:
         behind = max(0, progress.lsn - progress.applied)

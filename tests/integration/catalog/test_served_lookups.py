@@ -14,7 +14,7 @@ import pytest
 from headrace.assembly import keys_statement, plan_document
 from headrace.catalog import Column, complete, findings, read_catalog
 from headrace.catalog.comparison import as_stored, equal
-from headrace.catalog.type_check import comparable
+from headrace.catalog.type_check import are_comparable
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier
@@ -50,7 +50,7 @@ def test_an_index_is_told_to_serve_where_the_server_uses_it(postgres: EmbeddedPo
         with ReadSession(url) as session:
             columns = read_catalog(session, [name])[name].columns
         connection.execute("SET search_path = pg_catalog; SET enable_seqscan = off")
-        pairs = [pair for pair in product(columns, columns) if comparable(*pair)]
+        pairs = [pair for pair in product(columns, columns) if are_comparable(*pair)]
         wrong = {}
         for ours, theirs in pairs:
             used = is_used(connection, ours, theirs)

@@ -14,9 +14,9 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import free_port
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.locks import advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.postgres.slot_lock import advisory_lock
 from integration.cli.command_line import PETS, SCHEMA, Deployment
 from integration.cli.conftest import fill
 

@@ -16,9 +16,9 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.locks import advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
-from headrace.postgres.slot_lock import advisory_lock
 from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
 from integration.cli.stock import TABLES, Stock
 

@@ -86,7 +86,7 @@ def test_an_index_sends_the_old_key_only_where_its_own_columns_change(source: So
         change = stronger_identity(facts, [])
     assert facts.identity_columns == {"code"}
     assert change is not None
-    assert set(change.make) == {"id", "code"}
+    assert set(change.index_columns) == {"id", "code"}
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,10 @@ from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery, Supervisor
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from headrace.sinks.opensearch import Client, MetaIndex
 from headrace.spark.job_gate import JobGate
 from headrace.status.board import StatusBoard

@@ -12,10 +12,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres import answer_timeout, calls
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession
-from headrace.postgres.slot_lock import SlotLock
 from support.tcp_proxy import TcpProxy
 
 _LONG = 20.0
@@ -25,7 +25,7 @@ _LONG = 20.0
 def proxy(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
     """Before the server; a silence is long after a second."""
     monkeypatch.setattr(answer_timeout, "SILENCE_SECONDS", 1.0)
-    monkeypatch.setattr(answer_timeout, "_AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(answer_timeout, "_RECHECK_SECONDS", 0.5)
     monkeypatch.setattr(calls, "_WRITE_SECONDS", 0.0)
     with TcpProxy.before(url) as one:
         yield one

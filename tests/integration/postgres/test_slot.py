@@ -11,8 +11,8 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.claim import claim_slot
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
@@ -25,7 +25,6 @@ from headrace.postgres.slot import (
     slot_problem,
     with_reader,
 )
-from headrace.postgres.slot_lock import SlotLock, advisory_lock
 from integration.postgres.conftest import as_user
 
 

@@ -4,7 +4,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.address import address, for_slot, options_with
+from headrace.postgres.address import for_slot, parse_address, setting_option
 from headrace.postgres.connection import place, with_defaults
 
 
@@ -14,7 +14,7 @@ def parameters(url: str) -> dict[str, object]:
 
 def test_a_url_is_percent_decoded() -> None:
     """Flusso hole 17: passwords were used as they stood in the URL."""
-    found = address("postgresql://m%40e:p%40%2F%25%27ss@h:1/a%20b").parameters
+    found = parse_address("postgresql://m%40e:p%40%2F%25%27ss@h:1/a%20b").parameters
     assert (found["user"], found["password"], found["dbname"]) == ("m@e", "p@/%'ss", "a b")
 
 
@@ -69,7 +69,7 @@ def test_a_jdbc_url_is_translated() -> None:
 )
 def test_what_a_jdbc_url_cannot_say_is_named(url: str, named: str) -> None:
     with pytest.raises(HeadraceError, match=named) as caught:
-        address(url)
+        parse_address(url)
     assert "hush" not in str(caught.value)
 
 
@@ -88,7 +88,7 @@ def test_a_deployments_string_names_its_connections_and_keeps_everything_else() 
         "host=a,b port=1,2 user=u password=p@ dbname=db",
     ):
         told = for_slot(url, "orders", ("token", "--for", "a b"))
-        found = address(told)
+        found = parse_address(told)
         assert found.command == ("token", "--for", "a b")
         assert found.parameters["application_name"] == "headrace/orders"
         assert found.parameters["password"] == "p@"
@@ -138,4 +138,4 @@ def test_an_option_of_ours_stands_behind_those_that_are_given(
 ) -> None:
     if around:
         monkeypatch.setenv("PGOPTIONS", around)
-    assert options_with(address(url), "isolation", "read committed").get("options") == options
+    assert setting_option(parse_address(url), "isolation", "read committed").get("options") == options

@@ -51,11 +51,11 @@ def test_what_is_covered_is_left_alone() -> None:
 def test_the_cheapest_that_covers_is_chosen() -> None:
     made = stronger_identity(PLAIN, ["user_id"])
     assert made is not None
-    assert (made.make, made.identity.kind) == (("id", "user_id"), "index")
+    assert (made.index_columns, made.identity.kind) == (("id", "user_id"), "index")
     ready = replace(PLAIN, unique_indexes=(*PLAIN.unique_indexes, UniqueIndex("mine", ("user_id", "id"))))
     used = stronger_identity(ready, ["user_id"])
     assert used is not None
-    assert (used.make, used.identity) == ((), RecordedIdentity("index", "mine"))
+    assert (used.index_columns, used.identity) == ((), RecordedIdentity("index", "mine"))
     full = stronger_identity(PLAIN, ["note"])
     assert full is not None
     assert full.identity == RecordedIdentity("full")
@@ -79,7 +79,7 @@ def test_a_larger_index_is_better_than_the_whole_row() -> None:
     for required in ([], ["user_id"]):
         change = stronger_identity(keyless, required)
         assert change is not None
-        assert (change.make, change.identity) == ((), RecordedIdentity("index", "both"))
+        assert (change.index_columns, change.identity) == ((), RecordedIdentity("index", "both"))
         assert identity_after(keyless, change) == {"id", "user_id"}
     narrow = replace(keyless, column_lists=(("p", frozenset({"user_id"})),))
     change = stronger_identity(narrow, ["user_id"])
@@ -125,9 +125,9 @@ def test_an_identity_is_only_ever_strengthened(required: set[str], identity: str
     change = stronger_identity(facts, required)
     if change is None:
         assert required | {"id"} <= carried
-    elif change.make:
-        assert required | carried | {"id"} == set(change.make)
-        assert set(change.make) <= facts.not_null
+    elif change.index_columns:
+        assert required | carried | {"id"} == set(change.index_columns)
+        assert set(change.index_columns) <= facts.not_null
     elif change.identity.kind == "index":
         assert (change.identity.index, required | carried | {"id"}) == ("pk", {"id"})
     else:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.postgres.password import ask, words_of
+from headrace.postgres.password import run_password_command, words_of
 
 
 def python(program: str) -> list[str]:
@@ -13,7 +13,7 @@ def python(program: str) -> list[str]:
 
 
 def test_a_command_answers_with_its_line() -> None:
-    assert ask(python("print('to ken $HOME')")) == "to ken $HOME"
+    assert run_password_command(python("print('to ken $HOME')")) == "to ken $HOME"
     assert words_of("token --for 'a b'") == ("token", "--for", "a b")
     assert words_of('["token", "a b"]') == ("token", "a b")
 
@@ -29,7 +29,7 @@ def test_a_command_answers_with_its_line() -> None:
 )
 def test_a_failure_is_told_without_what_was_printed_and_tried_again(program: str, said: str) -> None:
     with pytest.raises(HeadraceError, match=said) as caught:
-        ask(python(program), seconds=0.5)
+        run_password_command(python(program), seconds=0.5)
     assert (caught.value.kind, caught.value.retry) == (Kind.PASSWORD_COMMAND, Retry.BACK_OFF)
     assert "hush" not in f"{caught.value}{caught.value.__cause__!r}{caught.value.__context__!r}".replace(
         repr(program), ""
@@ -38,5 +38,5 @@ def test_a_failure_is_told_without_what_was_printed_and_tried_again(program: str
 
 def test_a_command_that_does_not_exist_is_a_mistake_in_the_configuration() -> None:
     with pytest.raises(HeadraceError, match="cannot be started") as caught:
-        ask(["/nowhere/token"])
+        run_password_command(["/nowhere/token"])
     assert caught.value.kind is Kind.CONFIG

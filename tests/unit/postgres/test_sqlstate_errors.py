@@ -6,7 +6,7 @@ import pytest
 from headrace.errors import Kind, Retry
 from headrace.postgres.connection import connection_error, with_defaults
 from headrace.postgres.quoting import replication_literal
-from headrace.postgres.sqlstate_errors import refusal
+from headrace.postgres.sqlstate_errors import sqlstate_error
 
 URL = "postgresql://me:secret@db.example:5433/shop"
 
@@ -35,7 +35,7 @@ URL = "postgresql://me:secret@db.example:5433/shop"
 def test_a_refusal_is_told_by_its_state_first(
     state: str | None, message: str, streaming: bool, kind: Kind
 ) -> None:
-    error = refusal(state, message, place="db:1/x", slot="s", streaming=streaming)
+    error = sqlstate_error(state, message, place="db:1/x", slot="s", streaming=streaming)
     assert error.kind is kind
     assert "\n" not in str(error)
     assert error.remedy or kind in {Kind.CONNECTION, Kind.DATABASE}
@@ -50,7 +50,7 @@ def test_a_refusal_is_told_by_its_state_first(
     ],
 )
 def test_a_row_that_no_server_can_send_is_not_waited_for(state: str, message: str) -> None:
-    error = refusal(state, message, place="db:1/x", slot="s", streaming=True)
+    error = sqlstate_error(state, message, place="db:1/x", slot="s", streaming=True)
     assert error.retry is Retry.NEVER
     assert "Waiting does not help" in error.remedy
 

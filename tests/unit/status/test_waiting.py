@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.status.waiting import WaitProgress, WaitRequest, answer, read_request
+from headrace.status.waiting import WaitProgress, WaitRequest, answer_body, parse_request
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from headrace.status.waiting import WaitProgress, WaitRequest, answer, read_requ
     ],
 )
 def test_what_can_be_asked(parameters: dict[str, str], asked: WaitRequest) -> None:
-    assert read_request(parameters) == asked
+    assert parse_request(parameters) == asked
 
 
 @pytest.mark.parametrize(
@@ -35,16 +35,16 @@ def test_what_can_be_asked(parameters: dict[str, str], asked: WaitRequest) -> No
 def test_what_cannot_be_read_is_refused_by_name(parameters: dict[str, str]) -> None:
     [value] = parameters.values()
     with pytest.raises(ValueError, match=value or "LSN"):
-        read_request(parameters)
+        parse_request(parameters)
 
 
 def test_a_word_that_is_not_known_is_refused() -> None:
     with pytest.raises(ValueError, match="'lns' is not known here; known are lsn, timeout, searchable"):
-        read_request({"lns": "0/1"})
+        parse_request({"lns": "0/1"})
 
 
 def test_the_answer_says_how_far_it_is() -> None:
-    found = answer(WaitProgress(0x200, 0x180, "the cluster is away"), 1.23456, done=False)
+    found = answer_body(WaitProgress(0x200, 0x180, "the cluster is away"), 1.23456, done=False)
     assert found == {
         "done": False,
         "lsn": "0/200",
@@ -53,4 +53,4 @@ def test_the_answer_says_how_far_it_is() -> None:
         "seconds": 1.235,
         "trouble": "the cluster is away",
     }
-    assert answer(WaitProgress(), 0.0, done=False)["behind_bytes"] is None
+    assert answer_body(WaitProgress(), 0.0, done=False)["behind_bytes"] is None

@@ -1,0 +1,247 @@
+"""Lock a slot for one deployment, and for one reader.
+
+An advisory lock belongs to a server session and ends with it: by a restart, by a cut network. A holder that
+needs the lock for long checks again and again that it is still held, and takes it anew.
+
+The server shows a reader of a slot only while the slot is streamed, and not while its backlog is read through
+a copy. So both kinds of readers also take an advisory lock, in the session that moves the slot.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.quoting import literal
+from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.session import database_error
+
+_DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
+_READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
+
+_READER = """
+    SELECT 'pid ' || s.active_pid || coalesce(', ' || nullif(a.application_name, ''), '')
+           || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+    FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
+    WHERE s.slot_name = {slot} AND s.active_pid IS NOT NULL
+"""
+_END_MILLISECONDS = 2000
+
+_Backend = tuple[int, str]
+"""A server process: its pid and when it began, because pids are reused."""
+
+
+class SlotLock:
+    """The lock of one deployment on its slot; a context manager. Not for two threads at once.
+
+    Args:
+        url: the database of the slot. Advisory locks belong to a database, and so does a logical slot.
+        slot: its name.
+
+    Raises:
+        HeadraceError: from entering and `hold`: SLOT_IN_USE, which names the session that holds the lock;
+            CONNECTION, AUTHENTICATION, DATABASE.
+    """
+
+    def __init__(self, url: str, slot: str) -> None:
+        self._url = url
+        self._slot = slot
+        self._connection: Connection | None = None
+        self._own_backends: set[_Backend] = set()
+
+    def __enter__(self) -> Self:
+        self.hold()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def hold(self) -> None:
+        """Make sure that the lock is held; take it anew where its session was lost.
+
+        A session of this process that was cut off, and that the server still shows, is ended.
+        """
+        other_holder = self.lost_to()
+        if other_holder is not None:
+            raise other_holder
+
+    def lost_to(self) -> HeadraceError | None:
+        """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
+        if self._connection is not None:
+            with suppress(HeadraceError):
+                _execute(self._connection, "SELECT 1")
+                return None
+            self._close()
+        self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
+        try:
+            other_holder = self._take(self._connection)
+        except BaseException:
+            self._close()
+            raise
+        if other_holder is not None:
+            self._close()
+        return other_holder
+
+    def was_lost(self) -> bool:
+        """Return whether the lock's session has ended since the lock was first taken.
+
+        The server may then have been restored from a backup.
+        """
+        if self._connection is None or len(self._own_backends) > 1:
+            return True
+        try:
+            _execute(self._connection, "SELECT 1")
+        except HeadraceError:
+            return True
+        return False
+
+    def _take(self, connection: Connection) -> HeadraceError | None:
+        _execute(connection, "SELECT set_config('idle_session_timeout', '0', false)")
+        _execute(
+            connection, "SELECT set_config('tcp_user_timeout', '15000', false)"
+        )  # this session never pauses
+        holder = _try_lock(connection, self._slot)
+        if holder is not None and holder.backend in self._own_backends:
+            sql = """
+                SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity
+                WHERE pid = $1 AND backend_start::text = $2
+            """
+            _execute(connection, sql, *holder.backend, _END_MILLISECONDS)
+            holder = _try_lock(connection, self._slot)
+        if holder is not None:
+            return holder.error(self._slot)
+        [backend] = _execute(
+            connection, "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
+        )
+        self._own_backends.add((backend[0], backend[1]))
+        return None
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+@contextmanager
+def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
+    """Hold the lock on `slot` for a moment, in the session of `connection`.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE, which names the session that holds it; CONNECTION, DATABASE.
+    """
+    holder = _try_lock(connection, slot)
+    if holder is not None:
+        raise holder.error(slot)
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            with suppress(HeadraceError):  # a lost session has released the lock
+                _execute(
+                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *_lock_keys(_DEPLOYMENTS, slot)
+                )
+
+
+def claim_slot(connection: ReplicationConnection, slot: str) -> None:
+    """Keep every other reader away from `slot` while `connection` lives.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE, CONNECTION, DATABASE.
+    """
+    first, second = _lock_keys(_READERS, slot)
+    [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({first}, {second})", slot=slot)
+    if taken != "t":
+        holders = connection.execute(_holder_sql(first, second), slot=slot)
+        raise HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"another reader of Headrace has the slot {slot!r} "
+            f"({holders[0][2] if holders else 'which has just ended'})",
+            "Stop it first, or give this one a slot of its own.",
+        )
+
+
+def with_reader_named(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
+    """Return the error; for a slot in use, with the reader's pid, application and client.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    if error.kind is not Kind.SLOT_IN_USE:
+        return error
+    rows = connection.execute(_READER.format(slot=literal(slot)), slot=slot)
+    who = rows[0][0] if rows else "who has just ended"
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {slot!r} is read by someone else ({who})",
+        "Stop that reader, or name a slot of its own for each; it is waited for.",
+    )
+
+
+def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> None:
+    """Confirm everything before `lsn` on a slot that `connection` has claimed and does not stream.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE, SLOT_LOST, SLOT_UNKNOWN, CONNECTION, DATABASE.
+    """
+    connection.execute(
+        f"SELECT pg_replication_slot_advance({literal(slot)}, {literal(lsn)}::pg_lsn)", slot=slot
+    )
+
+
+class _Holder:
+    def __init__(self, pid: int | None, since: str, text: str) -> None:
+        self.backend: _Backend = (pid or 0, since)
+        self._text = text
+
+    def error(self, slot: str) -> HeadraceError:
+        return HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"another Headrace works with the slot {slot!r} ({self._text})",
+            "Stop it first, or give this deployment a slot of its own.",
+        )
+
+
+def _try_lock(connection: Connection, slot: str) -> _Holder | None:
+    """Take the lock; return its holder, or None where this session has it now."""
+    keys = _lock_keys(_DEPLOYMENTS, slot)
+    [(taken,)] = _execute(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys)
+    if taken:
+        return None
+    rows = _execute(connection, _holder_sql(*keys))
+    return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
+
+
+def _holder_sql(first: int, second: int) -> str:
+    """Return the query for the holder of the advisory lock of two keys.
+
+    Its row: the pid, when the session began, a text for people.
+    """
+    return f"""
+        SELECT l.pid, coalesce(a.backend_start::text, ''),
+               'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
+               || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+        FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
+        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
+          AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND l.classid = {first % 2**32}::bigint::oid AND l.objid = {second % 2**32}::bigint::oid
+    """  # noqa: S608 - two numbers
+
+
+def _lock_keys(lock_class: int, slot: str) -> tuple[int, int]:
+    return lock_class, zlib.crc32(slot.encode()) - 2**31
+
+
+def _execute(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
+    try:
+        return execute(connection, sql, parameters)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
