@@ -30,7 +30,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20

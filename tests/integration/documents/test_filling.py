@@ -38,7 +38,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.contents import documents, ids, refresh
+from headrace.sinks.opensearch.documents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
 from support.http_proxy import HttpProxy, Request
 

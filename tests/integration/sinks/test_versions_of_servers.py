@@ -32,11 +32,10 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.cautions import of_index
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh, stored
 from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
 from headrace.sinks.opensearch.shard_history import identities, is_another
-from headrace.sinks.opensearch.stored import stored
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 

@@ -1,4 +1,4 @@
-"""What index do the documents of a spec need? Pure.
+"""Build the settings and mappings of an index from its schema. Pure.
 
 Everything that the schema declares is typed and `dynamic: strict` refuses the rest, so a mistake shows at
 the first document and no field's type is guessed. Only `json` and `map` fields, whose keys are data, are
@@ -42,7 +42,7 @@ Properties = dict[str, Any]
 
 
 def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
-    """The body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
+    """Build the body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
     build = _Build(options)
     properties = build.properties(spec.fields, "")
     mappings: dict[str, Any] = {"dynamic": "strict", "date_detection": False, "properties": properties}
@@ -63,7 +63,7 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
 
 
 class _Build:
-    """Walks the tree and collects what stands outside of the properties."""
+    """Walks the field tree and collects what stands outside of the properties."""
 
     def __init__(self, options: IndexOptions) -> None:
         self._subfields = options.auto_subfields
