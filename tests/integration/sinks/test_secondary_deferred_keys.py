@@ -115,7 +115,7 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
 
     known = SystemIndex(client, f"{prefix}headrace_deferred_secondary", {}).identity
     assert known is not None
-    client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.backlog", {"index": known.uuid})
+    client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.deferred", {"index": known.uuid})
     again = SecondaryDeferredKeys(client, "s/b", prefix)
     again.add("g", [("4",)], 13)
     snapshot.restore_in_place()

@@ -7,15 +7,15 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.data_loss import later
+from headrace.datasources.data_loss import later_offset
 from headrace.datasources.followed_tables import (
-    added,
-    reading,
+    added_tables,
+    exclude_tables,
     since_of,
+    snapshot_progress,
     tables_of,
     with_since,
     with_tables,
-    without,
 )
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.options import read_options
@@ -41,14 +41,14 @@ def test_names_are_readable_and_read_again() -> None:
 
 
 def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
-    assert added({}, [A, B], options()) == ()
-    assert added(with_tables([A, B]), [A], options()) == ()
+    assert added_tables({}, [A, B], options()) == ()
+    assert added_tables(with_tables([A, B]), [A], options()) == ()
     with pytest.raises(HeadraceError, match="does not follow b") as caught:
-        added(with_tables([A]), [A, B], options())
+        added_tables(with_tables([A]), [A, B], options())
     assert caught.value.kind is Kind.USAGE
-    assert added(with_tables([A]), [A, B], options("follow")) == (B,)
+    assert added_tables(with_tables([A]), [A, B], options("follow")) == (B,)
     with pytest.raises(HeadraceError, match="the checkpoint follows a, not b"):
-        added(with_tables([A]), [B], options(tables="b"))
+        added_tables(with_tables([A]), [B], options(tables="b"))
 
 
 @pytest.mark.parametrize(
@@ -66,14 +66,14 @@ def test_whose_rows_are_read(
     policy: str, before: SnapshotProgress | None, after: SnapshotProgress | None
 ) -> None:
     stored = with_tables([A])
-    assert reading(before, stored, (B,), options(policy)) == after
-    assert reading(before, stored, (), options(policy)) == before
+    assert snapshot_progress(before, stored, (B,), options(policy)) == after
+    assert snapshot_progress(before, stored, (), options(policy)) == before
 
 
 def test_the_changes_of_all_tables_but_some() -> None:
     rows = [{"schema": one.schema, "table": one.name, "_xid": n} for n, one in enumerate([A, B, ODD, A])]
     batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-    [found] = without([batch], {B: None, TableName("public", "none"): None}, {})
+    [found] = exclude_tables([batch], {B: None, TableName("public", "none"): None}, {})
     assert found.column("_xid").to_pylist() == [0, 2, 3]
 
 
@@ -85,7 +85,7 @@ def test_what_was_read_as_rows_is_not_told_again() -> None:
         for table, lsn in [(A, 5), (B, 5), (leaf, 6), (B, 7), (leaf, 8)]
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-    [found] = without([batch], {B: 7}, {leaf: B})
+    [found] = exclude_tables([batch], {B: 7}, {leaf: B})
     places = zip(found.column("table").to_pylist(), found.column("_commit_lsn").to_pylist(), strict=True)
     assert list(places) == [("a", 5), ("b", 7), ("b_1", 8)]
 
@@ -101,11 +101,13 @@ def test_from_where_on_changes_count_is_kept_until_the_log_is_read_so_far() -> N
 
 
 def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
-    assert later(Offset(5), None) == Offset(5)
-    assert later(Offset(5), Offset(7)) == Offset(7)
-    assert later(Offset(9), Offset(7)) == Offset(9)
-    assert later(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), "the slot begins before that transaction"
-    assert later(Offset(5, 6, 2), Offset(7)) == Offset(7)
+    assert later_offset(Offset(5), None) == Offset(5)
+    assert later_offset(Offset(5), Offset(7)) == Offset(7)
+    assert later_offset(Offset(9), Offset(7)) == Offset(9)
+    assert later_offset(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), (
+        "the slot begins before that transaction"
+    )
+    assert later_offset(Offset(5, 6, 2), Offset(7)) == Offset(7)
 
 
 class _Counted(str):
@@ -125,5 +127,5 @@ def test_thousands_of_tables_are_not_each_compared_with_all_others() -> None:
     count = 2_000
     now = [TableName("public", _Counted(f"t{number}")) for number in range(count)]
     _Counted.compared = 0
-    assert added(with_tables(now), now, options()) == ()
+    assert added_tables(with_tables(now), now, options()) == ()
     assert _Counted.compared <= 20 * count

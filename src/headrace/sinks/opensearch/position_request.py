@@ -15,7 +15,7 @@ from headrace.sinks.opensearch.client import Client, path
 
 def position_request_document(index: str, slot: str) -> tuple[str, str, str]:
     """Return index, type and id of the request's document; no slot's name contains a dot."""
-    return index, "_doc", f"{slot}.wish"
+    return index, "_doc", f"{slot}.position_request"
 
 
 class PositionRequest:

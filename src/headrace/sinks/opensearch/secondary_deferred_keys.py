@@ -62,7 +62,7 @@ class SecondaryDeferredKeys:
         self._slot = slot
         self._entries = SystemIndex(client, f"{prefix}headrace_deferred_secondary", _PROPERTIES)
         self._mark = path(meta_index(prefix), "_doc", f"{slot}.away")
-        self._place = (meta_index(prefix), "_doc", f"{slot}.backlog")
+        self._place = (meta_index(prefix), "_doc", f"{slot}.deferred")
         self._noted: Identity | None = None
 
     def add(self, generation: str, keys: Iterable[Key], version: Lsn) -> None:
