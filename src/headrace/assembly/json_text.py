@@ -84,7 +84,7 @@ def _sizes(sql: str) -> str:
     return f"(ARRAY[{sizes}])[:array_ndims({sql})]"
 
 
-def transformed(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
+def transformed_text(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
     """Render a text after its transforms as JSON; of an array, each element in one flat list."""
     text = "u.e::text" if column.element_category else f"{sql}::text"
     for transform in transforms:

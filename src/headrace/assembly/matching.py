@@ -15,7 +15,7 @@ from typing import Self
 from headrace.assembly.conditions import column_sql
 from headrace.assembly.plan import AggregateValue, Joined, Junction, RelatedValue, RelationPlan, columns_read
 from headrace.assembly.read_strategies import is_served, is_single, leads_into
-from headrace.assembly.render import Alias, filtered, order_terms, where
+from headrace.assembly.render import Alias, order_terms, table_source, where_clause
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.table import Column, Table
 from headrace.postgres.quoting import identifier
@@ -25,7 +25,7 @@ _BARRIER = "OFFSET 0"
 """An optimization fence: conditions outside of a subquery would change how it is joined."""
 
 
-def name_apart(table: Table, ending: str) -> str:
+def unused_name(table: Table, ending: str) -> str:
     """Return a name that no column of the table has."""
     prefix = "l"
     while any(column.name.startswith(prefix) for column in table.columns):
@@ -72,7 +72,7 @@ class Links:
 
 def links_of(relation: RelationPlan) -> Links:
     """Return the relation's links, under names that differ from the related rows' own."""
-    names = (name_apart(relation.table, str(number)) for number in range(len(relation.above)))
+    names = (unused_name(relation.table, str(number)) for number in range(len(relation.above)))
     return Links(relation.above, tuple(names))
 
 
@@ -102,7 +102,7 @@ def related_rows(value: Joined, alias: Alias, links: Links, parents_links: str) 
         rows = _by_full_join(parents_links, links, table, matches)
     if limit is None:
         return rows
-    place = name_apart(relation.table, "n")
+    place = unused_name(relation.table, "n")
     window = f"(PARTITION BY {links.of(alias)} ORDER BY {order})"
     numbered = f"SELECT {alias}.*, row_number() OVER {window} AS {place} FROM ({rows}) AS {alias}"
     return f"SELECT * FROM ({numbered}) AS {alias} WHERE {alias}.{place} <= {limit}"
@@ -131,7 +131,7 @@ def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links,
     leads = [equal(left, junction_plan.left, f"k.{links.names[0]}", junction_plan.parent)]
     find = _by_lookup if leads_into(junction_plan) else _by_full_join
     named = f"SELECT DISTINCT {links.of('j')}, j.r FROM ({find(parents_links, links, junction, leads)}) AS j"
-    ends = Links((junction_plan.right,), (name_apart(value.relation.table, "r"),))
+    ends = Links((junction_plan.right,), (unused_name(value.relation.table, "r"),))
     [end] = ends.names
     meets = [
         equal(
@@ -176,7 +176,7 @@ class _Table:
     @classmethod
     def of(cls, value: Joined, alias: Alias, met: list[Column]) -> Self:
         """Return the table of a relation; `met` are the columns by which a row is found."""
-        source, conditions = filtered(value.relation, alias)
+        source, conditions = table_source(value.relation, alias)
         columns = column_list([*met, *_columns_above(value)], alias)
         return cls(str(alias), source, tuple(conditions), columns, identifier(met[0].name))
 
@@ -185,7 +185,7 @@ def _by_lookup(
     parents_links: str, links: Links, table: _Table, matches: list[str], end: str = _BARRIER
 ) -> str:
     """Render the rows of `table` that match each of `parents_links`, found one by one."""
-    rows = f"SELECT {table.columns} FROM {table.source}{where([*matches, *table.conditions])} {end}"
+    rows = f"SELECT {table.columns} FROM {table.source}{where_clause([*matches, *table.conditions])} {end}"
     columns = f"{links.of('k')}, {table.alias}.*"
     return f"SELECT {columns} FROM {parents_links} CROSS JOIN LATERAL ({rows}) AS {table.alias}"
 
@@ -195,7 +195,7 @@ def _by_full_join(parents_links: str, links: Links, table: _Table, matches: list
     alias, conditions = table.alias, list(table.conditions)
     rows = table.source
     if conditions:
-        rows = f"(SELECT {alias}.* FROM {rows}{where(conditions)}) AS {alias}"
+        rows = f"(SELECT {alias}.* FROM {rows}{where_clause(conditions)}) AS {alias}"
     columns, condition = f"{links.of('k')}, {table.columns}", " AND ".join(matches)
     all_rows = f"SELECT {columns} FROM {parents_links} FULL JOIN {rows} ON {condition}"
     found = f"{_exists(alias, links.names[0])} AND {_exists(alias, table.proof)}"

@@ -100,7 +100,7 @@ def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
     )
 
 
-def by_sets(value: Joined, strategy: ReadStrategy) -> bool:
+def reads_as_set(value: Joined, strategy: ReadStrategy) -> bool:
     """Tell whether the rows of `value` are read as sets, if those of its parent are available as one."""
     if strategy is ReadStrategy.CORRELATED or not _is_hashed(value.relation):
         return False
@@ -109,13 +109,13 @@ def by_sets(value: Joined, strategy: ReadStrategy) -> bool:
     if strategy is ReadStrategy.AGGREGATED:
         return not _is_in_index(value)
     return isinstance(value, RelatedValue) and any(
-        by_sets(inner, strategy) for inner in joined_values(value.members)
+        reads_as_set(inner, strategy) for inner in joined_values(value.members)
     )
 
 
 def uses_sets(plan: DocumentPlan, strategy: ReadStrategy) -> bool:
     """Tell whether the statement differs from the correlated one."""
-    return any(by_sets(value, strategy) for value in joined_values(plan.members))
+    return any(reads_as_set(value, strategy) for value in joined_values(plan.members))
 
 
 def is_served(relation: RelationPlan) -> bool:

@@ -24,7 +24,7 @@ from headrace.assembly.json_text import (
     location_text,
     number_text,
     point_text,
-    transformed,
+    transformed_text,
 )
 from headrace.assembly.plan import (
     AggregateValue,
@@ -105,10 +105,10 @@ def render_object(
     members: tuple[Member, ...], alias: Alias, rendered: Rendered = MappingProxyType({})
 ) -> str:
     """Render the JSON object of the row called `alias`, as an SQL expression that is never NULL."""
-    return concatenated(_object_parts(members, alias, rendered))
+    return concatenate(_object_parts(members, alias, rendered))
 
 
-def concatenated(parts: list[Part]) -> str:
+def concatenate(parts: list[Part]) -> str:
     """Concatenate `parts`, with adjacent fixed texts merged and at most 90 arguments a call."""
     merged: list[Part] = []
     for part in parts:
@@ -139,7 +139,7 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
             return _object_parts(members, alias, rendered)
         case ColumnValue(column, transforms, default):
             sql = column_sql(str(alias), column)
-            text = transformed(column, sql, transforms) if transforms else json_text(column, sql)
+            text = transformed_text(column, sql, transforms) if transforms else json_text(column, sql)
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
             names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
@@ -147,12 +147,12 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
         case LocationValue(column):
             return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
         case RelatedValue() | AggregateValue():
-            return [rendered[value] if value in rendered else _correlated(value, alias)]
+            return [rendered[value] if value in rendered else _subquery(value, alias)]
         case _:
             assert_never(value)
 
 
-def _correlated(value: Joined, parent: Alias) -> str:
+def _subquery(value: Joined, parent: Alias) -> str:
     match value:
         case AggregateValue():
             return _aggregate(value, parent)
@@ -165,13 +165,14 @@ def _list(value: RelatedValue, parent: Alias) -> str:
     source, conditions = _rows(value.relation, parent)
     order = order_terms(value, alias)
     if value.limit is not None:
-        rows = f"SELECT {alias}.* FROM {source}{where(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        clauses = f"{where_clause(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        rows = f"SELECT {alias}.* FROM {source}{clauses}"
         source, conditions = f"({rows}) AS {alias}", []
-    items = listed(render_object(value.members, alias), order)
-    return f"(SELECT {items} FROM {source}{where(conditions)})"
+    items = list_expression(render_object(value.members, alias), order)
+    return f"(SELECT {items} FROM {source}{where_clause(conditions)})"
 
 
-def listed(element: str, order: str) -> str:
+def list_expression(element: str, order: str) -> str:
     """Render the JSON list of a group's rows."""
     return f"concat('[', string_agg({element}, ',' ORDER BY {order}), ']')"
 
@@ -179,7 +180,7 @@ def listed(element: str, order: str) -> str:
 def _single(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where(conditions)}"
+    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where_clause(conditions)}"
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"
@@ -211,15 +212,15 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
         links = [f"EXISTS ({rows})"]
     raw = raw_conditions(relation.conditions)
     if raw and relation.linked_first:
-        linked = where(links + plain_conditions(relation.conditions, str(alias)))
+        linked = where_clause(links + plain_conditions(relation.conditions, str(alias)))
         linked_rows = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
         scope = f"({linked_rows}) AS {identifier(relation.table.name.name)}"
         return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []
-    source, conditions = filtered(relation, alias)
+    source, conditions = table_source(relation, alias)
     return source, links + conditions
 
 
-def filtered(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
+def table_source(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
     """Render the FROM item of a relation's table, and those of its conditions that belong into WHERE."""
     source = f"{table_sql(relation.table.name)} AS {alias}"
     raw = raw_conditions(relation.conditions)
@@ -228,7 +229,7 @@ def filtered(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
     return source, plain_conditions(relation.conditions, str(alias))
 
 
-def where(conditions: list[str]) -> str:
+def where_clause(conditions: list[str]) -> str:
     """Render a WHERE clause with all conditions; empty for none."""
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
@@ -253,10 +254,10 @@ def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
 def _aggregate(value: AggregateValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    return f"(SELECT {reduced(value, alias)} FROM {source}{where(conditions)})"
+    return f"(SELECT {aggregate_expression(value, alias)} FROM {source}{where_clause(conditions)})"
 
 
-def reduced(value: AggregateValue, alias: Alias) -> str:
+def aggregate_expression(value: AggregateValue, alias: Alias) -> str:
     """Render a group's rows as one JSON value, as an SQL expression that is never NULL."""
     column, order = value.column, ", ".join(key_order(value.relation, alias))
     if column is None:
@@ -267,7 +268,7 @@ def reduced(value: AggregateValue, alias: Alias) -> str:
             return f"count({sql})::text"
         case "ids":
             element = f"coalesce({json_text(column, sql)}, 'null')"
-            return listed(element, order)
+            return list_expression(element, order)
         case "sum":
             return f"coalesce({_sum(column, sql, order)}, 'null')"
         case "avg":

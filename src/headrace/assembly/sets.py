@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.assembly.matching import Links, links_of, name_apart, related_rows
+from headrace.assembly.matching import Links, links_of, related_rows, unused_name
 from headrace.assembly.plan import AggregateValue, Joined, Member, RelatedValue, joined_values
-from headrace.assembly.read_strategies import ReadStrategy, by_sets
-from headrace.assembly.render import Alias, listed, order_terms, reduced, render_object
+from headrace.assembly.read_strategies import ReadStrategy, reads_as_set
+from headrace.assembly.render import Alias, aggregate_expression, list_expression, order_terms, render_object
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class _Sets:
         rendered: dict[Joined, str] = {}
         joins = ""
         for value in joined_values(members):
-            if value in rendered or not by_sets(value, self.strategy):
+            if value in rendered or not reads_as_set(value, self.strategy):
                 continue
             links = links_of(value.relation)
             group, result = self._group(value, alias, parents, links)
@@ -81,19 +81,19 @@ class _Sets:
         """Add the groups of a relation; returns the name of their table and of the result's column."""
         self.count += 1
         rows, group, alias = f"r{self.count}", f"g{self.count}", parent.below
-        result = name_apart(value.relation.table, "v")
+        result = unused_name(value.relation.table, "v")
         self.tables.append(
             f"{rows} AS ({related_rows(value, alias, links, links.parents_links(parents, parent))})"
         )
         grouped, joins = f" GROUP BY {links.of(alias)}", ""
         match value:
             case AggregateValue():
-                sql = reduced(value, alias)
+                sql = aggregate_expression(value, alias)
             case RelatedValue(members=members):
                 rendered, joins = self.joined(members, alias, f"{rows} AS {alias}")
                 sql = render_object(members, alias, rendered)
                 if value.many:
-                    sql = listed(sql, order_terms(value, alias))
+                    sql = list_expression(sql, order_terms(value, alias))
                 else:
                     grouped = ""
         columns = f"{links.of(alias)}, {sql} AS {result}"

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.matching import column_list, name_apart
+from headrace.assembly.matching import column_list, unused_name
 from headrace.assembly.plan import DocumentPlan, columns_read
 from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
-from headrace.assembly.render import Alias, render_object, where
+from headrace.assembly.render import Alias, render_object, where_clause
 from headrace.assembly.sets import render_objects
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Column
@@ -55,7 +55,7 @@ def keys_statement(plan: DocumentPlan, strategy: ReadStrategy = ReadStrategy.COR
     )
     return (
         f"WITH {', '.join([requested.rows, *roots.tables])}\n"
-        f"SELECT {row_id}, {roots.body}{_routed(plan)}\n"
+        f"SELECT {row_id}, {roots.body}{_routing_column(plan)}\n"
         f"FROM {roots.source}\n"
         f"UNION ALL\n"
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
@@ -73,7 +73,7 @@ def casts_statement(plan: DocumentPlan) -> str:
 def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
     """Render the statement for all keys of a range's root rows; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
-    conditions = " AND ".join([bounds, *_keyed(plan)])
+    conditions = " AND ".join([bounds, *_key_conditions(plan)])
     texts = ", ".join(f"{column_sql(str(_ROOT), column)}::text" for column in plan.key)
     return f"SELECT {texts}\nFROM {root}\nWHERE {conditions}"
 
@@ -97,7 +97,7 @@ def presence_statement(plan: DocumentPlan) -> str:
     """
     requested = _Requested.of(plan.key)
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
-    passes, stamp = " AND ".join(_live(plan)), f"{_ROOT}.xmin::text"
+    passes, stamp = " AND ".join(_live_conditions(plan)), f"{_ROOT}.xmin::text"
     if passes:
         stamp = f"CASE WHEN {passes} THEN {stamp} END"
     return (
@@ -119,8 +119,8 @@ def digests_statement(
     SHA-256.
     """
     texts, listed = _order_texts(order), ", ".join(f"d.o{number}" for number in range(len(order)))
-    next_ones = _next_rows(plan, order, _live(plan), behind=behind, sampled=sampled)
-    ordered = _ordered(order)
+    next_ones = _next_rows(plan, order, _live_conditions(plan), behind=behind, sampled=sampled)
+    ordered = _order_by(order)
     roots = _roots(plan, strategy, next_ones, live=True)
     source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
     document = f"convert_to({roots.body}, 'UTF8')"
@@ -142,17 +142,19 @@ def _next_rows(
     plan: DocumentPlan, order: tuple[Column, ...], live: list[str], *, behind: bool, sampled: bool
 ) -> str:
     """Render FROM and what follows it, with the parameters of `digests_statement`."""
-    conditions = [*_keyed(plan), *live]
+    conditions = [*_key_conditions(plan), *live]
     count = 2
     if sampled:
         conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
         count = 4
     if behind:
-        conditions.append(_behind(order, count))
-    return f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{_ordered(order)} LIMIT $1::int"
+        conditions.append(_after(order, count))
+    return (
+        f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}\n{_order_by(order)} LIMIT $1::int"
+    )
 
 
-def _ordered(order: tuple[Column, ...]) -> str:
+def _order_by(order: tuple[Column, ...]) -> str:
     return f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
 
 
@@ -169,7 +171,8 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     an array.
     """
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where([*_keyed(plan), *_live(plan)])}"
+    conditions = [*_key_conditions(plan), *_live_conditions(plan)]
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}"
     ids = (
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
@@ -185,9 +188,9 @@ def range_statement(
 ) -> str:
     """Render the live documents of a range of blocks; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
-    conditions = " AND ".join([bounds, *_keyed(plan), *_live(plan)])
+    conditions = " AND ".join([bounds, *_key_conditions(plan), *_live_conditions(plan)])
     roots = _roots(plan, strategy, f"{root}\nWHERE {conditions}", live=True)
-    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
+    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routing_column(plan)}\nFROM {roots.source}"
 
 
 def _range(plan: DocumentPlan, part: CtidRange) -> tuple[str, str]:
@@ -208,7 +211,7 @@ def range_parameters(part: CtidRange) -> tuple[str, ...]:
     return (str(part.first_block), *last)
 
 
-def _routed(plan: DocumentPlan) -> str:
+def _routing_column(plan: DocumentPlan) -> str:
     """Render the third column; where it is null or empty, the id decides on the shard."""
     if plan.routing is None:
         return ""
@@ -240,7 +243,7 @@ def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: boo
     Args:
         live: whether it contains live rows only.
     """
-    conditions = [] if live else _live(plan)
+    conditions = [] if live else _live_conditions(plan)
     passes = " AND ".join(conditions)
     if not uses_sets(plan, strategy):
         document = render_object(plan.members, _ROOT)
@@ -248,15 +251,15 @@ def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: boo
     routing = () if plan.routing is None else (plan.routing,)
     columns, is_live = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT), ""
     if passes:
-        is_live = f"{_ROOT}.{name_apart(plan.table, 'live')}"
-        columns += f", {passes} AS {name_apart(plan.table, 'live')}"
+        is_live = f"{_ROOT}.{unused_name(plan.table, 'live')}"
+        columns += f", {passes} AS {unused_name(plan.table, 'live')}"
     rows = f"r0 AS (SELECT {columns}\nFROM {source})"
     objects = render_objects(plan.members, _ROOT, "r0", strategy, f" WHERE {is_live}" if passes else "")
     body = f"CASE WHEN {is_live} THEN {objects.sql} END" if passes else objects.sql
     return _Roots((rows, *objects.tables), f"r0 AS {_ROOT}{objects.joins}", body)
 
 
-def _live(plan: DocumentPlan) -> list[str]:
+def _live_conditions(plan: DocumentPlan) -> list[str]:
     conditions = row_conditions(plan.table, plan.conditions, str(_ROOT))
     deletion = plan.deletion
     if deletion is not None:
@@ -267,19 +270,19 @@ def _live(plan: DocumentPlan) -> list[str]:
     return conditions
 
 
-def _keyed(plan: DocumentPlan) -> list[str]:
-    """Render that a row has a key: a unique index allows NULL, and a row without key is no document."""
+def _key_conditions(plan: DocumentPlan) -> list[str]:
+    """Render that a row has a key: a unique index allows NULL, and such a row is no document."""
     return [f"{column_sql(str(_ROOT), column)} IS NOT NULL" for column in plan.key if not column.not_null]
 
 
 def first_statement(plan: DocumentPlan) -> str:
     """Render the first live documents in the order of the key; parameter: how many."""
-    live = [*_keyed(plan), *_live(plan)]
-    where = f"\nWHERE {' AND '.join(live)}" if live else ""
+    live = [*_key_conditions(plan), *_live_conditions(plan)]
+    condition = f"\nWHERE {' AND '.join(live)}" if live else ""
     order = ", ".join(column_sql(str(_ROOT), column) for column in plan.key)
     return (
         f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\n"
-        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{where}\nORDER BY {order}\nLIMIT $1::int8"
+        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{condition}\nORDER BY {order}\nLIMIT $1::int8"
     )
 
 
@@ -321,7 +324,7 @@ def _lot(id_: str, seed: str) -> str:
     return f"('x' || encode({digest}, 'hex'))::bit(32)::bigint"
 
 
-def _behind(order: tuple[Column, ...], first: int) -> str:
+def _after(order: tuple[Column, ...], first: int) -> str:
     """Render that a row comes after the values of the parameters from `$first` on."""
     columns = [plain(column_sql(str(_ROOT), column), column) for column in order]
     values = [f"${first + number}::{cast_type(column)}" for number, column in enumerate(order)]

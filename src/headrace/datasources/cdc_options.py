@@ -203,7 +203,7 @@ class PublicCdcOptions(DatabaseOptions):
 
     @property
     def listed_columns(self) -> dict[TableName, frozenset[str]]:
-        """`columns`, by table."""
+        """Return `columns` by table."""
         found = {
             self.one_table if table is None else table: frozenset(names)
             for table, names in self.columns.items()

@@ -29,7 +29,7 @@ from headrace.postgres.publication_requirements import PublicationRequirements
 _KEY, _SINCE = "tables", "since"
 
 
-def with_tables(tables: Iterable[TableName]) -> dict[str, Any]:
+def table_fields(tables: Iterable[TableName]) -> dict[str, Any]:
     """Return the offset's fields that name the tables; empty where the whole publication is followed."""
     names = [written(table) for table in sorted(tables)]
     return {_KEY: names} if names else {}
@@ -50,7 +50,7 @@ def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
     return {table: at for table, at in exact.items() if table is not None}
 
 
-def with_since(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
+def since_fields(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
     """Return the offset's fields for `since`, without positions that are `reached` (bytes)."""
     ahead = {written(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
     return {_SINCE: ahead} if ahead else {}

@@ -152,10 +152,10 @@ def named_values(model: type[DatabaseOptions], raw: Mapping[str, Any], format_na
     Raises:
         HeadraceError: USAGE, with a name that is not known, or given twice.
     """
-    known = {_folded(name): to_camel(name) for name in model.model_fields}
+    known = {_fold(name): to_camel(name) for name in model.model_fields}
     values: dict[str, Any] = {}
     for name, value in raw.items():
-        plain = _folded("tables" if name.lower() == "path" else name)
+        plain = _fold("tables" if name.lower() == "path" else name)
         if plain not in known:
             proposed = (
                 to_camel(field_name) for field_name, field in model.model_fields.items() if not field.exclude
@@ -218,7 +218,7 @@ def _names(value: object) -> object:
     return parse_names(value)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return name.lower().replace("_", "")
 
 

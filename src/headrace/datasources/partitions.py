@@ -86,14 +86,14 @@ def read_part(
         raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
     with pa.ipc.open_stream(partition.stream) as reader:
         if plan is not None:
-            yield from _typed(options, plan, reader, partition.absences)
+            yield from _typed_rows(options, plan, reader, partition.absences)
         elif partition.descriptions is not None:
             yield from to_envelope(options, reader, partition.descriptions)
         else:
             yield from reader
 
 
-def _typed(
+def _typed_rows(
     options: CdcOptions, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of one table."""

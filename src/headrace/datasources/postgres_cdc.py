@@ -40,11 +40,11 @@ from headrace.datasources.followed_tables import (
     exclude_tables,
     origin_of,
     publication_requirements,
+    since_fields,
     since_of,
     snapshot_progress,
+    table_fields,
     tables_of,
-    with_since,
-    with_tables,
 )
 from headrace.datasources.initial_snapshot import InitialRows, SnapshotProgress
 from headrace.datasources.options import read_options
@@ -59,7 +59,7 @@ from headrace.datasources.publication_membership import (
 from headrace.datasources.query_schema import RowsPlan, plan_rows
 from headrace.datasources.shutdown_notice import print_notice, slot_notice
 from headrace.datasources.starting_offsets import (
-    applied,
+    applied_offset,
     batch_start,
     check_order,
     first_offset,
@@ -208,7 +208,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._forget_rows()
         stream = self._open_stream(begin, origin, begin)
         if new or begin != stored:
-            return begin.to_json() | with_since(since_of(start), begin.lsn) | named
+            return begin.to_json() | since_fields(since_of(start), begin.lsn) | named
         stream.confirm(begin)
         if not self._options.progress:  # a documents query watches more than that itself
             self._membership().look()
@@ -221,7 +221,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._has_looked = True
         if end == begin or stream.origin is None:
             return start
-        fields = with_since(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
+        fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
         return end.to_json() | stream.origin.to_json() | self._table_fields() | fields
 
     def _retry_after_loss(self, work: Callable[[], _Result]) -> _Result:
@@ -299,10 +299,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _table_fields(self) -> dict[str, Any]:
         """Return the offset's fields for the followed tables and how they are published."""
         if self._options.progress:
-            return with_tables(self._tables())
+            return table_fields(self._tables())
         if self._published_as is None:
             self._published_as = self._read_published()
-        return with_tables(self._tables()) | self._published_as.to_json()
+        return table_fields(self._tables()) | self._published_as.to_json()
 
     def _awaited_position(self) -> Lsn | None:
         """Return the position up to which changes are awaited; None: a short wait is enough.
@@ -350,7 +350,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             progress = replace(rows.next(0), tables=done.tables).to_json()
         elif self._rows is not None and done.parts < self._rows.count:
             progress = replace(self._rows.next(done.parts), tables=done.tables).to_json()
-        return begin.to_json() | with_since(since, begin.lsn) | progress
+        return begin.to_json() | since_fields(since, begin.lsn) | progress
 
     def _published_tables(self) -> tuple[TableName, ...]:
         with ReadSession(self._options.connection) as session:
@@ -478,7 +478,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._stream is None:
             options, continues = self._options, self._options.continues
             if continues is not None:
-                origin, read = LogOrigin.from_json(continues), later_offset(applied(continues), read)
+                origin, read = LogOrigin.from_json(continues), later_offset(applied_offset(continues), read)
             holder = self._holder(start)
             self._stream = ChangeStream(
                 StreamSettings(

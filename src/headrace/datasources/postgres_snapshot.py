@@ -77,7 +77,7 @@ class PostgresSnapshot(DataSource):
             check_table(session, options.table)
             chosen = _choose_columns(row_type, options)
             check_readable(session, RowSelection(row_type, chosen, _conditions_of(options)))
-        return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
+        return ", ".join(f"{_quote(name)} {row_type.columns[name].spark}" for name in chosen)
 
     @told_alone(whole=True)
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -229,5 +229,5 @@ def _conditions_of(options: SnapshotOptions) -> tuple[str, ...]:
     return () if options.where is None else (options.where,)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

@@ -29,7 +29,7 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
             documents.
     """
     if options.continues is not None:
-        _check_applied(options.slot_name, confirmed, applied(options.continues).lsn)
+        _check_applied(options.slot_name, confirmed, applied_offset(options.continues).lsn)
     starts = options.starting_offsets
     if options.reads_first:
         return Offset(confirmed).to_json() | SnapshotProgress().to_json()
@@ -56,7 +56,7 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
     return Offset(wanted).to_json()
 
 
-def applied(continues: Mapping[str, Any]) -> Offset:
+def applied_offset(continues: Mapping[str, Any]) -> Offset:
     """Return the position up to which documents were written."""
     return Offset(parse_lsn(str(continues["lsn"])), last=KnownCommit.from_json(continues.get("last")))
 

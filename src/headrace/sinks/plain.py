@@ -62,7 +62,7 @@ class PlainGenerations:
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Do nothing."""
 
-    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
+    def finish_all(self, backfilled: Sequence[tuple[Generation, IndexOptions]]) -> None:
         """Do nothing."""
 
     def count(self, index: str) -> int | None:  # noqa: ARG002

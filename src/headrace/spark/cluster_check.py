@@ -125,7 +125,7 @@ def compare(driver: Report, executors: Sequence[Report]) -> None:
             difference.
     """
     for report in executors:
-        if differences := differing(driver, report):
+        if differences := list_differences(driver, report):
             raise HeadraceError(
                 Kind.DEPENDENCY,
                 f"the executor on {report['host']} ({report['executable']}) is not like this machine: "
@@ -148,7 +148,7 @@ def _unreachable_sinks(reports: Iterable[Report]) -> list[str]:
     )
 
 
-def differing(driver: Report, executor: Report) -> list[str]:
+def list_differences(driver: Report, executor: Report) -> list[str]:
     """List what an executor has in another version, or lacks."""
     differences = []
     if executor["python"] != driver["python"]:
@@ -169,7 +169,7 @@ def _major(version: str | None) -> str:
     return (version or "").partition(".")[0]
 
 
-def failed_to_start(text: str) -> HeadraceError:
+def start_error(text: str) -> HeadraceError:
     """Return the error for a job whose Python did not start, from Spark's text."""
     reasons = (match for pattern in _REASONS if (match := pattern.search(text)))
     first = next(reasons, None)
@@ -191,7 +191,7 @@ def _run_probes(context: SparkContext, tasks: int, look: Callable[[], Report]) -
             numbers = context.parallelize(range(tasks), tasks)
             return list(numbers.map(lambda _: look()).collect())
         except (Py4JError, PySparkException) as error:
-            raise failed_to_start(str(error)) from error
+            raise start_error(str(error)) from error
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.spark.settings import PYTHON, is_local, is_relative
 
 
-def chosen_python(
+def choose_python(
     master: str, folder: Path, user_settings: Mapping[str, str], environ: Mapping[str, str]
 ) -> str:
     """Return the interpreter for PYSPARK_PYTHON: the user's, or else this one.

@@ -32,7 +32,7 @@ from pyspark.sql import SparkSession
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.spark.environment import check_workers
-from headrace.spark.interpreter import chosen_python
+from headrace.spark.interpreter import choose_python
 from headrace.spark.settings import is_relative, settings, with_absolute_files
 
 _LOG = logging.getLogger(__name__)
@@ -109,12 +109,12 @@ def local_spark(
     _check_master(master)
     with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
-        python = chosen_python(master, folder, given or {}, os.environ)
+        python = choose_python(master, folder, given or {}, os.environ)
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
         stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
         conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
         runs_in = folder if is_relative(python) else None
-        with log.open("ab") as output, bounded(log), _java(conf, None if terminal else output, runs_in):
+        with log.open("ab") as output, bound_log(log), _java(conf, None if terminal else output, runs_in):
             session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
@@ -161,7 +161,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bounded(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) -> Iterator[None]:
+def bound_log(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) -> Iterator[None]:
     """Truncate a file that is appended to, whenever it holds more than `most` bytes.
 
     It is read only after a failure, and an outage of weeks would fill it with repeated traces.

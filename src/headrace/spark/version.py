@@ -15,7 +15,7 @@ FIRST = (4, 2)
 """The first version that passes the query's position to its sources."""
 
 
-def is_served(version: str) -> bool:
+def is_supported(version: str) -> bool:
     """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, supports the sources."""
     return tuple(map(int, re.findall(r"\d+", version)[:2])) >= FIRST
 
@@ -26,7 +26,7 @@ def check_version(version: str, name: str) -> None:
     Raises:
         HeadraceError: DEPENDENCY.
     """
-    if not is_served(version):
+    if not is_supported(version):
         first = ".".join(map(str, FIRST))
         raise HeadraceError(
             Kind.DEPENDENCY,

@@ -40,10 +40,10 @@ def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...
 def rank_mappings(variants: Sequence[str]) -> list[str]:
     """Build rules that turn each variant into its rank, padded so that text order is rank order."""
     width = len(str(max(len(variants) - 1, 0)))
-    return [f"{_escaped(variant)} => {rank:0{width}}" for rank, variant in enumerate(variants)]
+    return [f"{_escape(variant)} => {rank:0{width}}" for rank, variant in enumerate(variants)]
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Write everything that the rule syntax could interpret as UTF-16 escapes."""
     return "".join(
         character if character.isascii() and character.isalnum() else _utf16(character) for character in text

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.model import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
-from headrace.sinks.opensearch.failures import described, in_the_way, public
+from headrace.sinks.opensearch.failures import describe, describe_without_request, describe_without_values
 
 MAX_ID_BYTES = 512
 """The server refuses a whole request with a longer id, so such a document is never sent."""
@@ -124,7 +124,7 @@ def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
         ValueError: the answer does not have one entry for each item; what happened is unknown.
     """
     if data.startswith(b'{"errors":false'):
-        return ItemVerdict(_accepted(chunk))
+        return ItemVerdict(_accepted_result(chunk))
     items = json.loads(data)["items"]
     if len(items) != len(chunk):
         raise ValueError(f"{len(items)} answers to {len(chunk)} operations")
@@ -158,9 +158,9 @@ def wrote_to(data: bytes, index: str) -> bool:
     return any(delete.get("_index") == index and "error" not in delete for delete in deletes)
 
 
-def rejected(item: Item, reason: str, public: str = "") -> WriteResult:
+def rejected(item: Item, reason: str, describe_without_values: str = "") -> WriteResult:
     """Build the result for an item that will never be accepted; the reasons as in `Rejection`."""
-    return WriteResult(rejected=(Rejection(item.index, item.id, reason, public),))
+    return WriteResult(rejected=(Rejection(item.index, item.id, reason, describe_without_values),))
 
 
 def _status(answer: dict[str, Any]) -> tuple[int, Any]:
@@ -181,16 +181,16 @@ def _verdict(answers: list[tuple[Item, int, Any]]) -> ItemVerdict:
             fenced += 1
         elif outcome is Outcome.RETRY:
             again.append(item)
-            reason = reason or in_the_way(error)
+            reason = reason or describe_without_request(error)
         elif outcome is Outcome.REJECTED:
-            refused.append(Rejection(item.index, item.id, described(error), public(error)))
+            refused.append(Rejection(item.index, item.id, describe(error), describe_without_values(error)))
         else:
-            fatal = fatal or (outcome, item, in_the_way(error))
-    settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
+            fatal = fatal or (outcome, item, describe_without_request(error))
+    settled = _accepted_result(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
     return ItemVerdict(settled, tuple(again), reason, fatal)
 
 
-def _accepted(items: Sequence[Item]) -> WriteResult:
+def _accepted_result(items: Sequence[Item]) -> WriteResult:
     deleted = sum(item.delete for item in items)
     return WriteResult(
         upserted=len(items) - deleted, deleted=deleted, bytes=sum(len(item.lines) for item in items)

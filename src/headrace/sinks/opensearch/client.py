@@ -47,7 +47,7 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
+        """Tell whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004
 
     def json(self) -> Any:
@@ -122,7 +122,7 @@ class Client:
         method = "GET" if body is None else "POST"
         allowed = tuple(allow)
         for attempt in Retrying(
-            retry=retry_if_exception(_transient),
+            retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.1, max=2),
             stop=stop_after_attempt(self._read_attempts),
             reraise=True,
@@ -139,7 +139,7 @@ class Client:
                 SINK_REJECTED where it is another kind of server, or too old.
         """
         for attempt in Retrying(
-            retry=retry_if_exception(_transient),
+            retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.2, max=2),
             stop=stop_after_delay(seconds),
             reraise=True,
@@ -201,7 +201,7 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
     return f"{escaped}?{urlencode(query)}" if query else escaped
 
 
-def joined(names: Sequence[str]) -> Iterator[str]:
+def join_names(names: Sequence[str]) -> Iterator[str]:
     """Join index names with commas, in as many portions as fit into requests' paths."""
     for first in range(0, len(names), _NAMES_AT_ONCE):
         yield ",".join(names[first : first + _NAMES_AT_ONCE])
@@ -229,7 +229,7 @@ def _place(url: str) -> str:
     return url.partition("://")[2]
 
 
-def _transient(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 

@@ -74,7 +74,7 @@ class Endpoint:
         Raises:
             HeadraceError: CONFIG, where a URL is not of the form http(s)://HOST:PORT.
         """
-        parsed = [_parsed(url) for url in self.urls]
+        parsed = [_parse(url) for url in self.urls]
         if not parsed:
             raise HeadraceError(
                 Kind.CONFIG, "the OpenSearch sink has no URL", 'Set url = "http://HOST:9200".'
@@ -93,17 +93,17 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _parsed(text: str) -> Url:
+def _parse(text: str) -> Url:
     try:
         url = parse_url(text)
     except LocationParseError as error:
-        raise _unusable() from error
+        raise _url_error() from error
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-        raise _unusable()
+        raise _url_error()
     return url
 
 
-def _unusable() -> HeadraceError:
+def _url_error() -> HeadraceError:
     return HeadraceError(
         Kind.CONFIG,
         "the URL of the OpenSearch sink is not of the form http://HOST:PORT or https://HOST:PORT",

@@ -35,10 +35,10 @@ def reason(data: bytes) -> str:
     except ValueError:
         return " ".join(data[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
-    return described(error)
+    return describe(error)
 
 
-def described(error: object) -> str:
+def describe(error: object) -> str:
     """Format an `error` object of an answer or of a bulk item as one line."""
     if not isinstance(error, dict):
         return " ".join(str(error).split())[:_REASON_LIMIT]
@@ -50,22 +50,22 @@ def described(error: object) -> str:
     return " ".join(text.split())[:_REASON_LIMIT]
 
 
-def in_the_way(error: object) -> str:
-    """Format as `described` an error that no document caused, without the request that it quotes."""
-    return _without_request(described(error))
+def describe_without_request(error: object) -> str:
+    """Format as `describe` an error that no document caused, without the request that it quotes."""
+    return _without_request(describe(error))
 
 
-def without_values(data: bytes) -> str:
+def reason_without_values(data: bytes) -> str:
     """Format as `reason` the refusal of a document, without what it quotes of the document."""
     try:
         parsed = json.loads(data)
     except ValueError:
         return "an answer that is no JSON"
-    return public(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
+    return describe_without_values(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
 
 
-def public(error: object) -> str:
-    """Format as `described`, with types and field only: reasons quote values in many ways."""
+def describe_without_values(error: object) -> str:
+    """Format as `describe`, with types and field only: reasons quote values in many ways."""
     if not isinstance(error, dict):
         return "no reason that could be shown"
     kinds, words = [], ""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import building, keep
+from headrace.sinks.opensearch.settings import backfill_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
 
 _OURS = "headrace"
@@ -120,7 +120,7 @@ class Generations:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: the answer is not known.
         """
         found: dict[str, Found] = {}
-        for names in joined([index + _WRITE for index in indexes]):
+        for names in join_names([index + _WRITE for index in indexes]):
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
@@ -150,7 +150,7 @@ class Generations:
             **body["settings"]["index"],
             "refresh_interval": "-1",
             "number_of_replicas": 0,
-            **building(body["settings"]["index"]),
+            **backfill_settings(body["settings"]["index"]),
         }
         request = {
             "settings": {"index": settings},
@@ -164,10 +164,10 @@ class Generations:
         """Make all backfilled documents searchable and give the index its final settings."""
         self.finish_all([(generation, options)])
 
-    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
+    def finish_all(self, backfilled: Sequence[tuple[Generation, IndexOptions]]) -> None:
         """Finish several generations; twenty with the same settings are one update of the cluster state."""
         alike: dict[str, list[str]] = {}
-        for generation, options in seeded:
+        for generation, options in backfilled:
             settings = options.settings
             lasting = {
                 "refresh_interval": settings.get("refresh_interval", options.refresh_interval),
@@ -176,7 +176,7 @@ class Generations:
             }
             alike.setdefault(json.dumps(lasting, sort_keys=True), []).append(generation.index)
         for text, indexes in alike.items():
-            for names in joined(indexes):
+            for names in join_names(indexes):
                 self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
                 self._client.call("POST", path(names, "_refresh"))
 
@@ -190,7 +190,7 @@ class Generations:
         Raises:
             HeadraceError: any refusal of the cluster.
         """
-        return keep(self._client, wanted)
+        return restore_settings(self._client, wanted)
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names move too.
@@ -220,7 +220,7 @@ class Generations:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         known: dict[str, dict[str, Any]] = {}
-        for names in joined([self.alias(name) for name in served]):
+        for names in join_names([self.alias(name) for name in served]):
             answer = self._client.read(path("_alias", names), allow=(404,))  # 404: an alias is missing
             for index, about in answer.json().items():
                 for alias, how in about["aliases"].items() if isinstance(about, dict) else ():

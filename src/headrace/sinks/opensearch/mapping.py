@@ -24,7 +24,7 @@ from headrace.schema.tree import (
 )
 from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
 from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import merged
+from headrace.sinks.opensearch.settings import merge
 
 _TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
 DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"
@@ -57,8 +57,8 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
         "analysis": analysis(options.text_analysis, build.ranks),
     }
     return {
-        "settings": {"index": merged(settings, options.settings)},
-        "mappings": merged(mappings, options.mappings),
+        "settings": {"index": merge(settings, options.settings)},
+        "mappings": merge(mappings, options.mappings),
     }
 
 
@@ -95,7 +95,7 @@ class _Build:
     def _column(self, field: ColumnField) -> Properties:
         result = _plain(field.opensearch)
         if self._subfields and field.tag != "uuid":
-            result |= _enriched(field)
+            result |= _search_subfields(field)
         if field.variants:
             name = self._rank(field.variants)
             subfields = result.get("fields", {})
@@ -131,7 +131,7 @@ def _plain(kind: str) -> Properties:
             return {"type": kind}
 
 
-def _enriched(field: ColumnField) -> Properties:
+def _search_subfields(field: ColumnField) -> Properties:
     lowercase = {"type": "keyword", "normalizer": LOWERCASE, "ignore_above": _SUBFIELD_TERM}
     if field.opensearch == "text":
         exact = {"type": "keyword", "ignore_above": _SUBFIELD_TERM}

@@ -40,7 +40,7 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
     """
     # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
     generations = Generations(client, prefix).made()
-    known = set(_named(client, prefix))
+    known = set(_known_indexes(client, prefix))
     return [
         Orphan(generation.name, generation.index, generation.hash, aliases)
         for generation, aliases in generations
@@ -48,7 +48,7 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
     ]
 
 
-def _named(client: Client, prefix: str) -> Iterable[str]:
+def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
     """Iterate over the concrete indexes that the states under `prefix` list."""
     meta = meta_index(prefix)
     if not client.call("POST", path(meta, "_refresh"), allow=(404,)).ok:

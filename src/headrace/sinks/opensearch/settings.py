@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.system_index import UNALTERED
 
@@ -58,7 +58,7 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     inner = found.get("settings", found)
     if not isinstance(inner, Mapping):
         raise ValueError("settings is no table")  # noqa: TRY004 - of a file, not of a caller
-    flat = {name.removeprefix("index."): value for name, value in flattened(inner)}
+    flat = {name.removeprefix("index."): value for name, value in flatten(inner)}
     for name in flat:
         if name.partition(".")[0] in _NOT_FOR_FILES:
             raise ValueError(f"{name} cannot be set: documents could not be found again")
@@ -68,7 +68,7 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
         )
     if str(flat.get("translog.durability", "request")).lower() != "request":
         raise ValueError("translog.durability must be request: a node that crashes would lose documents")
-    return _nested(flat)
+    return _nest(flat)
 
 
 def mappings_of(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,12 +86,10 @@ def mappings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     return dict(inner)
 
 
-def merged(ours: Any, theirs: Any) -> Any:
+def merge(ours: Any, theirs: Any) -> Any:
     """Merge `theirs` over `ours`: tables key by key, lists with theirs first, other values replaced."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        both = {
-            name: merged(value, theirs[name]) if name in theirs else value for name, value in ours.items()
-        }
+        both = {name: merge(value, theirs[name]) if name in theirs else value for name, value in ours.items()}
         return both | {name: value for name, value in theirs.items() if name not in ours}
     if isinstance(ours, list) and isinstance(theirs, list):
         return [*theirs, *ours]
@@ -100,7 +98,7 @@ def merged(ours: Any, theirs: Any) -> Any:
 
 def determining(options: IndexOptions) -> dict[str, object]:
     """Return the operator's settings and mappings that need a new index when they change."""
-    fixed = {name: value for name, value in flattened(options.settings) if not _DYNAMIC.fullmatch(name)}
+    fixed = {name: value for name, value in flatten(options.settings) if not _DYNAMIC.fullmatch(name)}
     found: dict[str, object] = {"settings": fixed, "mappings": dict(options.mappings)}
     return {name: value for name, value in found.items() if value}
 
@@ -118,7 +116,7 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
         "number_of_replicas": options.number_of_replicas,
         "gc_deletes": options.gc_deletes,
     }
-    wanted |= {name: value for name, value in flattened(options.settings) if _DYNAMIC.fullmatch(name)}
+    wanted |= {name: value for name, value in flatten(options.settings) if _DYNAMIC.fullmatch(name)}
     if "auto_expand_replicas" in wanted:
         del wanted["number_of_replicas"]
     answer = client.read(path(index, "_settings", query={"flat_settings": "true"})).json()
@@ -129,9 +127,9 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     return changed
 
 
-def building(settings: Mapping[str, Any]) -> dict[str, str]:
+def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the additional settings of an index during its backfill."""
-    known = dict(flattened(settings))
+    known = dict(flatten(settings))
     return {name: value for name, value in UNALTERED.items() if name not in known} | {
         "gc_deletes": _TOMBSTONES
     }
@@ -145,20 +143,20 @@ def lasting(options: IndexOptions, *, seeded: bool, other: bool) -> dict[str, st
         seeded: whether its backfill is complete.
         other: whether it was created with other options, which include pipelines.
     """
-    own_settings = {name: str(value) for name, value in flattened(options.settings)}
+    own_settings = {name: str(value) for name, value in flatten(options.settings)}
     durability = {"translog.durability": UNALTERED["translog.durability"]}
     own = durability if other else {name: own_settings.get(name, value) for name, value in UNALTERED.items()}
     return own | {"gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
 
 
-def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
     """Restore settings of `lasting`, by index, where they were changed; returns what was changed, in words.
 
     Raises:
         HeadraceError: any refusal of the cluster.
     """
     changes = []
-    for names in joined(sorted(wanted)):
+    for names in join_names(sorted(wanted)):
         target = path(names, "_settings", query=_FLAT)
         for index, about in client.read(target).json().items():
             found, own = about["settings"], wanted.get(index, {})
@@ -220,11 +218,11 @@ def check_pipeline(client: Client, name: str) -> None:
         )
 
 
-def flattened(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def flatten(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Iterate over all values with their dotted names."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            yield from flattened(value, f"{above}{name}.")
+            yield from flatten(value, f"{above}{name}.")
         else:
             yield above + name, value
 
@@ -235,7 +233,7 @@ def _seconds(value: object) -> float:
     return int(found[1]) * _SECONDS[found[2].lower()] if found else 0.0
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in flat.items():
         *above, last = name.split(".")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.client import Client, join_names, path
 
 _NOT_TOLD = (400, 403, 404)
 _KEPT = "indices.*.uuid,indices.*.shards.*.routing.primary,indices.*.shards.*.commit.user_data.history_uuid"
@@ -58,7 +58,7 @@ def identities(client: Client, indexes: Iterable[str]) -> dict[str, Identity]:
     """
     query = {"level": "shards", "ignore_unavailable": "true", "filter_path": _KEPT}
     found: dict[str, Identity] = {}
-    for names in joined(sorted(indexes)):
+    for names in join_names(sorted(indexes)):
         answer = client.read(path(names, "_stats", "docs", query=query), allow=_NOT_TOLD)
         indices = answer.json().get("indices", {}) if answer.ok else {}
         for index, about in indices.items():

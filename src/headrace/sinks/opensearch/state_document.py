@@ -16,7 +16,7 @@ from typing import Any
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.system_index import make_system_index
+from headrace.sinks.opensearch.system_index import create_system_index
 
 _PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 
@@ -104,7 +104,7 @@ class StateDocument:
         """Replace the document if it is the one seen last; tells whether it was."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
-            make_system_index(self._client, self._index, _PROPERTIES)
+            create_system_index(self._client, self._index, _PROPERTIES)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         self._writes += 1
         document = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}

@@ -30,7 +30,7 @@ _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
 
 
-def hidden(properties: Mapping[str, Any]) -> dict[str, Any]:
+def system_index_body(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Build the body of a hidden index; only `properties` are searchable."""
     return {
         "settings": {
@@ -40,13 +40,13 @@ def hidden(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_system_index(client: Client, name: str, properties: Mapping[str, Any]) -> Answer:
+def create_system_index(client: Client, name: str, properties: Mapping[str, Any]) -> Answer:
     """Create a hidden index; the answer's status is 400 where it exists already, or cannot be created.
 
     Replication is by document, so that every copy finds each entry at once. A cluster may insist on segment
     replication; then only primary shards are searched, as in all searches.
     """
-    body = hidden(properties)
+    body = system_index_body(properties)
     if client.product().copies_segments:
         with_replication = {
             **body,
@@ -94,7 +94,7 @@ class SystemIndex:
         """
         if (identity := self.identity) is not None:
             return identity
-        answer = make_system_index(self._client, self.name, self._properties)
+        answer = create_system_index(self._client, self.name, self._properties)
         if (identity := self.identity) is None:
             why = failures.reason(answer.data)
             raise HeadraceError(
@@ -154,7 +154,7 @@ class SystemIndex:
                 raise HeadraceError(
                     Kind.SINK_BUSY,
                     f"the index {self.name} at {answer.place} does not take an entry: "
-                    f"{failures.in_the_way(result.get('error'))}",
+                    f"{failures.describe_without_request(result.get('error'))}",
                     "Look at the cluster's health and its disk watermarks.",
                 )
 

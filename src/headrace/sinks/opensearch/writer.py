@@ -222,7 +222,7 @@ class OpenSearchWriter(DocumentWriter):
             if answer.status == _TOO_LARGE:
                 delivery.settled += bulk.rejected(part[0], _too_large(sent))
             else:
-                cause = failures.reason(answer.data), failures.without_values(answer.data)
+                cause = failures.reason(answer.data), failures.reason_without_values(answer.data)
                 delivery.settled += bulk.rejected(part[0], *cause)
             return
         if answer.status == _TOO_LARGE:
