@@ -120,7 +120,7 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     again.add("g", [("4",)], 13)
     snapshot.restore_in_place()
     assert again.is_lost(), "a note of an older version is completed"
-    for name in ("meta", "backlog"):
+    for name in ("meta", "deferred_secondary"):
         client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
@@ -155,7 +155,7 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         assert again.generations == (), "what it lacks is not known any more"
         forget_sink(client, "s", prefix, "b")
         assert SecondaryDeferredKeys(client, "s/b", prefix).count() == 0
-        for name in ("meta", "backlog"):
+        for name in ("meta", "deferred_secondary"):
             client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
