@@ -18,8 +18,8 @@ from time import perf_counter
 
 from harness import report
 from headrace.assembly import ReadStrategy, form_for_blocks, keys_statement, plan_document, range_statement
-from headrace.assembly.forms import form_for_keys
 from headrace.assembly.plan import DocumentPlan
+from headrace.assembly.read_strategies import form_for_keys
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import complete, read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres

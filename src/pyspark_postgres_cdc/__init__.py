@@ -2,9 +2,9 @@
 
 import pyspark
 
-from headrace.spark.version import is_served
+from headrace.spark.version import is_supported
 
-if is_served(pyspark.__version__):
+if is_supported(pyspark.__version__):
     from headrace.datasources.postgres_cdc import PostgresCdc as DefaultSource
 else:
     from headrace.datasources.unsupported_version import RefusedCdc as DefaultSource  # type: ignore[assignment]

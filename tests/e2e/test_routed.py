@@ -14,7 +14,7 @@ from e2e.own_tables import OwnTables
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.sinks.opensearch.contents import document, documents, refresh
+from headrace.sinks.opensearch.documents import document, documents, refresh
 
 _NAME = "routed"
 _SCHEMA = """

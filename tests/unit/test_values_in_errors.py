@@ -69,11 +69,11 @@ def of_a_document(kind: str, reason: str, cause: object = None) -> dict[str, obj
     ],
 )
 def test_a_refusal_is_shown_with_its_types_and_the_field(error: object, shown: str) -> None:
-    assert failures.public(error) == shown
-    assert failures.without_values(json.dumps({"error": error, "status": 400}).encode()) == shown
+    assert failures.describe_without_values(error) == shown
+    assert failures.reason_without_values(json.dumps({"error": error, "status": 400}).encode()) == shown
     assert "s3cret" not in shown
     if isinstance(error, dict):
-        assert str(error["reason"]) in failures.described(error), "who may see documents is told all"
+        assert str(error["reason"]) in failures.describe(error), "who may see documents is told all"
 
 
 def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> None:
@@ -83,7 +83,7 @@ def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> N
         'containing [index {[users][7], source[{"name":"s3cret"}]}]]',
     )
     shown = "unavailable_shards_exception: [users][0] primary shard is not active Timeout: [1m]"
-    assert failures.in_the_way(said) == shown
+    assert failures.describe_without_request(said) == shown
     data = json.dumps({"error": said, "status": 503}).encode()
     assert str(failures.from_status(503, data, "node:9200")).count(shown) == 1
     assert "s3cret" not in str(failures.from_status(503, data, "node:9200"))

@@ -1,12 +1,12 @@
-"""What are the documents of these keys, right now? Document keys in, document operations out.
+"""Assembly: read the documents of given keys from the database, as document operations.
 
-`lowering` finds the columns of the user's tree, `render` and `statement` turn that plan into SQL text, and
-`Assembler` runs it. PostgreSQL makes the JSON; nobody parses it.
+`lowering` finds the columns of the schema's tree, `render` and `statement` turn that plan into SQL text, and
+`Assembler` runs it. PostgreSQL creates the JSON; it is never parsed.
 """
 
 from headrace.assembly.assembler import Assembler, Refuse
-from headrace.assembly.forms import ReadStrategy, form_for_blocks
 from headrace.assembly.lowering import plan_document
+from headrace.assembly.read_strategies import ReadStrategy, form_for_blocks
 from headrace.assembly.statement import (
     first_statement,
     keys_statement,

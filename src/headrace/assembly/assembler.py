@@ -1,4 +1,4 @@
-"""How do document keys become document operations? The one place of this room that reads the database."""
+"""Turn document keys into document operations; the only module of this room that reads the database."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.assembly.forms import ReadStrategy, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import Member, linked_first
+from headrace.assembly.read_strategies import ReadStrategy, form_for_blocks, form_for_keys, uses_sets
 from headrace.assembly.statement import (
     casts_statement,
     keys_statement,
@@ -24,9 +24,9 @@ from headrace.postgres.session import ReadSession, is_refused_row, is_refused_va
 from headrace.schema.tree import IndexSpec
 
 Refuse = Callable[[str, str, str], None]
-"""Is told of a document that cannot be read: index, id and reason."""
+"""Called for each document that cannot be read, with index, id and reason."""
 
-MOST_KEYS = 1000
+MAX_KEYS = 1000
 _FIRST_KEYS = 100
 _GROWTH = 4
 _CHUNK_BYTES = 16 * 1024 * 1024
@@ -36,8 +36,8 @@ class Assembler:
     """Reads the documents of one index through one session; used from one thread.
 
     Raises:
-        HeadraceError: SCHEMA, where the spec asks for what cannot be rendered (see `plan_document`). What the
-            iterators raise besides: TRANSFORM, where the user's own function fails.
+        HeadraceError: SCHEMA, where the spec cannot be rendered (see `plan_document`). From the iterators
+            also TRANSFORM, where the user's own function fails.
     """
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
@@ -53,32 +53,33 @@ class Assembler:
     def assemble(
         self, keys: Sequence[Key], version: Lsn, refuse: Refuse | None = None
     ) -> Iterator[DocumentOperation]:
-        """The operations that bring the documents of `keys` to what the database holds now.
+        """Yield the operations that update the documents of `keys` to what the database holds now.
 
-        An upsert for each root row that has one of the keys and is live, a delete for each id that no live
-        row has; each comes when all that it was read from is on the server's disk. Memory holds one chunk: at
+        An upsert for each live root row that has one of the keys, a delete for each id that no live row has.
+        Each is yielded when all that it was read from is on the server's disk. Memory holds one chunk: at
         most 1000 documents, fewer where documents are large.
 
         Args:
             keys: texts of the key's columns in key order; several texts may mean one row.
-            version: what the session is known to see (decision 0015), in bytes.
-            refuse: is told of each document that its rows make unreadable, which then has no operation.
+            version: a position that the session is known to see (decision 0015), in bytes.
+            refuse: called for each document that its rows make unreadable, which then has no operation.
 
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; DATABASE with its id, where there is a
-                document that cannot be read and no `refuse`; INTERNAL for a key of another shape.
+                document that cannot be read and no `refuse`; INTERNAL for a key with another number of
+                columns.
         """
         start = 0
         while start < len(keys):
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
-            found = self._found(chunk, refuse)
+            found = self._read_keys(chunk, refuse)
             self._session.await_flush()
             self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
             yield from self._operations(found, version)
 
     def absent(self, keys: Sequence[Key], version: Lsn) -> Iterator[DocumentOperation]:
-        """The deletes of those documents of `keys` that no live row has; nothing else of them is read.
+        """Yield the deletes of those documents of `keys` that no live row has; reads nothing else.
 
         Args:
             keys, version: as of `assemble`.
@@ -86,32 +87,32 @@ class Assembler:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
-        for first in range(0, len(keys), MOST_KEYS):
-            rows = self._present(keys[first : first + MOST_KEYS])
-            self._session.await_flush()  # a delete that a crash takes back leaves the row
-            gone = [(id_, None, *rest) for id_, body, *rest in rows if body is None]
-            yield from self._bare_operations(gone, version)
+        for first in range(0, len(keys), MAX_KEYS):
+            rows = self._read_presence(keys[first : first + MAX_KEYS])
+            self._session.await_flush()  # if a crash undoes the deletion, the row is still there
+            deletes = [(id_, None, *rest) for id_, body, *rest in rows if body is None]
+            yield from self._bare_operations(deletes, version)
 
     def assemble_range(self, part: CtidRange, version: Lsn) -> Iterator[DocumentOperation]:
-        """Upserts of all live documents whose root row lies in `part`, as a stream.
+        """Stream upserts of all live documents whose root row lies in `part`.
 
-        The session is busy until the iterator is exhausted or closed; so it is the caller who waits until
-        what was read is on the server's disk (`ReadSession.await_flush`).
+        The session is busy until the iterator is exhausted or closed. So the caller waits until what was read
+        is on the server's disk (`ReadSession.await_flush`).
 
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; `is_refused_row` where a row is the
-                reason, and `assemble_apart` says which.
+                cause: `assemble_apart` finds it.
         """
         plan = self._plan
         end = part.last_block if part.last_block is not None else plan.table.page_estimate
         form = form_for_blocks(plan, max(1, end - part.first_block))
-        rows = self._streamed(range_statement(plan, part, form), range_parameters(part))
+        rows = self._stream(range_statement(plan, part, form), range_parameters(part))
         yield from self._operations(rows, version)
 
     def assemble_apart(
         self, part: CtidRange, version: Lsn, refuse: Refuse | None = None
     ) -> Iterator[DocumentOperation]:
-        """As `assemble_range`, where that fails for what some row holds: by keys, so that the row is found.
+        """Assemble a range by keys where `assemble_range` fails because of a row, so that the row is found.
 
         Memory holds the keys of the range.
 
@@ -119,35 +120,35 @@ class Assembler:
             HeadraceError: as `assemble`.
         """
         rows = self._session.query(range_keys_statement(self._plan, part), range_parameters(part))
-        self._session.await_flush()  # also where there are none
+        self._session.await_flush()  # also for an empty range
         operations = self.assemble([tuple(row) for row in rows], version, refuse)
-        yield from (one for one in operations if one.body is not None)
+        yield from (operation for operation in operations if operation.body is not None)
 
-    def _streamed(self, statement: str, parameters: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+    def _stream(self, statement: str, parameters: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         with self._session.apart():
             yield from self._session.stream(statement, parameters)
 
-    def _found(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
-        """The rows of the statement; where one makes it fail it is found by halving.
+    def _read_keys(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
+        """Read the rows of the statement; a row that makes it fail is found by halving.
 
-        A key that is none of its type any more can be no row's. One that a row has, but writes differently,
-        still gives the id that has no document.
+        No row can have a key that cannot be cast to its type. A key that a row has, but in another spelling,
+        still yields the id that has no document.
         """
         try:
             return self._read(keys)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        usable = self._usable(keys)
+        usable = self._castable(keys)
         if len(usable) < len(keys):
-            return self._found(usable, refuse) if usable else []
+            return self._read_keys(usable, refuse) if usable else []
         if len(keys) > 1:
             middle = len(keys) // 2
-            return [*self._found(keys[:middle], refuse), *self._found(keys[middle:], refuse)]
-        return self._alone(keys, refuse)
+            return [*self._read_keys(keys[:middle], refuse), *self._read_keys(keys[middle:], refuse)]
+        return self._read_alone(keys, refuse)
 
-    def _alone(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
-        """The rows of the statement for one key, which only rows of its own make fail."""
+    def _read_alone(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
+        """Read the rows of the statement for one key, so that only its own rows can make it fail."""
         try:
             with self._session.apart():
                 return self._session.query(keys_statement(self._careful), self._columns(keys), kept=False)
@@ -164,7 +165,7 @@ class Assembler:
 
     def _refuse(self, id_: str, keys: Sequence[Key], error: HeadraceError, refuse: Refuse | None) -> None:
         self._check_statement()
-        where = f"{self._place_of(keys)} of the row of {self._plan.table.name}"
+        where = f"{self._failing_field(keys)} of the row of {self._plan.table.name}"
         if refuse is None:
             raise HeadraceError(
                 Kind.DATABASE,
@@ -174,20 +175,25 @@ class Assembler:
             ) from error
         refuse(self._plan.index, id_, f"{where}: {error.told}")
 
-    def _present(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """As `_bare`, with a body for live rows only; where some row makes a condition fail, for all rows."""
+    def _read_presence(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
+        """Read as `_bare`, but with a body for live rows only.
+
+        Where a row makes a condition fail, all rows have a body.
+        """
         try:
             with self._session.apart():
                 return self._session.query(self._presence, self._columns(keys))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-        usable = self._usable(keys)
+        usable = self._castable(keys)
         with self._session.apart():
             return self._session.query(self._bare, self._columns(usable)) if usable else []
 
     def _check_statement(self) -> None:
-        """What fails for no key fails for no row: a filter's value that is a label no longer.
+        """Run the statement without keys: if that fails, no row is the cause.
+
+        The cause may be a filter's value that is not a label of its type any more.
 
         Raises:
             HeadraceError: DATABASE.
@@ -195,15 +201,15 @@ class Assembler:
         with self._session.apart():
             self._session.query(keys_statement(self._plan), [[] for _ in self._plan.key], kept=False)
 
-    def _place_of(self, keys: Sequence[Key]) -> str:
-        """What of the document the server fails at; of several the first one."""
-        if not self._reads((), keys):
+    def _failing_field(self, keys: Sequence[Key]) -> str:
+        """Name the first part of the document at which the server fails."""
+        if not self._is_readable((), keys):
             return "a condition"
-        failing = (one.key for one in self._careful.members if not self._reads((one,), keys))
+        failing = (member.key for member in self._careful.members if not self._is_readable((member,), keys))
         return f"the field {next(failing, '')!r}"
 
-    def _reads(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
-        """Whether documents of these members alone can be read."""
+    def _is_readable(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
+        """Tell whether documents of these members alone can be read."""
         statement = keys_statement(replace(self._plan, members=members))
         try:
             with self._session.apart():
@@ -214,8 +220,8 @@ class Assembler:
             return False
         return True
 
-    def _usable(self, keys: Sequence[Key]) -> Sequence[Key]:
-        """Those that can be cast to the key's types; found by halving."""
+    def _castable(self, keys: Sequence[Key]) -> Sequence[Key]:
+        """Return the keys that can be cast to the key's types; found by halving."""
         try:
             with self._session.apart():
                 self._session.query(casts_statement(self._plan), self._columns(keys))
@@ -227,10 +233,10 @@ class Assembler:
         if len(keys) == 1:
             return []
         middle = len(keys) // 2
-        return [*self._usable(keys[:middle]), *self._usable(keys[middle:])]
+        return [*self._castable(keys[:middle]), *self._castable(keys[middle:])]
 
     def _read(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """A plan that PostgreSQL keeps for arrays of any length fits lookups only: sets are planned anew."""
+        """Read with a generic plan for lookups only: sets are planned anew for each number of keys."""
         form = form_for_keys(self._plan, len(keys))
         if form not in self._by_keys:
             self._by_keys[form] = keys_statement(self._plan, form)
@@ -263,6 +269,6 @@ class Assembler:
         return [list(part) for part in zip(*keys, strict=True)]
 
     def _adapt(self, size: int, documents: int) -> None:
-        """Let the next chunk hold about 16 MiB at most, as far as this one tells."""
+        """Let the next chunk hold at most about 16 MiB, judging by this one."""
         affordable = _CHUNK_BYTES * documents // max(size, 1)
-        self._chunk = max(1, min(MOST_KEYS, affordable, self._chunk * _GROWTH))
+        self._chunk = max(1, min(MAX_KEYS, affordable, self._chunk * _GROWTH))

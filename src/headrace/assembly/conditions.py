@@ -1,4 +1,4 @@
-"""How does a filter become an SQL condition?
+"""Turn filters into SQL conditions.
 
 Operands are untyped literals: PostgreSQL gives them the column's own type, domains followed, without the
 type's length or precision (a cast would cut `'abcdef'` to `varchar(3)` and find the wrong rows).
@@ -28,22 +28,26 @@ _SYMBOLS = {
 
 
 def column_sql(alias: str, column: Column) -> str:
-    """The column of the row called `alias`."""
+    """Render a column of the row called `alias`."""
     return plain(f"{alias}.{identifier(column.name)}", column)
 
 
 def plain_conditions(conditions: Iterable[RowCondition], alias: str) -> list[str]:
-    """The conditions that are not raw, on the row called `alias`."""
-    return [_plain(one.filter, one.column, alias) for one in conditions if one.column is not None]
+    """Render the conditions that are not raw, on the row called `alias`."""
+    return [
+        _plain(condition.filter, condition.column, alias)
+        for condition in conditions
+        if condition.column is not None
+    ]
 
 
 def raw_conditions(conditions: Iterable[RowCondition]) -> list[str]:
-    """The raw conditions, each in parentheses; they need a scope where only their own table is in sight."""
-    return [f"({one.filter.raw})" for one in conditions if one.column is None]
+    """Render the raw conditions, each in parentheses; their scope must contain only their own table."""
+    return [f"({condition.filter.raw})" for condition in conditions if condition.column is None]
 
 
 def row_conditions(table: Table, conditions: tuple[RowCondition, ...], alias: str) -> list[str]:
-    """All conditions on one row that is already at hand as `alias`, raw ones in a scope of their own."""
+    """Render all conditions on one row that is available as `alias`, raw ones in a scope of their own."""
     raw = raw_conditions(conditions)
     if raw:
         scope = f"(SELECT {alias}.*) AS {identifier(table.name.name)}"
@@ -51,24 +55,24 @@ def row_conditions(table: Table, conditions: tuple[RowCondition, ...], alias: st
     return plain_conditions(conditions, alias) + raw
 
 
-def _plain(one: Filter, column: Column, alias: str) -> str:
+def _plain(filter_: Filter, column: Column, alias: str) -> str:
     subject = column_sql(alias, column)
-    values = [_operand(value) for value in one.values]
-    match one.op:
+    values = [_operand(value) for value in filter_.values]
+    match filter_.op:
         case "is_null":
             return f"{subject} IS NULL"
         case "is_not_null":
             return f"{subject} IS NOT NULL"
         case "in" | "not_in":
-            return _membership(subject, column, values, negated=one.op == "not_in")
+            return _membership(subject, column, values, negated=filter_.op == "not_in")
         case "between":
-            low, high = _exactly(one, values, 2)
+            low, high = _check_count(filter_, values, 2)
             return f"({subject} {operator(column, '>=')} {low} AND {subject} {operator(column, '<=')} {high})"
         case "raw":
-            raise _unreadable(one)
+            raise _filter_error(filter_)
         case _:
-            (value,) = _exactly(one, values, 1)
-            return f"{subject} {operator(column, _SYMBOLS[one.op])} {value}"
+            (value,) = _check_count(filter_, values, 1)
+            return f"{subject} {operator(column, _SYMBOLS[filter_.op])} {value}"
 
 
 def _membership(subject: str, column: Column, values: list[str], *, negated: bool) -> str:
@@ -84,13 +88,14 @@ def _operand(value: Scalar) -> str:
     return literal(str(value).lower() if isinstance(value, bool) else value).strip()
 
 
-def _exactly(one: Filter, values: list[str], count: int) -> list[str]:
+def _check_count(filter_: Filter, values: list[str], count: int) -> list[str]:
     if len(values) != count:
-        raise _unreadable(one)
+        raise _filter_error(filter_)
     return values
 
 
-def _unreadable(one: Filter) -> HeadraceError:
+def _filter_error(filter_: Filter) -> HeadraceError:
     return HeadraceError(
-        Kind.SCHEMA, f"{one.place}: a filter {one.op} with {len(one.values)} values cannot be read"
+        Kind.SCHEMA,
+        f"{filter_.place}: a filter {filter_.op} with {len(filter_.values)} values cannot be read",
     )

@@ -1,7 +1,7 @@
-"""Which documents should there be? In memory that does not grow with their number.
+"""Compare the ids of an index with the database, in memory that does not grow with their number.
 
-The ids fall into buckets by a hash, and of each bucket only the number and the sum of the hashes are kept.
-Two sides that have the same ids have the same buckets; where they do not, the ids of a few are listed.
+The ids fall into buckets by a hash; for each bucket only the number of ids and the sum of their hashes are
+kept. Two sides with the same ids have the same buckets; where buckets differ, only their ids are listed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Buckets = Mapping[int, tuple[int, int]]
 
 
 def bucket_of(id_: str) -> int:
-    """Where an id belongs, 0 ≤ bucket < 65,536."""
+    """Return the bucket of an id, 0 ≤ bucket < 65,536."""
     return (_hash(id_) >> 48) & 0xFFFF
 
 
 def buckets_of(ids: Iterable[str]) -> Buckets:
-    """The buckets of these ids."""
+    """Return the buckets of these ids."""
     found: dict[int, tuple[int, int]] = {}
     for id_ in ids:
         number = _hash(id_)
@@ -42,20 +42,22 @@ def _hash(id_: str) -> int:
 
 
 class Identities:
-    """The ids that the documents of one index have in the database. Used from one thread."""
+    """Reads the ids of an index's documents from the database; used from one thread."""
 
     def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
         self._session = session
         plan = plan_document(spec, catalog)
-        self._sums, self._listed = (identities_statement(plan, listed=one) for one in (False, True))
-        every = replace(plan, conditions=(), deletion=None)
-        self._all_sums, self._all_listed = (identities_statement(every, listed=one) for one in (False, True))
+        self._sums, self._listed = (identities_statement(plan, listed=listed) for listed in (False, True))
+        unfiltered = replace(plan, conditions=(), deletion=None)
+        self._all_sums, self._all_listed = (
+            identities_statement(unfiltered, listed=listed) for listed in (False, True)
+        )
 
     def buckets(self) -> Buckets:
-        """All of them; one pass over the root table.
+        """Return all buckets, from one pass over the root table.
 
-        Where a condition fails for what some row holds, those of every row, from now on: which of them have
-        a document is known when each is assembled.
+        Where a row makes a condition fail, the ids of all rows are used from now on: whether they have a
+        document is found out when each is assembled.
 
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
@@ -67,11 +69,11 @@ class Identities:
                 raise
             self._sums, self._listed = self._all_sums, self._all_listed
             rows = self._session.query(self._sums)
-        self._session.await_flush()  # a difference may be hidden by a commit that never happens
+        self._session.await_flush()  # a commit that a crash undoes could hide a difference
         return {bucket: (count, int(total)) for bucket, count, total in rows}
 
     def of(self, buckets: Sequence[int]) -> Iterator[str]:
-        """The ids of these buckets.
+        """Iterate over the ids of these buckets.
 
         Raises:
             HeadraceError: as `buckets`.

@@ -1,8 +1,8 @@
-"""How does a column's value become JSON text, inside PostgreSQL?
+"""Render column values as JSON text, as SQL expressions for PostgreSQL.
 
-Every expression here is NULL where the document holds null, so the caller adds what stands there instead.
-Numbers keep all their digits. What no search index accepts as a value (NaN, the infinities of numbers and
-dates) becomes null (docs/decisions/0020).
+Every expression is NULL where the document holds null, so the caller adds the default. Numbers keep all their
+digits. Values that no search index accepts (NaN, the infinities of numbers and dates) become null
+(docs/decisions/0020).
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ _NEVER_ESCAPED = frozenset(
     "uuid time timetz interval cidr macaddr macaddr8 bit varbit pg_lsn xid xid8".split()
 )
 _ELEMENT_WISE = frozenset("numeric float4 float8 money oid date timestamp timestamptz bytea json".split())
-_MOST_DIMENSIONS = 6
+_MAX_DIMENSIONS = 6
 _LINE_BREAKS = "chr(10) || chr(13)"
 
 
 def json_text(column: Column, sql: str) -> str:
-    """The JSON text of `sql`, an expression of the column's type, as SQL; NULL where it has none."""
+    """Render `sql`, an expression of the column's type, as JSON text; NULL where it has none."""
     if column.category == "A":
         return _array(column.base_type.removeprefix("_"), sql)
     return _scalar(column.base_type, sql)
 
 
 def number_text(base_type: str, sql: str) -> str:
-    """As `json_text`, for a number that an aggregate made."""
+    """Render as `json_text` a number that is the result of an aggregate."""
     return _scalar(base_type, sql)
 
 
@@ -64,11 +64,11 @@ def _array(element: str, sql: str) -> str:
         return f"translate(to_json({sql})::text, {_LINE_BREAKS}, '  ')"
     text = f"coalesce({_scalar(element, 'u.e')}, 'null')"
     elements = f"FROM unnest({sql}) WITH ORDINALITY AS u (e, o)"
-    opened, closed = (
+    opening, closing = (
         f"(SELECT count(*)::int FROM unnest(d.sizes) AS size WHERE {ordinal} % size = 0)"
         for ordinal in ("(u.o - 1)", "u.o")
     )
-    deep = f"string_agg(repeat('[', {opened}) || {text} || repeat(']', {closed}), ',' ORDER BY u.o)"
+    deep = f"string_agg(repeat('[', {opening}) || {text} || repeat(']', {closing}), ',' ORDER BY u.o)"
     return (
         f"CASE WHEN array_ndims({sql}) > 1 "
         f"THEN (SELECT {deep} {elements}, (SELECT {_sizes(sql)}) AS d (sizes)) "
@@ -78,14 +78,14 @@ def _array(element: str, sql: str) -> str:
 
 
 def _sizes(sql: str) -> str:
-    """How many elements one list of each dimension holds, the outermost first; as SQL."""
-    lengths = [f"coalesce(array_length({sql}, {number}), 1)" for number in range(1, _MOST_DIMENSIONS + 1)]
-    sizes = ", ".join(" * ".join(lengths[number:]) for number in range(_MOST_DIMENSIONS))
+    """Render how many elements one list of each dimension holds, the outermost first."""
+    lengths = [f"coalesce(array_length({sql}, {number}), 1)" for number in range(1, _MAX_DIMENSIONS + 1)]
+    sizes = ", ".join(" * ".join(lengths[number:]) for number in range(_MAX_DIMENSIONS))
     return f"(ARRAY[{sizes}])[:array_ndims({sql})]"
 
 
-def transformed(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
-    """The JSON text of a text after its transforms; of an array, of each element in one flat list."""
+def transformed_text(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
+    """Render a text after its transforms as JSON; of an array, each element in one flat list."""
     text = "u.e::text" if column.element_category else f"{sql}::text"
     for transform in transforms:
         text = f"lower({text})" if transform == "lowercase" else f"btrim({text}, E' \\t\\n\\r\\f\\v')"
@@ -96,18 +96,19 @@ def transformed(column: Column, sql: str, transforms: tuple[str, ...]) -> str:
 
 
 def point_text(lat: tuple[Column, str], lon: tuple[Column, str]) -> str:
-    """The JSON text of a point from two numbers; NULL where either has none."""
-    return f"'{{\"lat\":' || {_grouped(lat)} || ',\"lon\":' || {_grouped(lon)} || '}}'"
+    """Render two numbers as the JSON text of a point; NULL where either is NULL."""
+    return f"'{{\"lat\":' || {_parenthesized(lat)} || ',\"lon\":' || {_parenthesized(lon)} || '}}'"
 
 
-def _grouped(value: tuple[Column, str]) -> str:
+def _parenthesized(value: tuple[Column, str]) -> str:
     return f"({json_text(*value)})"
 
 
 def location_text(column: Column, sql: str) -> str:
-    """The JSON text of a point in one column: PostgreSQL's or PostGIS' point, or json or text as it is.
+    """Render a point in one column as JSON: PostgreSQL's or PostGIS' point, or json or text unchanged.
 
-    To PostGIS a shape that is no point is an internal error (XX000); by the cast it is the row's (22P02).
+    PostGIS reports a shape that is no point as an internal error (XX000); the cast makes it an error of the
+    row (22P02).
     """
     if column.base_type == "point":
         lon, lat = (_scalar("float8", f"({sql})[{axis}]") for axis in (0, 1))

@@ -1,6 +1,7 @@
-"""Which columns does each field of the user's tree stand for?
+"""Resolve the fields of a schema's tree to columns of the catalog.
 
-Whatever the tree asks for and this room cannot do is an error with the field's place; nothing is ignored.
+Whatever the tree asks for and assembly does not support is an error with the field's place; nothing is
+ignored.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from headrace.schema.tree import (
 
 
 def plan_document(spec: IndexSpec, catalog: Catalog) -> DocumentPlan:
-    """The plan of the index's documents.
+    """Plan the documents of an index.
 
     Raises:
         HeadraceError: SCHEMA, with the place in the schema file, for an unknown table or column, a key
@@ -80,139 +81,149 @@ class _Lowering:
     def _members(
         self, table: Table, key: tuple[Column, ...], fields: Iterable[Field], place: Place
     ) -> tuple[Member, ...]:
-        members = tuple(Member(one.key, self._value(table, key, one)) for one in fields)
+        members = tuple(Member(field.key, self._value(table, key, field)) for field in fields)
         if len({member.key for member in members}) < len(members):
-            raise _wrong(place, "two fields have the same document key", "Rename one of them.")
+            raise _schema_error(place, "two fields have the same document key", "Rename one of them.")
         return members
 
-    def _value(self, table: Table, key: tuple[Column, ...], one: Field) -> Value:  # noqa: PLR0911, one for each kind
-        match one:
+    def _value(self, table: Table, key: tuple[Column, ...], field: Field) -> Value:  # noqa: PLR0911, one for each kind
+        match field:
             case ColumnField():
-                return self._scalar(table, one)
+                return self._scalar(table, field)
             case MapField():
-                return ColumnValue(self._column(table, one.column, one.place))
+                return ColumnValue(self._column(table, field.column, field.place))
             case GeoField():
-                return self._geo(table, one)
+                return self._geo(table, field)
             case ObjectField():
-                return ObjectValue(self._members(table, key, one.fields, one.place))
+                return ObjectValue(self._members(table, key, field.fields, field.place))
             case ConstantField():
-                return ConstantValue(_json(one.value))
+                return ConstantValue(_json(field.value))
             case JoinField():
-                return self._join(table, key, one)
+                return self._join(table, key, field)
             case AggregateField():
-                return self._aggregate(key, one)
+                return self._aggregate(key, field)
 
-    def _scalar(self, table: Table, one: ColumnField) -> ColumnValue:
-        column = self._column(table, one.column, one.place)
-        if one.transforms and not (holds_texts(column) or column.base_type in TEXTUAL):
-            raise _wrong(
-                one.place,
+    def _scalar(self, table: Table, field: ColumnField) -> ColumnValue:
+        column = self._column(table, field.column, field.place)
+        if field.transforms and not (holds_texts(column) or column.base_type in TEXTUAL):
+            raise _schema_error(
+                field.place,
                 f"column {column.name} of {table.name} is {column.type}, which cannot be transformed",
                 "Transforms work on text.",
             )
-        return ColumnValue(column, one.transforms, _json(one.default))
+        return ColumnValue(column, field.transforms, _json(field.default))
 
-    def _geo(self, table: Table, one: GeoField) -> PointValue | LocationValue:
-        if one.column is not None:
-            return LocationValue(self._column(table, one.column, one.place))
-        if one.lat is None or one.lon is None:
-            raise _wrong(one.place, f"{one.key} has no place", "Give lat and lon, or column.")
-        lat, lon = (self._column(table, name, one.place) for name in (one.lat, one.lon))
+    def _geo(self, table: Table, field: GeoField) -> PointValue | LocationValue:
+        if field.column is not None:
+            return LocationValue(self._column(table, field.column, field.place))
+        if field.lat is None or field.lon is None:
+            raise _schema_error(field.place, f"{field.key} has no place", "Give lat and lon, or column.")
+        lat, lon = (self._column(table, name, field.place) for name in (field.lat, field.lon))
         for column in (lat, lon):
             if column.category != "N":
-                raise _wrong(one.place, f"column {column.name} of {table.name} is {column.type}, no number")
+                raise _schema_error(
+                    field.place, f"column {column.name} of {table.name} is {column.type}, no number"
+                )
         return PointValue(lat, lon)
 
-    def _join(self, parent: Table, parent_key: tuple[Column, ...], one: JoinField) -> RelatedValue:
-        table = self._table(one.table, one.place)
-        key = self._key(table, one.primary_key, one.place)
+    def _join(self, parent: Table, parent_key: tuple[Column, ...], field: JoinField) -> RelatedValue:
+        table = self._table(field.table, field.place)
+        key = self._key(table, field.primary_key, field.place)
         junction = None
         links: tuple[tuple[Column, Column], ...] = ()
-        if one.kind == "many_to_many":
-            junction = self._junction(parent_key, key, one)
-        elif one.kind == "belongs_to":
-            holders = self._columns(parent, one.column, one.place)
-            links = _paired(key, holders, one.place)
+        if field.kind == "many_to_many":
+            junction = self._junction(parent_key, key, field)
+        elif field.kind == "belongs_to":
+            holders = self._columns(parent, field.column, field.place)
+            links = _pair(key, holders, field.place)
         else:
-            links = _paired(self._columns(table, one.foreign_key, one.place), parent_key, one.place)
-        relation = RelationPlan(table, key, links, junction, self._conditions(table, one.filters))
+            links = _pair(self._columns(table, field.foreign_key, field.place), parent_key, field.place)
+        relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
         return RelatedValue(
             relation=relation,
-            members=self._members(table, key, one.fields, one.place),
+            members=self._members(table, key, field.fields, field.place),
             order=tuple(
-                (self._column(table, term.column, one.place), term.descending) for term in one.order_by
+                (self._column(table, term.column, field.place), term.descending) for term in field.order_by
             ),
-            limit=one.limit,
-            many=one.to_many,
+            limit=field.limit,
+            many=field.to_many,
         )
 
-    def _aggregate(self, parent_key: tuple[Column, ...], one: AggregateField) -> AggregateValue:
-        table = self._table(one.table, one.place)
-        key = self._key(table, one.primary_key, one.place)
+    def _aggregate(self, parent_key: tuple[Column, ...], field: AggregateField) -> AggregateValue:
+        table = self._table(field.table, field.place)
+        key = self._key(table, field.primary_key, field.place)
         junction = None
         links: tuple[tuple[Column, Column], ...] = ()
-        if one.through is not None:
-            junction = self._junction(parent_key, key, one)
+        if field.through is not None:
+            junction = self._junction(parent_key, key, field)
         else:
-            links = _paired(self._columns(table, one.foreign_key, one.place), parent_key, one.place)
-        relation = RelationPlan(table, key, links, junction, self._conditions(table, one.filters))
-        return AggregateValue(one.op, relation, self._reduced(table, key, one))
+            links = _pair(self._columns(table, field.foreign_key, field.place), parent_key, field.place)
+        relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
+        return AggregateValue(field.op, relation, self._aggregated_column(table, key, field))
 
-    def _reduced(self, table: Table, key: tuple[Column, ...], one: AggregateField) -> Column | None:
-        if one.column is not None:
-            column = self._column(table, one.column, one.place)
-        elif one.op == "count":
+    def _aggregated_column(
+        self, table: Table, key: tuple[Column, ...], field: AggregateField
+    ) -> Column | None:
+        if field.column is not None:
+            column = self._column(table, field.column, field.place)
+        elif field.op == "count":
             return None
-        elif one.op == "ids" and len(key) == 1:
+        elif field.op == "ids" and len(key) == 1:
             return key[0]
         else:
-            raise _wrong(one.place, f"{one.op} needs a column of {table.name}", "Add column.")
-        if one.op in ("sum", "avg") and column.base_type not in AVERAGED:
-            raise _wrong(
-                one.place,
-                f"column {column.name} of {table.name} is {column.type}, which has no {one.op}",
+            raise _schema_error(field.place, f"{field.op} needs a column of {table.name}", "Add column.")
+        if field.op in ("sum", "avg") and column.base_type not in AVERAGED:
+            raise _schema_error(
+                field.place,
+                f"column {column.name} of {table.name} is {column.type}, which has no {field.op}",
                 "Choose a column that holds numbers.",
             )
-        if one.op in ("min", "max") and column.base_type in ("json", "xml", "point"):
-            raise _wrong(one.place, f"column {column.name} of {table.name} is {column.type}: it has no order")
+        if field.op in ("min", "max") and column.base_type in ("json", "xml", "point"):
+            raise _schema_error(
+                field.place, f"column {column.name} of {table.name} is {column.type}: it has no order"
+            )
         return column
 
     def _junction(
         self,
         parent_key: tuple[Column, ...],
         key: tuple[Column, ...],
-        one: JoinField | AggregateField,
+        field: JoinField | AggregateField,
     ) -> Junction:
-        if one.through is None:
-            raise _wrong(one.place, f"{one.key} names no junction table", "Add through.")
+        if field.through is None:
+            raise _schema_error(field.place, f"{field.key} names no junction table", "Add through.")
         if len(parent_key) != 1 or len(key) != 1:
-            raise _wrong(
-                one.place, f"{one.key} goes through {one.through.table} between keys of several columns"
+            raise _schema_error(
+                field.place, f"{field.key} goes through {field.through.table} between keys of several columns"
             )
-        between = self._table(one.through.table, one.place)
-        left, right = self._columns(between, (one.through.left_key, one.through.right_key), one.place)
-        return Junction(between, left, parent_key[0], right, key[0])
+        junction_table = self._table(field.through.table, field.place)
+        left, right = self._columns(
+            junction_table, (field.through.left_key, field.through.right_key), field.place
+        )
+        return Junction(junction_table, left, parent_key[0], right, key[0])
 
     def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[RowCondition, ...]:
         conditions = []
-        for one in filters:
-            if one.op == "raw" and (problem := raw_problem(one.raw or "", unsafe=one.unsafe)):
-                raise _wrong(one.place, problem, RAW_REMEDY)
-            column = None if one.column is None else self._column(table, one.column, one.place)
-            if (one.op == "raw") != (column is None):
-                raise _wrong(one.place, f"a filter of the kind {one.op} cannot be read")
-            conditions.append(RowCondition(one, column))
+        for filter_ in filters:
+            if filter_.op == "raw" and (problem := raw_problem(filter_.raw or "", unsafe=filter_.unsafe)):
+                raise _schema_error(filter_.place, problem, RAW_REMEDY)
+            column = None if filter_.column is None else self._column(table, filter_.column, filter_.place)
+            if (filter_.op == "raw") != (column is None):
+                raise _schema_error(filter_.place, f"a filter of the kind {filter_.op} cannot be read")
+            conditions.append(RowCondition(filter_, column))
         return tuple(conditions)
 
     def _table(self, name: TableName, place: Place) -> Table:
         if name not in self._catalog:
-            raise _wrong(place, f"there is no table {name}", "Correct its name or its schema.")
+            raise _schema_error(place, f"there is no table {name}", "Correct its name or its schema.")
         return self._catalog[name]
 
     def _column(self, table: Table, name: str, place: Place) -> Column:
         column = table.column(name)
         if column is None:
-            raise _wrong(place, f"table {table.name} has no column {name}", "Correct the column's name.")
+            raise _schema_error(
+                place, f"table {table.name} has no column {name}", "Correct the column's name."
+            )
         return column
 
     def _columns(self, table: Table, names: Iterable[str], place: Place) -> tuple[Column, ...]:
@@ -222,7 +233,7 @@ class _Lowering:
         names = declared or table.primary_key
         key = self._columns(table, names, place)
         if not any(set(unique.columns) <= set(names) for unique in table.unique_keys):
-            raise _wrong(
+            raise _schema_error(
                 place,
                 f"({', '.join(names)}) is no key of {table.name}: no unique index covers it",
                 "Name the primary key, or add a unique index.",
@@ -230,11 +241,11 @@ class _Lowering:
         return key
 
 
-def _paired(
+def _pair(
     related: tuple[Column, ...], parent: tuple[Column, ...], place: Place
 ) -> tuple[tuple[Column, Column], ...]:
     if not related or len(related) != len(parent):
-        raise _wrong(
+        raise _schema_error(
             place,
             f"{len(related)} columns of the related table meet {len(parent)} of its parent",
             "Name as many columns as the key has.",
@@ -246,5 +257,5 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _wrong(place: Place, cause: str, remedy: str = "") -> HeadraceError:
+def _schema_error(place: Place, cause: str, remedy: str = "") -> HeadraceError:
     return HeadraceError(Kind.SCHEMA, f"{place}: {cause}", remedy)

@@ -1,7 +1,7 @@
-"""What does a document consist of, once every name has found its column?
+"""The plan of a document: the schema's tree with every name resolved to its column.
 
-The nodes between the user's tree (`headrace.schema.tree`) and SQL: `lowering` makes them, `render` turns them
-into text. Pure values; a node knows columns and tables as the catalog describes them, and no alias.
+The nodes stand between the schema's tree (`headrace.schema.tree`) and SQL: `lowering` creates them, `render`
+turns them into text. Pure values; a node has columns and tables of the catalog, but no alias.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headrace.schema.tree import Filter
 
 @dataclass(frozen=True, slots=True)
 class RowCondition:
-    """A filter and the column that it tests; None for `raw`."""
+    """A filter and the column that it tests; None for a raw filter."""
 
     filter: Filter
     column: Column | None
@@ -24,7 +24,7 @@ class RowCondition:
 
 @dataclass(frozen=True, slots=True)
 class ColumnValue:
-    """One column; `default` is the JSON text that stands where it is null."""
+    """The value of one column; `default` is the JSON text where it is null."""
 
     column: Column
     transforms: tuple[Literal["lowercase", "trim"], ...] = ()
@@ -48,14 +48,14 @@ class LocationValue:
 
 @dataclass(frozen=True, slots=True)
 class ConstantValue:
-    """The same JSON text in every document."""
+    """A JSON text that is the same in every document."""
 
     json: str
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectValue:
-    """Members from the same row."""
+    """An object whose members come from the same row."""
 
     members: tuple[Member, ...]
 
@@ -75,9 +75,15 @@ class Junction:
 class RelationPlan:
     """The rows of `table` that belong to a parent row.
 
-    Exactly one of `links` (pairs: the related row's column, the parent's) and `junction` is set. Each
-    related row counts once, however often a junction names it. `key` tells the related rows apart.
-    `linked_first`: see the function of this name.
+    Each related row counts once, however often a junction names it.
+
+    Attributes:
+        table: the related table.
+        key: identifies the related rows.
+        links: pairs of the related row's column and the parent's; empty with a junction.
+        junction: None with links.
+        conditions: on the related rows.
+        linked_first: see the function of this name.
     """
 
     table: Table
@@ -89,7 +95,7 @@ class RelationPlan:
 
     @property
     def above(self) -> tuple[Column, ...]:
-        """The parent's columns that lead to its related rows."""
+        """Return the parent's columns that lead to its related rows."""
         return tuple(theirs for _, theirs in self.links) if self.junction is None else (self.junction.parent,)
 
 
@@ -115,7 +121,7 @@ class AggregateValue:
 
 
 Joined = RelatedValue | AggregateValue
-"""What comes from related rows."""
+"""Values that come from related rows."""
 Value = ColumnValue | PointValue | LocationValue | ConstantValue | ObjectValue | Joined
 
 
@@ -129,7 +135,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A root row is no document where `column` is true (a boolean) or not null, and `conditions` hold."""
+    """Marks deleted root rows: `column` is true (a boolean) or not null, and `conditions` hold."""
 
     column: Column
     conditions: tuple[RowCondition, ...]
@@ -137,9 +143,16 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class DocumentPlan:
-    """The documents of one index; `key` in the order in which ids are formed.
+    """The documents of one index.
 
-    `routing` says where a document lies; None: its id does.
+    Attributes:
+        index: the logical index.
+        table: the root table.
+        key: in the order in which ids are formed.
+        members: of the document.
+        conditions: on root rows.
+        deletion: marks deleted rows.
+        routing: the column that decides on which shard a document lies; None: its id does.
     """
 
     index: str
@@ -152,7 +165,7 @@ class DocumentPlan:
 
 
 def joined_values(members: tuple[Member, ...]) -> Iterator[Joined]:
-    """Those of these members, and of the objects among them, that come from related rows."""
+    """Iterate over the values from related rows among these members and their objects."""
     for member in members:
         match member.value:
             case ObjectValue(inner):
@@ -162,7 +175,7 @@ def joined_values(members: tuple[Member, ...]) -> Iterator[Joined]:
 
 
 def columns_read(members: tuple[Member, ...]) -> Iterator[Column]:
-    """The columns of a row that its members show, or that lead to its related rows; some twice."""
+    """Iterate over the columns of a row that its members show or link by; some twice."""
     for member in members:
         match member.value:
             case ColumnValue(column=column) | LocationValue(column):
@@ -176,11 +189,11 @@ def columns_read(members: tuple[Member, ...]) -> Iterator[Column]:
 
 
 def linked_first(members: tuple[Member, ...]) -> tuple[Member, ...]:
-    """The same members, whose raw conditions are tested on rows that belong to the parent, and on no others.
+    """Return the members with raw conditions that are tested only on rows that belong to the parent.
 
-    Else PostgreSQL may test them on all rows of a table first, and fail for one that leads nowhere.
+    Otherwise PostgreSQL may test them on all rows of a table first, and fail for a row that no document has.
     """
-    return tuple(replace(one, value=_linked_first(one.value)) for one in members)
+    return tuple(replace(member, value=_linked_first(member.value)) for member in members)
 
 
 def _linked_first(value: Value) -> Value:

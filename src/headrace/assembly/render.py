@@ -1,10 +1,11 @@
-"""What SQL text makes the JSON of one document?
+"""Render the JSON of one document as SQL text.
 
-Objects are made by `concat`, which measured about 30 % faster than `json_build_object` and knows neither
-its 100 arguments nor a 63-byte limit on keys once nested. Related rows are correlated subqueries. Each list
-ends its order with the related row's key, so it is a function of committed data: text keys by code point,
-which no server's locale changes, the user's own terms by their column's collation, NULL last where a term
-ascends and first where it descends. `sets` has the other form, with the expressions of this file.
+Objects are built with `concat`, which measured about 30 % faster than `json_build_object` and has neither its
+limit of 100 arguments nor, once nested, one of 63 bytes on keys. Related rows are correlated subqueries. Each
+list ends its order with the related row's key, so that it is a function of committed data: text keys by code
+point, independent of the server's locale, the user's own terms by their column's collation, NULL last where a
+term ascends and first where it descends. `sets` renders related rows as sets, with the expressions of this
+module.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from types import MappingProxyType
 from typing import NamedTuple, assert_never
 
 from headrace.assembly.conditions import column_sql, plain_conditions, raw_conditions
-from headrace.assembly.forms import is_single
 from headrace.assembly.json_text import (
     FLOATS,
     TEXTUAL,
@@ -24,7 +24,7 @@ from headrace.assembly.json_text import (
     location_text,
     number_text,
     point_text,
-    transformed,
+    transformed_text,
 )
 from headrace.assembly.plan import (
     AggregateValue,
@@ -39,6 +39,7 @@ from headrace.assembly.plan import (
     RelationPlan,
     Value,
 )
+from headrace.assembly.read_strategies import is_single
 from headrace.catalog.comparison import INTEGERS, equal, is_foreign
 from headrace.catalog.table import Column
 from headrace.postgres.quoting import identifier, literal
@@ -50,12 +51,12 @@ _WITHOUT_MINIMUM = frozenset({"bool", "uuid", "bytea", "jsonb"})
 
 
 class _Sums(NamedTuple):
-    """How floats of a type are added: as texts of numbers.
+    """How floats of a type are added, as texts of numbers.
 
     Attributes:
-        usual: as many as a table has, each no farther from 0, have a sum that the type holds.
-        scale: what the others are divided by, exactly, before they are added as doubles.
-        most: the greatest of such a sum that the type holds.
+        usual: bound of a usual value: as many of these as a table can have do not overflow.
+        scale: the exact divisor of the others, before they are added as doubles.
+        most: the greatest scaled sum that the type holds.
     """
 
     usual: str
@@ -68,7 +69,7 @@ _SUMS = {
     "float8": _Sums("1e288", "18446744073709551616", "9.745314011399998e288"),
 }
 _GREATEST = "1.7976931348623157e308"
-"""What a double holds at most."""
+"""The greatest double."""
 
 
 class Text(NamedTuple):
@@ -92,21 +93,23 @@ class Alias:
 
     @property
     def below(self) -> Alias:
-        """The name of a related row."""
+        """Return the name of a related row."""
         return Alias(self.depth + 1)
 
 
-Made = Mapping[Joined, str]
-"""Expressions that stand for values from related rows; the others are subqueries of their own."""
+Rendered = Mapping[Joined, str]
+"""Expressions for values from related rows that are rendered already; others become subqueries."""
 
 
-def render_object(members: tuple[Member, ...], alias: Alias, made: Made = MappingProxyType({})) -> str:
-    """The JSON object of the row called `alias`, as an SQL expression that is never NULL."""
-    return concatenated(_object_parts(members, alias, made))
+def render_object(
+    members: tuple[Member, ...], alias: Alias, rendered: Rendered = MappingProxyType({})
+) -> str:
+    """Render the JSON object of the row called `alias`, as an SQL expression that is never NULL."""
+    return concatenate(_object_parts(members, alias, rendered))
 
 
-def concatenated(parts: list[Part]) -> str:
-    """`parts` as one text, with neighbouring fixed texts made one and at most 90 arguments a call."""
+def concatenate(parts: list[Part]) -> str:
+    """Concatenate `parts`, with adjacent fixed texts merged and at most 90 arguments a call."""
     merged: list[Part] = []
     for part in parts:
         if isinstance(part, Text) and merged and isinstance(merged[-1], Text):
@@ -120,23 +123,23 @@ def concatenated(parts: list[Part]) -> str:
     return f"concat({', '.join(arguments)})"
 
 
-def _object_parts(members: tuple[Member, ...], alias: Alias, made: Made) -> list[Part]:
+def _object_parts(members: tuple[Member, ...], alias: Alias, rendered: Rendered) -> list[Part]:
     parts: list[Part] = []
     for number, member in enumerate(members):
         parts.append(Text(("," if number else "{") + json.dumps(member.key, ensure_ascii=False) + ":"))
-        parts += _value_parts(member.value, alias, made)
+        parts += _value_parts(member.value, alias, rendered)
     return [*parts, Text("}" if members else "{}")]
 
 
-def _value_parts(value: Value, alias: Alias, made: Made) -> list[Part]:
+def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
     match value:
         case ConstantValue(text):
             return [Text(text)]
         case ObjectValue(members):
-            return _object_parts(members, alias, made)
+            return _object_parts(members, alias, rendered)
         case ColumnValue(column, transforms, default):
             sql = column_sql(str(alias), column)
-            text = transformed(column, sql, transforms) if transforms else json_text(column, sql)
+            text = transformed_text(column, sql, transforms) if transforms else json_text(column, sql)
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
             names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
@@ -144,17 +147,17 @@ def _value_parts(value: Value, alias: Alias, made: Made) -> list[Part]:
         case LocationValue(column):
             return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
         case RelatedValue() | AggregateValue():
-            return [made[value] if value in made else _correlated(value, alias)]
+            return [rendered[value] if value in rendered else _subquery(value, alias)]
         case _:
             assert_never(value)
 
 
-def _correlated(value: Joined, parent: Alias) -> str:
+def _subquery(value: Joined, parent: Alias) -> str:
     match value:
         case AggregateValue():
             return _aggregate(value, parent)
         case RelatedValue():
-            return _list(value, parent) if value.many else _one(value, parent)
+            return _list(value, parent) if value.many else _single(value, parent)
 
 
 def _list(value: RelatedValue, parent: Alias) -> str:
@@ -162,62 +165,63 @@ def _list(value: RelatedValue, parent: Alias) -> str:
     source, conditions = _rows(value.relation, parent)
     order = order_terms(value, alias)
     if value.limit is not None:
-        rows = f"SELECT {alias}.* FROM {source}{where(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        clauses = f"{where_clause(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
+        rows = f"SELECT {alias}.* FROM {source}{clauses}"
         source, conditions = f"({rows}) AS {alias}", []
-    items = listed(render_object(value.members, alias), order)
-    return f"(SELECT {items} FROM {source}{where(conditions)})"
+    items = list_expression(render_object(value.members, alias), order)
+    return f"(SELECT {items} FROM {source}{where_clause(conditions)})"
 
 
-def listed(element: str, order: str) -> str:
-    """The JSON list of a group's rows."""
+def list_expression(element: str, order: str) -> str:
+    """Render the JSON list of a group's rows."""
     return f"concat('[', string_agg({element}, ',' ORDER BY {order}), ']')"
 
 
-def _one(value: RelatedValue, parent: Alias) -> str:
+def _single(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where(conditions)}"
+    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where_clause(conditions)}"
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"
 
 
 def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
-    """The FROM item of the related rows, and the conditions that belong into WHERE."""
+    """Render the FROM item of the related rows, and the conditions for WHERE."""
     alias = parent.below
     links = [
         equal(column_sql(str(alias), ours), ours, column_sql(str(parent), theirs), theirs)
         for ours, theirs in relation.links
     ]
-    between = relation.junction
-    if between is not None:
+    junction = relation.junction
+    if junction is not None:
         name = f"j{alias.depth}"
         linked = equal(
-            column_sql(name, between.left),
-            between.left,
-            column_sql(str(parent), between.parent),
-            between.parent,
+            column_sql(name, junction.left),
+            junction.left,
+            column_sql(str(parent), junction.parent),
+            junction.parent,
         )
         meets = equal(
-            column_sql(name, between.right),
-            between.right,
-            column_sql(str(alias), between.related),
-            between.related,
+            column_sql(name, junction.right),
+            junction.right,
+            column_sql(str(alias), junction.related),
+            junction.related,
         )
-        rows = f"SELECT FROM {table_sql(between.table.name)} AS {name} WHERE {linked} AND {meets}"
+        rows = f"SELECT FROM {table_sql(junction.table.name)} AS {name} WHERE {linked} AND {meets}"
         links = [f"EXISTS ({rows})"]
     raw = raw_conditions(relation.conditions)
     if raw and relation.linked_first:
-        linked = where(links + plain_conditions(relation.conditions, str(alias)))
-        fenced = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
-        scope = f"({fenced}) AS {identifier(relation.table.name.name)}"
+        linked = where_clause(links + plain_conditions(relation.conditions, str(alias)))
+        linked_rows = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
+        scope = f"({linked_rows}) AS {identifier(relation.table.name.name)}"
         return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []
-    source, conditions = filtered(relation, alias)
+    source, conditions = table_source(relation, alias)
     return source, links + conditions
 
 
-def filtered(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
-    """The FROM item of a relation's table, and what of its own conditions belongs into WHERE."""
+def table_source(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
+    """Render the FROM item of a relation's table, and those of its conditions that belong into WHERE."""
     source = f"{table_sql(relation.table.name)} AS {alias}"
     raw = raw_conditions(relation.conditions)
     if raw:
@@ -225,13 +229,13 @@ def filtered(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
     return source, plain_conditions(relation.conditions, str(alias))
 
 
-def where(conditions: list[str]) -> str:
-    """The clause that demands all of them; empty for none."""
+def where_clause(conditions: list[str]) -> str:
+    """Render a WHERE clause with all conditions; empty for none."""
     return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
 
 def order_terms(value: RelatedValue, alias: Alias) -> str:
-    """The order of a list, the key last."""
+    """Render the order of a list, the key last."""
     terms = [
         f"{column_sql(str(alias), column)} {'DESC NULLS FIRST' if descending else 'ASC NULLS LAST'}"
         for column, descending in value.order
@@ -240,7 +244,7 @@ def order_terms(value: RelatedValue, alias: Alias) -> str:
 
 
 def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
-    """The terms of the key's own order."""
+    """Render the terms of the key's own order."""
     return [
         column_sql(str(alias), column) + (' COLLATE "C"' if column.base_type in TEXTUAL else "")
         for column in relation.key
@@ -250,11 +254,11 @@ def key_order(relation: RelationPlan, alias: Alias) -> list[str]:
 def _aggregate(value: AggregateValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    return f"(SELECT {reduced(value, alias)} FROM {source}{where(conditions)})"
+    return f"(SELECT {aggregate_expression(value, alias)} FROM {source}{where_clause(conditions)})"
 
 
-def reduced(value: AggregateValue, alias: Alias) -> str:
-    """A group's rows as one JSON value, as an SQL expression that is never NULL."""
+def aggregate_expression(value: AggregateValue, alias: Alias) -> str:
+    """Render a group's rows as one JSON value, as an SQL expression that is never NULL."""
     column, order = value.column, ", ".join(key_order(value.relation, alias))
     if column is None:
         return "count(*)::text"
@@ -264,7 +268,7 @@ def reduced(value: AggregateValue, alias: Alias) -> str:
             return f"count({sql})::text"
         case "ids":
             element = f"coalesce({json_text(column, sql)}, 'null')"
-            return listed(element, order)
+            return list_expression(element, order)
         case "sum":
             return f"coalesce({_sum(column, sql, order)}, 'null')"
         case "avg":
@@ -281,7 +285,7 @@ def _sum(column: Column, sql: str, order: str) -> str:
 
 
 def _average(column: Column, sql: str, order: str) -> str:
-    """The mean as a double; exact numbers are divided with more digits than a double has."""
+    """Render the mean as a double; exact numbers are divided with more digits than a double has."""
     if column.base_type == "float8":
         return _float_sum(column, sql, order, divided=True)
     if column.base_type == "float4":
@@ -294,29 +298,30 @@ def _average(column: Column, sql: str, order: str) -> str:
 
 
 def _float_sum(column: Column, sql: str, order: str, *, divided: bool = False) -> str:
-    """The sum or mean in the order of the key; NULL where the type does not hold it.
+    """Render the sum or mean in the order of the key; NULL where the type does not hold it.
 
-    PostgreSQL fails where a sum overflows, and its mean where a square does. So huge values are added apart.
+    PostgreSQL fails where a sum overflows, and its mean where a square does. So huge values are added
+    separately.
     """
-    known = _SUMS[column.base_type]
-    is_huge = f"abs({sql}) > '{known.usual}'"
-    scaled = f"{sql} / '{known.scale}'::float8"
+    sums = _SUMS[column.base_type]
+    is_huge = f"abs({sql}) > '{sums.usual}'"
+    scaled = f"{sql} / '{sums.scale}'::float8"
     rows = (
         f"SELECT sum({sql} ORDER BY {order}) FILTER (WHERE NOT ({is_huge})) AS usual, "
         f"sum({scaled} ORDER BY {order}) FILTER (WHERE {is_huge}) AS huge, count({sql}) AS n"
     )
-    usual, huge = "s.usual", f"s.huge + coalesce(s.usual, 0) / '{known.scale}'::float8"
+    usual, huge = "s.usual", f"s.huge + coalesce(s.usual, 0) / '{sums.scale}'::float8"
     if divided:
         usual, huge = "(s.usual + 0) / s.n", f"({huge}) / s.n"
-    whole = f"(({huge}) * '{known.scale}'::float8)::{column.base_type}"
+    total = f"(({huge}) * '{sums.scale}'::float8)::{column.base_type}"
     return (
         f"(SELECT CASE WHEN s.huge IS NULL THEN ({usual})::text "
-        f"WHEN abs({huge}) <= '{known.most}' THEN {whole}::text END FROM ({rows}) AS s)"
+        f"WHEN abs({huge}) <= '{sums.most}' THEN {total}::text END FROM ({rows}) AS s)"
     )
 
 
 def _extreme(op: str, column: Column, sql: str, order: str) -> str:
-    """The least or greatest value; among equal ones that are written differently, one fixed choice."""
+    """Render the least or greatest value; among equal ones in different spellings, one fixed choice."""
     if column.base_type in _WITHOUT_MINIMUM:
         direction = "DESC" if op == "max" else "ASC"
         return f"(array_agg({sql} ORDER BY {sql} {direction}, {order}) FILTER (WHERE {sql} IS NOT NULL))[1]"

@@ -1,8 +1,7 @@
-"""Which statements read the documents of an index?
+"""Render the statements that read the documents of an index, or digests and ids of them.
 
-Those that read documents return rows `(id, body)`, or `(id, body, routing)` where a column says that; a body
-that is NULL says that there is no such document.
-Those that compare return less.
+Statements that read documents return rows `(id, body)`, or `(id, body, routing)` where a column decides on
+the routing; a NULL body means that there is no such document. Statements for comparisons return less.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.forms import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
-from headrace.assembly.matching import column_list, name_apart
+from headrace.assembly.matching import column_list, unused_name
 from headrace.assembly.plan import DocumentPlan, columns_read
-from headrace.assembly.render import Alias, render_object, where
+from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
+from headrace.assembly.render import Alias, render_object, where_clause
 from headrace.assembly.sets import render_objects
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Column
@@ -25,9 +24,10 @@ _ROOT = Alias(0)
 
 
 def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
-    """The document id as SQL, from the key's values as SQL expressions of the key's types.
+    """Render the document id, from the key's values as SQL expressions of the key's types.
 
-    To the letter: some collations take texts for equal that differ, and search in none.
+    Ids are compared byte by byte: some collations treat different texts as equal, and some do not support
+    pattern search.
     """
     texts = [
         f"{part}::text" + (' COLLATE "C"' if column.collation else "")
@@ -38,11 +38,12 @@ def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
 
 
-def keys_statement(plan: DocumentPlan, form: ReadStrategy = ReadStrategy.CORRELATED) -> str:
-    """The documents of requested keys; parameters: one text array for each part of the key.
+def keys_statement(plan: DocumentPlan, strategy: ReadStrategy = ReadStrategy.CORRELATED) -> str:
+    """Render the statement for the documents of requested keys.
 
-    Each requested key that no row has, to the letter, also gives its id without a body: the row may be gone,
-    or its key may be written differently now (`Bob` and `BOB` are one citext).
+    Parameters: one text array for each part of the key. Each requested key that no row has in this very
+    spelling also returns its id without a body: the row may be gone, or its key may be written differently
+    now (`Bob` and `BOB` are one citext).
     """
     requested = _Requested.of(plan.key)
     matches = requested.matches
@@ -50,11 +51,11 @@ def keys_statement(plan: DocumentPlan, form: ReadStrategy = ReadStrategy.CORRELA
     row_id = _row_id(plan)
     key_id = id_expression(plan.key, [f"k.{name}" for name in requested.names])
     roots = _roots(
-        plan, form, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
+        plan, strategy, f"(SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} ON {matches}"
     )
     return (
         f"WITH {', '.join([requested.rows, *roots.tables])}\n"
-        f"SELECT {row_id}, {roots.body}{_routed(plan)}\n"
+        f"SELECT {row_id}, {roots.body}{_routing_column(plan)}\n"
         f"FROM {roots.source}\n"
         f"UNION ALL\n"
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
@@ -63,22 +64,22 @@ def keys_statement(plan: DocumentPlan, form: ReadStrategy = ReadStrategy.CORRELA
 
 
 def casts_statement(plan: DocumentPlan) -> str:
-    """Fails where one of the keys is none of its type; parameters as of `keys_statement`."""
+    """Render a statement that fails if a key cannot be cast to its type; parameters as `keys_statement`."""
     requested = _Requested.of(plan.key)
     counted = ", ".join(f"count({name})" for name in requested.names)
     return f"WITH {requested.rows}\nSELECT {counted} FROM requested"
 
 
 def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
-    """The keys of all root rows of a range that have one, as texts; parameters: `range_parameters`."""
+    """Render the statement for all keys of a range's root rows; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
-    conditions = " AND ".join([bounds, *_keyed(plan)])
+    conditions = " AND ".join([bounds, *_key_conditions(plan)])
     texts = ", ".join(f"{column_sql(str(_ROOT), column)}::text" for column in plan.key)
     return f"SELECT {texts}\nFROM {root}\nWHERE {conditions}"
 
 
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:
-    """The statements that differ, each by the number of keys from which on it is the fastest."""
+    """Return the statements that differ, by the number of keys from which each is the fastest."""
     found: dict[int, str] = {}
     for count in (1, FEW_KEYS + 1, MANY_KEYS):
         statement = keys_statement(plan, form_for_keys(plan, count))
@@ -88,15 +89,15 @@ def keys_statements(plan: DocumentPlan) -> dict[int, str]:
 
 
 def presence_statement(plan: DocumentPlan) -> str:
-    """Which of requested keys have a document; parameters as of `keys_statement`, rows `(id, stamp)`.
+    """Render which of requested keys have a document; parameters as of `keys_statement`, rows `(id, stamp)`.
 
-    The stamp is another one when the root row was written again, and only on it depends whether there is a
-    document; of a row that is none it is NULL. The conditions stand behind the join: before it, a row that
-    makes one fail would be in the way of all others of a small table.
+    The stamp changes when the root row is written; only the root row decides whether there is a document. It
+    is NULL for a row that is no document. The conditions stand after the join: before it, a row that makes
+    one fail would affect all other rows of a small table.
     """
     requested = _Requested.of(plan.key)
     root = f"{table_sql(plan.table.name)} AS {_ROOT}"
-    passes, stamp = " AND ".join(_live(plan)), f"{_ROOT}.xmin::text"
+    passes, stamp = " AND ".join(_live_conditions(plan)), f"{_ROOT}.xmin::text"
     if passes:
         stamp = f"CASE WHEN {passes} THEN {stamp} END"
     return (
@@ -108,18 +109,19 @@ def presence_statement(plan: DocumentPlan) -> str:
 
 
 def digests_statement(
-    plan: DocumentPlan, order: tuple[Column, ...], form: ReadStrategy, *, behind: bool, sampled: bool
+    plan: DocumentPlan, order: tuple[Column, ...], strategy: ReadStrategy, *, behind: bool, sampled: bool
 ) -> str:
-    """Id, length (bytes), digest and key of the documents next in the order of `order`, which is a key.
+    """Render id, length (bytes), digest and key of the next documents, in the order of a key's columns.
 
-    Parameters: how many at most; with `sampled` the sample's seed and its `Sample.bound`; with `behind` a
-    text for each column of `order`: only what comes behind them. Rows `(id, length, digest, text of the
-    first column of `order`, …)`; the digest is the first 16 bytes of the document's SHA-256.
+    Parameters: the number of documents at most; with `sampled` the sample's seed and its `Sample.bound`; with
+    `behind` a text for each column of `order`: only documents after these are read. Rows `(id, length,
+    digest, text of the first column of `order`, …)`; the digest is the first 16 bytes of the document's
+    SHA-256.
     """
     texts, listed = _order_texts(order), ", ".join(f"d.o{number}" for number in range(len(order)))
-    next_ones = _next_ones(plan, order, _live(plan), behind=behind, sampled=sampled)
-    ordered = _ordered(order)
-    roots = _roots(plan, form, next_ones, live=True)
+    next_ones = _next_rows(plan, order, _live_conditions(plan), behind=behind, sampled=sampled)
+    ordered = _order_by(order)
+    roots = _roots(plan, strategy, next_ones, live=True)
     source = f"{roots.source}\n{ordered}" if roots.tables else roots.source
     document = f"convert_to({roots.body}, 'UTF8')"
     return (
@@ -131,26 +133,28 @@ def digests_statement(
 
 
 def ids_statement(plan: DocumentPlan, order: tuple[Column, ...], *, behind: bool, sampled: bool) -> str:
-    """As `digests_statement`, of all rows that have a key, whatever they hold: rows `(id, text, …)`."""
-    next_ones = _next_ones(plan, order, [], behind=behind, sampled=sampled)
+    """Render as `digests_statement` all rows that have a key, whatever they hold: rows `(id, text, …)`."""
+    next_ones = _next_rows(plan, order, [], behind=behind, sampled=sampled)
     return f"SELECT {_row_id(plan)}, {_order_texts(order)}\nFROM {next_ones}"
 
 
-def _next_ones(
+def _next_rows(
     plan: DocumentPlan, order: tuple[Column, ...], live: list[str], *, behind: bool, sampled: bool
 ) -> str:
-    """What stands in FROM, and behind it, with the parameters of `digests_statement`."""
-    conditions = [*_keyed(plan), *live]
+    """Render FROM and what follows it, with the parameters of `digests_statement`."""
+    conditions = [*_key_conditions(plan), *live]
     count = 2
     if sampled:
         conditions.append(f"{_lot(_row_id(plan), '$2')} < $3::bigint")
         count = 4
     if behind:
-        conditions.append(_behind(order, count))
-    return f"{table_sql(plan.table.name)} AS {_ROOT}{where(conditions)}\n{_ordered(order)} LIMIT $1::int"
+        conditions.append(_after(order, count))
+    return (
+        f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}\n{_order_by(order)} LIMIT $1::int"
+    )
 
 
-def _ordered(order: tuple[Column, ...]) -> str:
+def _order_by(order: tuple[Column, ...]) -> str:
     return f"ORDER BY {', '.join(column_sql(str(_ROOT), column) for column in order)}"
 
 
@@ -161,13 +165,14 @@ def _order_texts(order: tuple[Column, ...]) -> str:
 
 
 def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
-    """The ids of all documents, in buckets of a hash: see `headrace.assembly.identities`.
+    """Render the ids of all documents, in buckets of a hash: see `headrace.assembly.identities`.
 
-    Rows `(bucket, how many, sum of the hashes)`; with `listed` rows `(id)` of the buckets that the one
-    parameter names, an array.
+    Rows `(bucket, count, sum of the hashes)`; with `listed` rows `(id)` of the buckets in the one parameter,
+    an array.
     """
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
-    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where([*_keyed(plan), *_live(plan)])}"
+    conditions = [*_key_conditions(plan), *_live_conditions(plan)]
+    root = f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}"
     ids = (
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
@@ -178,16 +183,18 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     return f"SELECT {bucket}, count(*)::bigint, sum(h.hash)::text FROM ({ids}) AS h GROUP BY 1"
 
 
-def range_statement(plan: DocumentPlan, part: CtidRange, form: ReadStrategy = ReadStrategy.CORRELATED) -> str:
-    """The live documents of a range of blocks; parameters: the first block, and the first one after it."""
+def range_statement(
+    plan: DocumentPlan, part: CtidRange, strategy: ReadStrategy = ReadStrategy.CORRELATED
+) -> str:
+    """Render the live documents of a range of blocks; parameters: `range_parameters`."""
     root, bounds = _range(plan, part)
-    conditions = " AND ".join([bounds, *_keyed(plan), *_live(plan)])
-    roots = _roots(plan, form, f"{root}\nWHERE {conditions}", live=True)
-    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routed(plan)}\nFROM {roots.source}"
+    conditions = " AND ".join([bounds, *_key_conditions(plan), *_live_conditions(plan)])
+    roots = _roots(plan, strategy, f"{root}\nWHERE {conditions}", live=True)
+    return f"{_with(roots)}SELECT {_row_id(plan)}, {roots.body}{_routing_column(plan)}\nFROM {roots.source}"
 
 
 def _range(plan: DocumentPlan, part: CtidRange) -> tuple[str, str]:
-    """What stands in FROM, and the condition that a row lies in the range."""
+    """Render the FROM item, and the condition that a row lies in the range."""
     bounds = [f"{_ROOT}.ctid >= format('(%s,0)', $1::int8)::tid"]
     if part.last_block is not None:
         bounds.append(f"{_ROOT}.ctid < format('(%s,0)', $2::int8)::tid")
@@ -199,13 +206,13 @@ def _with(roots: _Roots) -> str:
 
 
 def range_parameters(part: CtidRange) -> tuple[str, ...]:
-    """The parameters of `range_statement`."""
+    """Return the parameters of `range_statement`: the first block, and the first one after the range."""
     last = () if part.last_block is None else (str(part.last_block + 1),)
     return (str(part.first_block), *last)
 
 
-def _routed(plan: DocumentPlan) -> str:
-    """The third column; where it is null or empty, the id says on which shard the document lies."""
+def _routing_column(plan: DocumentPlan) -> str:
+    """Render the third column; where it is null or empty, the id decides on the shard."""
     if plan.routing is None:
         return ""
     return f", coalesce(nullif({column_sql(str(_ROOT), plan.routing)}::text, ''), {_row_id(plan)})"
@@ -221,7 +228,7 @@ class _Roots:
 
     Attributes:
         tables: members of a WITH.
-        source: what stands in FROM; it calls a root row t0.
+        source: the FROM item; it calls a root row t0.
         body: the document, NULL for a row that is none.
     """
 
@@ -230,29 +237,29 @@ class _Roots:
     body: str
 
 
-def _roots(plan: DocumentPlan, form: ReadStrategy, source: str, *, live: bool = False) -> _Roots:
-    """The documents of `source`, which calls a row of the root table t0.
+def _roots(plan: DocumentPlan, strategy: ReadStrategy, source: str, *, live: bool = False) -> _Roots:
+    """Render the documents of `source`, which calls a row of the root table t0.
 
     Args:
-        live: whether it has live rows only.
+        live: whether it contains live rows only.
     """
-    conditions = [] if live else _live(plan)
+    conditions = [] if live else _live_conditions(plan)
     passes = " AND ".join(conditions)
-    if not uses_sets(plan, form):
+    if not uses_sets(plan, strategy):
         document = render_object(plan.members, _ROOT)
         return _Roots((), source, f"CASE WHEN {passes} THEN {document} END" if passes else document)
     routing = () if plan.routing is None else (plan.routing,)
     columns, is_live = column_list([*plan.key, *routing, *columns_read(plan.members)], _ROOT), ""
     if passes:
-        is_live = f"{_ROOT}.{name_apart(plan.table, 'live')}"
-        columns += f", {passes} AS {name_apart(plan.table, 'live')}"
+        is_live = f"{_ROOT}.{unused_name(plan.table, 'live')}"
+        columns += f", {passes} AS {unused_name(plan.table, 'live')}"
     rows = f"r0 AS (SELECT {columns}\nFROM {source})"
-    made = render_objects(plan.members, _ROOT, "r0", form, f" WHERE {is_live}" if passes else "")
-    body = f"CASE WHEN {is_live} THEN {made.sql} END" if passes else made.sql
-    return _Roots((rows, *made.tables), f"r0 AS {_ROOT}{made.joins}", body)
+    objects = render_objects(plan.members, _ROOT, "r0", strategy, f" WHERE {is_live}" if passes else "")
+    body = f"CASE WHEN {is_live} THEN {objects.sql} END" if passes else objects.sql
+    return _Roots((rows, *objects.tables), f"r0 AS {_ROOT}{objects.joins}", body)
 
 
-def _live(plan: DocumentPlan) -> list[str]:
+def _live_conditions(plan: DocumentPlan) -> list[str]:
     conditions = row_conditions(plan.table, plan.conditions, str(_ROOT))
     deletion = plan.deletion
     if deletion is not None:
@@ -263,29 +270,29 @@ def _live(plan: DocumentPlan) -> list[str]:
     return conditions
 
 
-def _keyed(plan: DocumentPlan) -> list[str]:
-    """That a row has a key: of a unique index it may lack one, and then it is no document."""
-    return [f"{column_sql(str(_ROOT), one)} IS NOT NULL" for one in plan.key if not one.not_null]
+def _key_conditions(plan: DocumentPlan) -> list[str]:
+    """Render that a row has a key: a unique index allows NULL, and such a row is no document."""
+    return [f"{column_sql(str(_ROOT), column)} IS NOT NULL" for column in plan.key if not column.not_null]
 
 
 def first_statement(plan: DocumentPlan) -> str:
-    """The first live documents in the order of the key; parameter: how many."""
-    live = [*_keyed(plan), *_live(plan)]
-    where = f"\nWHERE {' AND '.join(live)}" if live else ""
+    """Render the first live documents in the order of the key; parameter: how many."""
+    live = [*_key_conditions(plan), *_live_conditions(plan)]
+    condition = f"\nWHERE {' AND '.join(live)}" if live else ""
     order = ", ".join(column_sql(str(_ROOT), column) for column in plan.key)
     return (
         f"SELECT {_row_id(plan)}, {render_object(plan.members, _ROOT)}\n"
-        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{where}\nORDER BY {order}\nLIMIT $1::int8"
+        f"FROM {table_sql(plan.table.name)} AS {_ROOT}{condition}\nORDER BY {order}\nLIMIT $1::int8"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Requested:
-    """Keys that come as one text array for each part, as a table `requested` of typed columns.
+    """Requested keys, one text array for each part, as a table `requested` of typed columns.
 
     Attributes:
         names: of its columns.
-        listed: these, for a list of columns.
+        listed: these names, as a list of columns.
         rows: the table, for a WITH.
         matches: the condition that a root row has the key `k`.
     """
@@ -312,18 +319,18 @@ class _Requested:
 
 
 def _lot(id_: str, seed: str) -> str:
-    """`Sample.lot` as SQL."""
-    drawn = f"substr(sha256(convert_to({seed}::text || {id_}, 'UTF8')), 1, 4)"
-    return f"('x' || encode({drawn}, 'hex'))::bit(32)::bigint"
+    """Render `Sample.lot`."""
+    digest = f"substr(sha256(convert_to({seed}::text || {id_}, 'UTF8')), 1, 4)"
+    return f"('x' || encode({digest}, 'hex'))::bit(32)::bigint"
 
 
-def _behind(order: tuple[Column, ...], first: int) -> str:
-    """That a row comes behind the values of parameters, from `$first` on, in the order of these columns."""
+def _after(order: tuple[Column, ...], first: int) -> str:
+    """Render that a row comes after the values of the parameters from `$first` on."""
     columns = [plain(column_sql(str(_ROOT), column), column) for column in order]
     values = [f"${first + number}::{cast_type(column)}" for number, column in enumerate(order)]
     if not any(is_foreign(column) for column in order):
         return f"({', '.join(columns)}) > ({', '.join(values)})"
-    # An operator of a row comparison is one for all columns, so each is named for itself.
+    # A row comparison has one operator for all columns, but each column here needs its own.
     signs = [(operator(column, ">"), operator(column, "=")) for column in order]
     condition = ""
     for column, value, (greater, same) in reversed(list(zip(columns, values, signs, strict=True))):

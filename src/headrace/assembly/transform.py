@@ -1,9 +1,9 @@
-"""How does a user's own Python change documents on their way to the sink?
+"""Run a user's own Python function over documents on their way to the sink.
 
-A transform is a function of an importable module, named `module:function`. It is given Arrow batches of two
-columns, `id` and `document` (JSON), both string, and returns the same: the ids that it was given, each once,
-in any order; a document that is null is not kept. It is called in the processes that assemble, so a model
-that it loads is best loaded at its first call. Its answer must be a function of the documents alone.
+A transform is a function of an importable module, named `module:function`. It takes Arrow batches of two
+columns, `id` and `document` (JSON), both string, and returns the same: each given id once, in any order; a
+document that is null is dropped. It is called in the processes that assemble, so it should load models at its
+first call. Its result must depend on the documents alone.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from headrace.errors import HeadraceError, Kind, without_values
 from headrace.model import DocumentOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("document", pa.string())])
-"""What a transform takes and returns; it may return `large_string` and a Table too."""
+"""Schema of a transform's input and result; a result may also be a Table or use `large_string`."""
 
 _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
-_MOST_DOCUMENTS = 500
-_MOST_BYTES = 4 << 20
+_MAX_DOCUMENTS = 500
+_MAX_BYTES = 4 << 20
 
 Function = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 
 
 def load_transform(name: str) -> Function:
-    """The function that `name` means.
+    """Load the function with this name.
 
     Raises:
-        HeadraceError: TRANSFORM, where it is not `module:function`, or cannot be imported here.
+        HeadraceError: TRANSFORM, where it is not `module:function`, or cannot be imported in this process.
     """
     if not _NAME.fullmatch(name):
         raise HeadraceError(Kind.TRANSFORM, f"{name!r} is no transform", "Write `module:function`.")
@@ -46,7 +46,7 @@ def load_transform(name: str) -> Function:
     except Exception as error:  # a user's module may do anything
         raise HeadraceError(
             Kind.TRANSFORM,
-            f"the transform {name} cannot be imported: {_told(error)}",
+            f"the transform {name} cannot be imported: {_describe(error)}",
             "Install its module for the Python that runs Headrace, and for Spark's executors.",
         ) from error
     if not callable(found):
@@ -55,7 +55,7 @@ def load_transform(name: str) -> Function:
 
 
 def transform_digest(name: str) -> str:
-    """What changes where the file of the transform's module does: documents are built anew then.
+    """Return a digest of the file of the transform's module; when it changes, documents are built again.
 
     Raises:
         HeadraceError: as `load_transform`.
@@ -66,78 +66,78 @@ def transform_digest(name: str) -> str:
 
 
 def transformed_operations(name: str, operations: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
-    """The operations with their documents changed; deletes stay what they are.
+    """Apply the transform to the operations' documents; deletes are not changed.
 
     Raises:
-        HeadraceError: TRANSFORM, where the function fails or returns something else than it must.
+        HeadraceError: TRANSFORM, where the function fails or its result is invalid.
     """
     function = load_transform(name)
-    for kind, group in groupby(_numbered(operations), key=lambda one: one[0]):
-        some = [operation for _, operation in group]
-        yield from some if kind < 0 else _changed(name, function, some)
+    for kind, group in groupby(_numbered(operations), key=lambda numbered: numbered[0]):
+        operations_ = [operation for _, operation in group]
+        yield from operations_ if kind < 0 else _apply(name, function, operations_)
 
 
 def _numbered(operations: Iterable[DocumentOperation]) -> Iterator[tuple[int, DocumentOperation]]:
-    """Each operation with the number of its batch; a delete with a negative one."""
+    """Pair each operation with the number of its batch; a delete with a negative number."""
     batch, count, size = 0, 0, 0
-    for one in operations:
-        if one.body is None:
-            yield -1 - batch, one
+    for operation in operations:
+        if operation.body is None:
+            yield -1 - batch, operation
             continue
-        if count == _MOST_DOCUMENTS or (count and size + len(one.body) > _MOST_BYTES):
+        if count == _MAX_DOCUMENTS or (count and size + len(operation.body) > _MAX_BYTES):
             batch, count, size = batch + 1, 0, 0
-        count, size = count + 1, size + len(one.body)
-        yield batch, one
+        count, size = count + 1, size + len(operation.body)
+        yield batch, operation
 
 
-def _changed(
-    name: str, function: Function, operations: list[DocumentOperation]
-) -> Iterator[DocumentOperation]:
-    ids = [one.id for one in operations]
-    bodies = [(one.body or b"").decode() for one in operations]
+def _apply(name: str, function: Function, operations: list[DocumentOperation]) -> Iterator[DocumentOperation]:
+    ids = [operation.id for operation in operations]
+    bodies = [(operation.body or b"").decode() for operation in operations]
     batch = pa.RecordBatch.from_arrays(
         [pa.array(ids, pa.string()), pa.array(bodies, pa.string())], schema=SCHEMA
     )
     try:
         answer = function(batch)
     except Exception as error:  # a user's function may do anything
-        what = f"the transform {name} failed with the documents {_some(ids)}"
+        what = f"the transform {name} failed with the documents {_sample(ids)}"
         raise HeadraceError(
             Kind.TRANSFORM,
-            f"{what}: {without_values(_told(error))}",
+            f"{what}: {without_values(_describe(error))}",
             "Correct it, then start again: nothing of the batch is confirmed.",
-            f"{what}: {_told(error)}",
+            f"{what}: {_describe(error)}",
         ) from error
     found = _read(name, answer)
     if sorted(found) != sorted(set(ids)):
         missing = sorted(set(ids) - set(found))
         what = (
-            f"no document for {_some(missing)}" if missing else f"unknown ids {_some(set(found) - set(ids))}"
+            f"no document for {_sample(missing)}"
+            if missing
+            else f"unknown ids {_sample(set(found) - set(ids))}"
         )
-        raise _wrong(name, what)
-    for one in operations:
-        body = found[one.id]
-        yield replace(one, body=None if body is None else body.encode())
+        raise _bad_answer(name, what)
+    for operation in operations:
+        body = found[operation.id]
+        yield replace(operation, body=None if body is None else body.encode())
 
 
 def _read(name: str, answer: Any) -> dict[str, str | None]:
     if not isinstance(answer, pa.RecordBatch | pa.Table):
-        raise _wrong(name, f"a {type(answer).__name__}")
+        raise _bad_answer(name, f"a {type(answer).__name__}")
     if set(answer.schema.names) != set(SCHEMA.names):
-        raise _wrong(name, f"the columns {', '.join(answer.schema.names) or 'none'}")
+        raise _bad_answer(name, f"the columns {', '.join(answer.schema.names) or 'none'}")
     columns = []
     for field in SCHEMA:
         column = answer.column(field.name)
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-            raise _wrong(name, f"{field.name} as {column.type}")
+            raise _bad_answer(name, f"{field.name} as {column.type}")
         columns.append(column.to_pylist())
     found = dict(zip(*columns, strict=True))
     if len(found) < answer.num_rows:
-        raise _wrong(name, "an id twice")
+        raise _bad_answer(name, "an id twice")
     return found
 
 
-def _wrong(name: str, what: str) -> HeadraceError:
+def _bad_answer(name: str, what: str) -> HeadraceError:
     return HeadraceError(
         Kind.TRANSFORM,
         f"the transform {name} returned {what}",
@@ -145,10 +145,10 @@ def _wrong(name: str, what: str) -> HeadraceError:
     )
 
 
-def _some(ids: Iterable[str]) -> str:
-    found = [repr(one) for one in ids]
+def _sample(ids: Iterable[str]) -> str:
+    found = [repr(id_) for id_ in ids]
     return ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")  # noqa: PLR2004
 
 
-def _told(error: BaseException) -> str:
+def _describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"

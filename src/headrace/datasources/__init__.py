@@ -1,4 +1,4 @@
-"""The two sources that Spark users name: `postgres_cdc` and `postgres_snapshot`."""
+"""The two data sources for Spark users: `postgres_cdc` and `postgres_snapshot`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to `spark`; harmless when they already are.
+    """Register both sources with `spark`; harmless if they are registered already.
 
     Needed only where Spark does not find the top-level modules `pyspark_postgres_…` by itself.
 
     Raises:
         HeadraceError: DEPENDENCY, where this PySpark is too old, or where a local session starts workers that
-            do not import Headrace.
+            cannot import Headrace.
     """
     import pyspark  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Where do the first rows come from, if not from the tables? A file of JSON lines, or a user's own class.
+"""Read the first rows from a file of JSON lines or from a user's own class, instead of from the tables.
 
-Their values are JSON. PostgreSQL itself makes rows of the table's type of them, so that what comes out is
-what the log says of the same row.
+Their values are JSON. PostgreSQL itself converts them to rows of the table's type, so the results are equal
+to what the log contains for the same row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
-from headrace.datasources.envelopes import Described
+from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
@@ -32,40 +32,41 @@ from headrace.postgres.session import ReadSession
 SNAPSHOT, NONE = "snapshot", "none"
 _CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _PART_BYTES = 16 << 20
-_ROWS_AT_ONCE = 1_000
-_LOOK = 1 << 20
+_BATCH_ROWS = 1_000
+_READ_BYTES = 1 << 20
 
 Row = Mapping[str, object]
 
 
 class Bootstrap(Protocol):
-    """What gives the first rows of tables; made without arguments wherever it is needed.
+    """Provider of the first rows of tables; created without arguments wherever it is needed.
 
-    It runs in the process that plans the query, and in its tasks. The rows are taken for what the tables held
-    when the slot was made: a later change of a row wins over them.
+    It runs in the process that plans the query, and in its tasks. The rows count as the tables' content at
+    the time when the slot was created: a later change of a row wins over them.
     """
 
     def parts(self, tables: Sequence[str]) -> Sequence[Any]:
-        """What there is to read, in parts of one task each; they are pickled.
+        """Return the parts to read, one task each; they are pickled.
 
         Args:
-            tables: the tables that are followed, as SQL writes their names, `public` left out.
+            tables: the followed tables, as SQL writes their names, without `public`.
         """
 
     def read(self, part: Any) -> Iterable[tuple[str, Row]]:
-        """The rows of one part: the table's name, and the values by column, as JSON has them.
+        """Yield the rows of one part: the table's name, and the values by column as in JSON.
 
         Columns that are left out are NULL.
         """
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _ProvidedRow:
     """One row.
 
     Attributes:
-        at: where it begins in a file (bytes), or the how manieth of its part it is.
-        columns: which of its table's it has.
+        at: where it begins in a file (bytes), or its number in its part.
+        table: its table.
+        columns: the columns that it has values for.
         text: JSON, in which the row stands under `row`.
     """
 
@@ -77,12 +78,12 @@ class _Given:
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """`{"table": "public.orders", "row": {"id": 1}}` on each line of a file that all tasks see."""
+    """A file that all tasks can read, with `{"table": "public.orders", "row": {"id": 1}}` on each line."""
 
     path: str
 
-    def parts(self, tables: Sequence[str]) -> Sequence[tuple[int, int]]:  # noqa: ARG002 - the file says which
-        """Stretches of the file (bytes); a line belongs to the one in which it begins.
+    def parts(self, tables: Sequence[str]) -> Sequence[tuple[int, int]]:  # noqa: ARG002 - the file names them
+        """Return byte ranges of the file; a line belongs to the range in which it begins.
 
         Raises:
             HeadraceError: CONFIG, there is no such file.
@@ -93,8 +94,8 @@ class JsonLines:
             raise self._unreadable(error) from error
         return [(begin, min(begin + _PART_BYTES, size)) for begin in range(0, size, _PART_BYTES)]
 
-    def given(self, part: tuple[int, int]) -> Iterator[_Given]:
-        """The rows of a stretch.
+    def rows(self, part: tuple[int, int]) -> Iterator[_ProvidedRow]:
+        """Read the rows of a byte range.
 
         Raises:
             HeadraceError: VALUE with the line's number; CONFIG.
@@ -107,14 +108,14 @@ class JsonLines:
                     file.readline()
                 while (at := file.tell()) < end and (line := file.readline()):
                     if line.strip():
-                        yield self._parsed(line, at)
+                        yield self._parse(line, at)
         except OSError as error:
             raise self._unreadable(error) from error
 
-    def _parsed(self, line: bytes, at: int) -> _Given:
+    def _parse(self, line: bytes, at: int) -> _ProvidedRow:
         try:
             found = json.loads(line)
-            return _Given(at, one_table(found["table"]), frozenset(found["row"].keys()), line.decode())
+            return _ProvidedRow(at, one_table(found["table"]), frozenset(found["row"].keys()), line.decode())
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise HeadraceError(
                 Kind.VALUE,
@@ -123,9 +124,11 @@ class JsonLines:
             ) from error
 
     def place(self, at: int) -> str:
-        """Where a row is, for messages."""
+        """Describe where a row is, for messages."""
         with Path(self.path).open("rb") as file:
-            before = sum(file.read(min(_LOOK, at - done)).count(b"\n") for done in range(0, at, _LOOK))
+            before = sum(
+                file.read(min(_READ_BYTES, at - done)).count(b"\n") for done in range(0, at, _READ_BYTES)
+            )
         return f"line {before + 1} of {self.path}"
 
     def _unreadable(self, error: OSError) -> HeadraceError:
@@ -138,27 +141,27 @@ class JsonLines:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """A class of the user's own, `module:Class`."""
+    """A class of the user, named `module:Class`."""
 
     name: str
 
     def parts(self, tables: Sequence[str]) -> Sequence[Any]:
-        """As the class says; see `Bootstrap`.
+        """Return the class's parts; see `Bootstrap`.
 
         Raises:
             HeadraceError: CONFIG, there is no such class.
         """
-        return self._made().parts(tables)
+        return self._load().parts(tables)
 
-    def given(self, part: Any) -> Iterator[_Given]:
-        """The rows of one part.
+    def rows(self, part: Any) -> Iterator[_ProvidedRow]:
+        """Read the rows of one part.
 
         Raises:
             HeadraceError: VALUE, something is no row; CONFIG.
         """
-        for number, (table, row) in enumerate(self._made().read(part), 1):
+        for number, (table, row) in enumerate(self._load().read(part), 1):
             try:
-                yield _Given(number, one_table(table), frozenset(row), json.dumps({"row": dict(row)}))
+                yield _ProvidedRow(number, one_table(table), frozenset(row), json.dumps({"row": dict(row)}))
             except (ValueError, TypeError) as error:
                 raise HeadraceError(
                     Kind.VALUE,
@@ -167,10 +170,10 @@ class Custom:
                 ) from error
 
     def place(self, at: int) -> str:
-        """Where a row is, for messages."""
+        """Describe where a row is, for messages."""
         return f"row {at} of a part that {self.name} gave"
 
-    def _made(self) -> Bootstrap:
+    def _load(self) -> Bootstrap:
         module, _, name = self.name.partition(":")
         try:
             made: Bootstrap = getattr(importlib.import_module(module), name)()
@@ -187,7 +190,7 @@ Provider = JsonLines | Custom
 
 
 def provider(bootstrap: str) -> Provider | None:
-    """Who gives the first rows; None: the tables themselves, or nobody."""
+    """Return the provider of the first rows; None where they come from the tables, or there are none."""
     if bootstrap in {SNAPSHOT, NONE}:
         return None
     return Custom(bootstrap) if _CLASS.fullmatch(bootstrap) else JsonLines(bootstrap.removeprefix("file://"))
@@ -195,63 +198,74 @@ def provider(bootstrap: str) -> Provider | None:
 
 @dataclass
 class ProvidedPart(InputPartition):
-    """What one task takes from a provider: rows of `tables`; those of `others` were read before."""
+    """What one task reads from a provider.
+
+    Attributes:
+        source: the provider.
+        part: one of the provider's parts.
+        tables: whose rows are wanted.
+        others: tables whose rows were read before, and are skipped.
+        place: of the rows in the log.
+        descriptions: of these tables.
+    """
 
     source: Provider
     part: Any
     tables: tuple[TableName, ...]
     others: tuple[TableName, ...]
     place: SnapshotPlace
-    told: Described
+    descriptions: TableDescriptions
 
     def read(self, url: str, shape: RowShape | None) -> Iterator[pa.RecordBatch]:
-        """The rows; typed where there is a shape, else in `CHANGES_SCHEMA`.
+        """Read the rows; typed where there is a shape, else in `CHANGES_SCHEMA`.
 
         Raises:
-            HeadraceError: VALUE with the row's place, where it is none of its table's; CONFIG, CONNECTION.
+            HeadraceError: VALUE with the row's place, where it does not fit its table; CONFIG, CONNECTION.
         """
-        wanted = (one for one in self.source.given(self.part) if one.table not in self.others)
-        rows = map(self._checked, wanted)
+        wanted = (row for row in self.source.rows(self.part) if row.table not in self.others)
+        rows = map(self._check, wanted)
         with ReadSession(url) as session:
-            for table, group in groupby(rows, lambda one: one.table):
-                columns = tuple(self.told.known[table].columns)
-                while some := list(islice(group, _ROWS_AT_ONCE)):
-                    changes = snapshot_changes(table, self._made(session, table, columns, some), self.place)
+            for table, group in groupby(rows, lambda row: row.table):
+                columns = tuple(self.descriptions.known[table].columns)
+                while portion := list(islice(group, _BATCH_ROWS)):
+                    changes = snapshot_changes(
+                        table, self._to_log_texts(session, table, columns, portion), self.place
+                    )
                     yield changes if shape is None else shape.rows(changes)
 
-    def _checked(self, given: _Given) -> _Given:
-        if given.table not in self.tables:
-            hint = meant(str(given.table), map(str, self.tables))
-            place = self.source.place(given.at)
-            raise HeadraceError(Kind.VALUE, f"{place}: {given.table} is not followed", hint)
-        columns = self.told.known[given.table].columns
-        unknown = sorted(given.columns - set(columns))
+    def _check(self, row: _ProvidedRow) -> _ProvidedRow:
+        if row.table not in self.tables:
+            hint = meant(str(row.table), map(str, self.tables))
+            place = self.source.place(row.at)
+            raise HeadraceError(Kind.VALUE, f"{place}: {row.table} is not followed", hint)
+        columns = self.descriptions.known[row.table].columns
+        unknown = sorted(row.columns - set(columns))
         if unknown:
             raise HeadraceError(
                 Kind.VALUE,
-                f"{self.source.place(given.at)}: {given.table} has no column {unknown[0]!r}",
+                f"{self.source.place(row.at)}: {row.table} has no column {unknown[0]!r}",
                 meant(unknown[0], columns),
             )
-        return given
+        return row
 
-    def _made(
-        self, session: ReadSession, table: TableName, columns: Sequence[str], rows: Sequence[_Given]
+    def _to_log_texts(
+        self, session: ReadSession, table: TableName, columns: Sequence[str], rows: Sequence[_ProvidedRow]
     ) -> pa.RecordBatch:
-        """The texts that the log would have of these rows."""
+        """Convert rows to the texts that the log would contain."""
         texts = ", ".join(printed(f"r.{identifier(name)}") for name in columns)
         sql = (
             f"SELECT {texts} FROM unnest($1::text[]) WITH ORDINALITY AS given (line, place), "  # noqa: S608 (quoted)
             f"json_populate_record(NULL::{quoted(table)}, given.line::json -> 'row') AS r ORDER BY place"
         )
         try:
-            found = session.query(sql, ([one.text for one in rows],))
+            found = session.query(sql, ([row.text for row in rows],))
         except HeadraceError as error:
             if error.kind is not Kind.DATABASE:
                 raise
             if len(rows) > 1:
                 half = len(rows) // 2
-                self._made(session, table, columns, rows[:half])
-                self._made(session, table, columns, rows[half:])
+                self._to_log_texts(session, table, columns, rows[:half])
+                self._to_log_texts(session, table, columns, rows[half:])
             place = self.source.place(rows[0].at)
             raise HeadraceError(
                 Kind.VALUE, f"{place} is no row of {table}: {error.told}", "Correct the value."

@@ -1,4 +1,4 @@
-"""Which options does `postgres_cdc` take besides the database, and what does each mean?"""
+"""The options of the source `postgres_cdc`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field, field_validator, model_validator
 from headrace.capture import projection
 from headrace.capture.projection import Projection
 from headrace.catalog.needs import Needs, from_text
-from headrace.datasources.options import DatabaseOptions, by_table, size
+from headrace.datasources.options import DatabaseOptions, parse_by_table, parse_size
 from headrace.errors import HeadraceError
 from headrace.model import TableName, parse_lsn
 from headrace.postgres.slot import check_slot_name
@@ -23,7 +23,7 @@ Envelope = Literal["rows", "changes", "elements"]
 
 
 class PublicCdcOptions(DatabaseOptions):
-    """The options of `postgres_cdc` that users know."""
+    """The public options of `postgres_cdc`."""
 
     slot_name: str = Field(
         description="the replication slot, like `spark_orders`; the source is its only reader"
@@ -110,42 +110,42 @@ class PublicCdcOptions(DatabaseOptions):
 
     @field_validator("slot_name")
     @classmethod
-    def _check_slot_name(cls, given: str) -> str:
+    def _check_slot_name(cls, value: str) -> str:
         try:
-            check_slot_name(given)
+            check_slot_name(value)
         except HeadraceError as error:
             raise ValueError(error.remedy) from error
-        return given
+        return value
 
     @field_validator("publication_name")
     @classmethod
-    def _check_publication_name(cls, given: str) -> str:
-        if not 0 < len(given.encode()) <= _NAME_BYTES:
+    def _check_publication_name(cls, value: str) -> str:
+        if not 0 < len(value.encode()) <= _NAME_BYTES:
             raise ValueError(f"a name has 1 to {_NAME_BYTES} bytes")
-        return given
+        return value
 
     @field_validator("starting_offsets")
     @classmethod
-    def _check_start(cls, given: str) -> str:
-        if given.lower() in STARTS:
-            return given.lower()
-        parse_lsn(given)
-        return given
+    def _check_start(cls, value: str) -> str:
+        if value.lower() in STARTS:
+            return value.lower()
+        parse_lsn(value)
+        return value
 
     @field_validator("where", mode="before")
     @classmethod
-    def _parse_where(cls, given: object) -> object:
-        found = by_table(given) if isinstance(given, str) else given
+    def _parse_where(cls, value: object) -> object:
+        found = parse_by_table(value) if isinstance(value, str) else value
         if isinstance(found, Mapping) and any(
-            isinstance(one, str) and not one.strip() for one in found.values()
+            isinstance(condition, str) and not condition.strip() for condition in found.values()
         ):
             raise ValueError("there is no condition")
         return found
 
     @field_validator("max_bytes_per_trigger", "buffer_bytes", "backlog_bytes", mode="before")
     @classmethod
-    def _parse_size(cls, given: object) -> object:
-        return size(given)
+    def _parse_size(cls, value: object) -> object:
+        return parse_size(value)
 
     @model_validator(mode="after")
     def _check_envelope(self) -> Self:
@@ -182,15 +182,19 @@ class PublicCdcOptions(DatabaseOptions):
             raise ValueError('where: of several tables write JSON: {"public.users": "age > 17"}')
         if None in self.columns and self.one_table is None:
             raise ValueError('columns: of several tables write JSON: {"public.users": ["id"]}')
-        for option, given in (("where", self.where), ("columns", self.columns)):
-            for table in given:
-                if table is not None and self.tables and not any(one.matches(table) for one in self.tables):
+        for option, by_table in (("where", self.where), ("columns", self.columns)):
+            for table in by_table:
+                if (
+                    table is not None
+                    and self.tables
+                    and not any(pattern.matches(table) for pattern in self.tables)
+                ):
                     raise ValueError(f"{option} names {table}, which is not followed")
         return self
 
     @property
     def conditions(self) -> dict[TableName, str]:
-        """`where`, by table; a comment at its end is no comment on what comes behind it."""
+        """Return `where` by table; a line feed ends a trailing SQL comment."""
         found = {
             self.one_table if table is None else table: f"{sql}\n" if "--" in sql else sql
             for table, sql in self.where.items()
@@ -199,7 +203,7 @@ class PublicCdcOptions(DatabaseOptions):
 
     @property
     def listed_columns(self) -> dict[TableName, frozenset[str]]:
-        """`columns`, by table."""
+        """Return `columns` by table."""
         found = {
             self.one_table if table is None else table: frozenset(names)
             for table, names in self.columns.items()
@@ -208,24 +212,24 @@ class PublicCdcOptions(DatabaseOptions):
 
     @property
     def one_table(self) -> TableName | None:
-        """The table where exactly one is named."""
+        """Return the table if exactly one is named."""
         return self.tables[0].exact if len(self.tables) == 1 else None
 
     @property
     def reads_first(self) -> bool:
-        """Whether a new checkpoint begins with rows that are there already."""
+        """Tell whether a new checkpoint begins with existing rows."""
         return self.starting_offsets == "snapshot" and self.bootstrap != "none"
 
     @property
     def form(self) -> Envelope:
-        """The envelope that is meant."""
+        """Return the envelope, given or derived."""
         return self.envelope or ("changes" if self.one_table is None else "rows")
 
 
 class CdcOptions(PublicCdcOptions):
-    """The options of `postgres_cdc`, with those that Headrace's own queries give it: no user names them.
+    """The options of `postgres_cdc`, with the internal ones that Headrace's own queries set.
 
-    They are marked `exclude`: no message proposes them.
+    The internal options are marked `exclude`: no message proposes them.
     """
 
     progress: bool = Field(default=False, exclude=True, description="add a row with the batch's position")
@@ -252,15 +256,15 @@ class CdcOptions(PublicCdcOptions):
 
     @field_validator("continues", mode="before")
     @classmethod
-    def _parse_json(cls, given: object) -> object:
-        return json.loads(given) if isinstance(given, str) else given
+    def _parse_json(cls, value: object) -> object:
+        return json.loads(value) if isinstance(value, str) else value
 
     @property
     def needs(self) -> Needs | None:
-        """`document_needs` by table and column."""
+        """Return `document_needs` by table and column."""
         return None if self.document_needs is None else from_text(self.document_needs)
 
     @property
     def kept_columns(self) -> Projection | None:
-        """`document_columns` by table."""
+        """Return `document_columns` by table."""
         return None if self.document_columns is None else projection.from_text(self.document_columns)

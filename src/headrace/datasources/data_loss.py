@@ -1,7 +1,8 @@
-"""What if the slot cannot give what follows the checkpoint? An error, or on without it, never in silence.
+"""Resume after a data loss: the slot cannot give what follows the checkpoint.
 
-Another server, a restored database or a promoted standby that lacks what was read is an error in any case:
-its positions cannot be compared with those that were handed out.
+It is an error, or the query goes on with a warning, as the options say. Another server, a restored database,
+or a promoted standby that lacks what was read is an error in any case: its positions cannot be compared with
+those that were handed out.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import drop_slot, read_slot
 
 LOSSES = frozenset({Kind.CONTINUITY, Kind.SLOT_UNKNOWN, Kind.SLOT_LOST})
-"""What a reader of the log ends with where changes are lost."""
+"""The kinds of errors that end a reader of the log where changes are lost."""
 _LOG = logging.getLogger(__name__)
 
 
-def gone_on(
+def resume_offset(
     options: CdcOptions,
     begin: Offset,
     origin: LogOrigin | None,
@@ -33,28 +34,28 @@ def gone_on(
     known: Lsn,
     make: Callable[[], Lsn],
 ) -> Offset:
-    """Where the log can be read on from behind `begin`: there, or later where changes are lost.
+    """Return the offset from which the log can be read on: `begin`, or a later one where changes are lost.
 
     Args:
         options: of the query.
         begin: what was read.
         origin: whose log that is a position of, if it is known.
         known: how far that log is known to have been (bytes).
-        make: makes the slot; where it begins.
+        make: creates the slot and returns where it begins.
 
     Raises:
         HeadraceError: CONTINUITY, SLOT_UNKNOWN or SLOT_LOST where the options do not allow a loss, or it
-            cannot be told; what `make` raises.
+            cannot be recognised; any error of `make`.
     """
-    slot, losing = options.slot_name, not options.fail_on_data_loss
+    slot, allows_loss = options.slot_name, not options.fail_on_data_loss
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
         now = read_positions(connection, slot, options.publication_name)
-    asked = replace(now, confirmed=begin.lsn) if losing else now
-    if options.temporary_slot and not losing:
+    expected = replace(now, confirmed=begin.lsn) if allows_loss else now
+    if options.temporary_slot and not allows_loss:
         raise temporary_gone(slot, begin.lsn)
-    check_continuity(asked, slot, begin.lsn, origin, known=known)
-    if not losing:
+    check_continuity(expected, slot, begin.lsn, origin, known=known)
+    if not allows_loss:
         return begin
     why = "was a temporary one, and is made anew" if options.temporary_slot else _lost(options, url)
     confirmed = now.confirmed if why is None else None
@@ -74,15 +75,15 @@ def gone_on(
     return Offset(place)
 
 
-def later(one: Offset, moved: Offset | None) -> Offset:
-    """`one`, or where the log begins now if that is behind it."""
-    if moved is None or one.order >= moved.order:
-        return one if moved is None else one.not_before(moved.lsn)
+def later_offset(offset: Offset, moved: Offset | None) -> Offset:
+    """Return `offset`, or where the log begins now if that is later."""
+    if moved is None or offset.order >= moved.order:
+        return offset if moved is None else offset.not_before(moved.lsn)
     return moved
 
 
 def _lost(options: CdcOptions, url: str) -> str | None:
-    """Why the slot can give nothing any more; it is dropped then, if it may be made again."""
+    """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
     with connect(url) as connection:
         facts = read_slot(connection, options.slot_name)
         if facts is None or facts.temporary or not facts.lost:

@@ -1,4 +1,4 @@
-"""In which form do changes of many tables leave a task? And what does the task have to be told for that?"""
+"""Convert changes of many tables to the query's envelope, and describe the tables to its tasks."""
 
 from __future__ import annotations
 
@@ -31,25 +31,30 @@ SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespa
 WHERE n.nspname = $1 AND c.relname = $2
 """
 TABLES = "headrace.tables"
-"""The metadata of the column `after`: what each table's values are, for `headrace.spark.table`."""
+"""Key of the metadata of the column `after`: descriptions of the tables, for `headrace.spark.table`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """What a task is told of the tables in its part."""
+class TableDescriptions:
+    """What a task needs to know about the tables in its part.
+
+    Attributes:
+        known: the catalog's facts.
+        database: the database's name.
+        roots: the followed table of each partition that was truncated by itself.
+    """
 
     known: Mapping[TableName, KnownTable]
     database: str
     roots: Mapping[TableName, TableName]
-    """The followed table of each partition that was truncated by itself."""
 
     def keys(self) -> dict[TableName, tuple[str, ...]]:
-        """The columns of each one's key."""
-        return {table: one.key for table, one in self.known.items()}
+        """Return the key columns by table."""
+        return {table: known.key for table, known in self.known.items()}
 
 
-class Describing:
-    """What the tables in a batch are, asked in the process that plans it; the session is kept."""
+class TableDescriber:
+    """Describes the tables in a batch, in the process that plans it; keeps its session."""
 
     def __init__(self, options: CdcOptions) -> None:
         self._options = options
@@ -57,19 +62,20 @@ class Describing:
         self._session: ReadSession | None = None
         self._database = ""
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> Described:
-        """Of each table in `batches` that there is now; a lost server is waited for.
+    def of(self, batches: Iterable[pa.RecordBatch]) -> TableDescriptions:
+        """Describe every existing table in `batches`; retries while the server is away.
 
         Raises:
-            HeadraceError: USAGE or REPLICA_IDENTITY, a given key is none; AUTHENTICATION, DATABASE.
+            HeadraceError: USAGE or REPLICA_IDENTITY, where `tableKeys` does not name a key; AUTHENTICATION,
+                DATABASE.
         """
-        found = [one for batch in batches for one in _tables(batch)]
+        found = [table for batch in batches for table in _tables(batch)]
         emptied = {table for table, is_emptied in found if is_emptied}
         for attempt in patiently():
             with attempt:
-                session = self._opened()
+                session = self._open_session()
                 known = self._known.of(session, (table for table, _ in found))
-                return Described(known, self._database, self._roots(session, emptied))
+                return TableDescriptions(known, self._database, self._roots(session, emptied))
         raise AssertionError
 
     def close(self) -> None:
@@ -79,7 +85,7 @@ class Describing:
             self._session = None
 
     def _roots(self, session: ReadSession, emptied: Iterable[TableName]) -> dict[TableName, TableName]:
-        wanted = [one.exact for one in self._options.tables if one.exact is not None]
+        wanted = [pattern.exact for pattern in self._options.tables if pattern.exact is not None]
         roots: dict[TableName, TableName] = {}
         for table in emptied:
             rows = session.query(_OID, (table.schema, table.name))
@@ -88,7 +94,7 @@ class Describing:
                 roots[table] = place.root
         return roots
 
-    def _opened(self) -> ReadSession:
+    def _open_session(self) -> ReadSession:
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._options.connection)
             [(self._database,)] = self._session.query("SELECT current_database()::text")
@@ -96,18 +102,19 @@ class Describing:
 
 
 def _tables(batch: pa.RecordBatch) -> Iterator[tuple[TableName, bool]]:
-    """Each table in `batch`, and whether it was emptied there."""
+    """Iterate over the tables in `batch`, and whether each was truncated there."""
     is_truncate = pc.equal(batch.column("op"), Op.TRUNCATE.value).to_numpy(zero_copy_only=False)
     for table, places in by_table(batch):
         yield table, bool(is_truncate[places].any())
 
 
-def plan_changes(options: CdcOptions) -> StructType:
-    """The columns that a query of many tables has; `tableKeys` is checked with the tables that are there.
+def changes_schema(options: CdcOptions) -> StructType:
+    """Return the columns of a query of many tables; checks `tableKeys` against the existing tables.
 
     Raises:
-        HeadraceError: BINDING where a table is missing; USAGE or REPLICA_IDENTITY, a given key is none;
-            DATABASE, where the server does not understand a condition; CONNECTION, AUTHENTICATION.
+        HeadraceError: BINDING where a table is missing; USAGE or REPLICA_IDENTITY, where `tableKeys` does not
+            name a key; DATABASE, where the server does not understand a condition; CONNECTION,
+            AUTHENTICATION.
     """
     if options.progress:
         return from_arrow_schema(CHANGES_SCHEMA)
@@ -120,8 +127,11 @@ def plan_changes(options: CdcOptions) -> StructType:
             raise no_table(session, missing[0])
         check_inheritance_children(session, followed)
     check_conditions(options)
-    known = {table: _narrowed(one, table, options.listed_columns.get(table)) for table, one in known.items()}
-    unknown = [one for one in options.table_keys if one is not None and tables and one not in tables]
+    known = {
+        table: _restrict_columns(table_facts, table, options.listed_columns.get(table))
+        for table, table_facts in known.items()
+    }
+    unknown = [table for table in options.table_keys if table is not None and tables and table not in tables]
     if unknown:
         raise HeadraceError(
             Kind.USAGE,
@@ -132,19 +142,19 @@ def plan_changes(options: CdcOptions) -> StructType:
         return from_arrow_schema(ELEMENTS_SCHEMA)
     columns = from_arrow_schema(ENVELOPE_SCHEMA)
     columns["after"].metadata = {
-        TABLES: json.dumps({str(table): one.to_text() for table, one in known.items()})
+        TABLES: json.dumps({str(table): table_facts.to_text() for table, table_facts in known.items()})
     }
     return columns
 
 
-def _narrowed(known: KnownTable, table: TableName, wanted: frozenset[str] | None) -> KnownTable:
-    """What is known of the columns that are asked for; the publication may have yet to be made."""
+def _restrict_columns(known: KnownTable, table: TableName, wanted: frozenset[str] | None) -> KnownTable:
+    """Restrict a table's facts to the wanted columns; the publication may not exist yet."""
     if wanted is None:
         return known
-    every = [*known.columns, *sorted(known.left_out)]
-    for name in sorted(wanted - set(every)):
+    all_columns = [*known.columns, *sorted(known.left_out)]
+    for name in sorted(wanted - set(all_columns)):
         raise HeadraceError(
-            Kind.USAGE, f"the option columns: {table} has no column {name!r}", meant(name, every)
+            Kind.USAGE, f"the option columns: {table} has no column {name!r}", meant(name, all_columns)
         )
     missing = [name for name in known.key if name not in wanted]
     if missing:
@@ -154,18 +164,18 @@ def _narrowed(known: KnownTable, table: TableName, wanted: frozenset[str] | None
             "Ask for the key's columns too.",
         )
     columns = {name: kind for name, kind in known.columns.items() if name in wanted}
-    return replace(known, columns=columns, left_out=frozenset(every) - frozenset(columns))
+    return replace(known, columns=columns, left_out=frozenset(all_columns) - frozenset(columns))
 
 
-def formed(
-    options: CdcOptions, changes: Iterable[pa.RecordBatch], told: Described
+def to_envelope(
+    options: CdcOptions, changes: Iterable[pa.RecordBatch], descriptions: TableDescriptions
 ) -> Iterator[pa.RecordBatch]:
-    """The changes of one part in the form that the query has.
+    """Convert the changes of one part to the query's envelope.
 
     Args:
         options: of the query.
         changes: in `CHANGES_SCHEMA`.
-        told: of every table among them.
+        descriptions: of every table among them.
 
     Raises:
         HeadraceError: SCHEMA_CHANGED, a partition alone was truncated, and `elements` cannot say which nodes
@@ -174,19 +184,19 @@ def formed(
     with lookups(options.connection) as look_by:
 
         def look_of(table: TableName) -> tuple[KnownTable, Look] | None:
-            known = told.known.get(table)
+            known = descriptions.known.get(table)
             if known is None or not known.key or options.unchanged_toast != "reread":
                 return None
             types = dict(zip(known.key, known.key_types, strict=True))
             return known, look_by(Reread(table, types, operators=known.key_operators))
 
         for batch in changes:
-            whole = completed(batch, look_of)
+            complete = completed(batch, look_of)
             if options.form == "elements":
-                _check_truncated(whole, told.roots)
-                yield elements(whole, told.known, options.source_id or options.slot_name)
+                _check_truncated(complete, descriptions.roots)
+                yield elements(complete, descriptions.known, options.source_id or options.slot_name)
             else:
-                yield enveloped(whole, told.keys(), told.database, told.roots)
+                yield enveloped(complete, descriptions.keys(), descriptions.database, descriptions.roots)
 
 
 def _check_truncated(changes: pa.RecordBatch, roots: Mapping[TableName, TableName]) -> None:

@@ -1,8 +1,9 @@
-"""Which tables does a checkpoint follow, and what becomes of one that is asked for besides?
+"""Which tables a checkpoint follows, and what happens to tables that are added.
 
-Every offset names them, so that a restart can tell a table that was added to the options: what it held before
-is not in the checkpoint's past, and its changes before it was published are in no log. Where its rows are
-read first, its changes count from the place that their snapshot fits; the other tables are not that far yet.
+Every offset names the followed tables, so that a restart recognises a table that was added to the options.
+Its earlier rows are not in the checkpoint's past, and its changes from before it was published are in no log.
+Where its rows are read first, its changes count from the position of their snapshot, which the other tables
+have not reached yet.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from headrace.postgres.publication_requirements import PublicationRequirements
 _KEY, _SINCE = "tables", "since"
 
 
-def with_tables(tables: Iterable[TableName]) -> dict[str, Any]:
-    """What stands in an offset; nothing where all tables of the publication are followed."""
+def table_fields(tables: Iterable[TableName]) -> dict[str, Any]:
+    """Return the offset's fields that name the tables; empty where the whole publication is followed."""
     names = [written(table) for table in sorted(tables)]
     return {_KEY: names} if names else {}
 
 
 def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
-    """The tables that an offset names; None where it is of a version, or of options, that name none."""
+    """Return the tables that an offset names; None where it names none."""
     names = stored.get(_KEY)
     if names is None:
         return None
@@ -44,19 +45,21 @@ def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
 
 
 def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
-    """From where on (bytes) changes count, of tables whose rows fit a later place than the offset's."""
+    """Return, by table, the position (bytes) from which its changes count, if later than the offset's."""
     exact = {parse_tables(name)[0].exact: parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
     return {table: at for table, at in exact.items() if table is not None}
 
 
-def with_since(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
-    """What stands in an offset of `since`; nothing of places that are `reached` (bytes)."""
+def since_fields(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
+    """Return the offset's fields for `since`, without positions that are `reached` (bytes)."""
     ahead = {written(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
     return {_SINCE: ahead} if ahead else {}
 
 
-def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptions) -> tuple[TableName, ...]:
-    """The tables that are asked for now and that an offset does not follow.
+def added_tables(
+    stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptions
+) -> tuple[TableName, ...]:
+    """Return the wanted tables that an offset does not follow.
 
     Raises:
         HeadraceError: USAGE, where there are some and the options do not say what to do with them.
@@ -67,26 +70,26 @@ def added(stored: Mapping[str, Any], now: Sequence[TableName], options: CdcOptio
     if found and options.form == "rows":
         raise HeadraceError(
             Kind.USAGE,
-            f"the checkpoint follows {_listed(known or ())}, not {_listed(found)}",
+            f"the checkpoint follows {_join(known or ())}, not {_join(found)}",
             "Give each table a checkpoint and a slot of its own, or follow many by envelope=changes.",
         )
     if found and options.new_tables == "refuse":
         raise HeadraceError(
             Kind.USAGE,
-            f"the checkpoint does not follow {_listed(found)}: the table is new in the option tables",
+            f"the checkpoint does not follow {_join(found)}: the table is new in the option tables",
             "Set newTables=snapshot to read its rows first, newTables=follow to follow it from now on, or "
             "leave it out.",
         )
     return found
 
 
-def reading(
+def snapshot_progress(
     progress: SnapshotProgress | None,
     stored: Mapping[str, Any],
     new: Sequence[TableName],
     options: CdcOptions,
 ) -> SnapshotProgress | None:
-    """Which rows are to be read, where `new` tables come to what an offset says of its reading."""
+    """Return which rows are to be read, after `new` tables were added to an offset's progress."""
     if not new:
         return progress
     if options.new_tables == "snapshot":
@@ -98,8 +101,10 @@ def reading(
     return replace(progress, tables=tables_of(stored) or ())
 
 
-def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, PublicationRequirements]:
-    """What the publication has to send of tables of which not everything is wanted."""
+def publication_requirements(
+    options: CdcOptions, plan: RowsPlan | None
+) -> dict[TableName, PublicationRequirements]:
+    """Return what the publication has to send of tables of which only a part is wanted."""
     if plan is not None:
         return {plan.shape.table: PublicationRequirements(frozenset(plan.shape.columns), plan.selection)}
     columns, conditions = options.listed_columns, options.conditions
@@ -114,21 +119,22 @@ def asked(options: CdcOptions, plan: RowsPlan | None) -> dict[TableName, Publica
 
 
 def origin_of(prepared: Prepared) -> LogOrigin:
-    """Whose log a slot reads; with which publication is not known before it is read."""
+    """Return the identity of the log that a slot reads."""
     server = prepared.server
     return LogOrigin(str(server.system_identifier), server.timeline, server.database_oid)
 
 
-def without(
+def exclude_tables(
     batches: Iterable[pa.RecordBatch],
     before: Mapping[TableName, Lsn | None],
     roots: Mapping[TableName, TableName],
 ) -> list[pa.RecordBatch]:
-    """The changes but those of some tables.
+    """Remove the changes of some tables.
 
     Args:
         batches: in `CHANGES_SCHEMA`.
-        before: the tables; only what is committed before a place (bytes), or at any (None).
+        before: the tables; of each only the changes that are committed before a position (bytes), or all
+            (None).
         roots: the followed table of each partition that was truncated by itself, under its own name.
     """
     places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
@@ -146,5 +152,5 @@ def without(
     return found
 
 
-def _listed(tables: Iterable[TableName]) -> str:
+def _join(tables: Iterable[TableName]) -> str:
     return ", ".join(map(str, tables))

@@ -1,6 +1,6 @@
-"""What does one do with rows of changes in a batch? Functions over DataFrames; they work in every session.
+"""Functions over DataFrames for the changes in a batch; they work in every session.
 
-Nothing here touches a Spark context, the JVM or a setting, so Spark Connect is served too.
+They use no Spark context, no JVM and no setting, so they work with Spark Connect too.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _EMPTIED = "__headrace_emptied"
 
 
 def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") -> DataFrame:
-    """The last change of each key in a batch of `envelope=rows`, for a MERGE.
+    """Return the last change of each key in a batch of `envelope=rows`, for a MERGE.
 
     Args:
-        batch: of one table, with the columns that the source gives.
-        keys: the columns that tell rows apart.
+        batch: of one table, with all columns of the source.
+        keys: the columns that identify rows.
         prefix: the source's `metadataPrefix`.
 
     Returns:
         The same columns: for each key its newest row, of type `insert`, `update_postimage` or `delete`. Where
-        the table was emptied, the `truncate` row too, and of the others only what came after it: delete
+        the table was truncated, also the `truncate` row, and of the others only those after it: delete
         everything in the target first, then merge the rest.
 
     Raises:
@@ -49,7 +49,7 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
     emptied = batch.where(kind == "truncate").agg(f.max(place).alias(_EMPTIED))
     newest_first = Window.partitionBy(kind == "truncate", *map(_column, keys)).orderBy(
         place.desc(),
-        # A key may become one that Spark takes for the same, as 0.0 and -0.0: the row lives.
+        # Two keys may be equal to Spark, as 0.0 and -0.0: then the row exists.
         kind == "delete",
     )
     return (
@@ -67,21 +67,22 @@ def _column(name: str) -> Column:
 
 
 def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
-    """The changes of one table as rows of its own columns, typed, as `envelope=rows` gives them.
+    """Return the changes of one table as typed rows of its own columns, as `envelope=rows` does.
 
-    Which columns there are is known from when `changes` was loaded. Values that the log left out and nobody
-    read again are NULL, and `_unchanged` names their columns. So are those of a column that the table did not
-    have when the row was written, because it was added later or had been dropped.
+    The columns are those at the time when `changes` was loaded. Values that are missing from the log and were
+    not read again are NULL, and `_unchanged` names their columns. Also NULL are values of a column that the
+    table did not have when the row was written, because it was added later or had been dropped.
 
     Args:
         changes: of `envelope=changes`, streaming or a batch of `foreachBatch`; with all its columns.
         name: the table as in the option `tables`.
-        prefix: what the names of our own columns begin with.
+        prefix: of the names of Headrace's own columns.
 
     Raises:
-        HeadraceError: USAGE, `changes` are none, know no such table, or the table has a column that is called
-            as one of ours. In the query: SCHEMA_CHANGED where the table has a new column, or a partition
-            alone was truncated; VALUE where a value is none of its column's type any more.
+        HeadraceError: USAGE, where `changes` are of another source, know no such table, or the table has a
+            column with the name of one of Headrace's. In the query: SCHEMA_CHANGED where the table has a new
+            column, or a partition alone was truncated; VALUE where a value does not fit its column's type any
+            more.
     """
     tables = _tables(changes)
     try:
@@ -97,36 +98,36 @@ def table(changes: DataFrame, name: str, *, prefix: str = "_") -> DataFrame:
     known = tables[wanted]
     shape = RowShape(wanted, known.columns, known.key, prefix, left_out=known.left_out)
     check_names(shape)
-    mine = (f.col("table") == str(wanted)) | (f.col("source.partition_of") == str(wanted))
-    return changes.where(mine).mapInArrow(_typing(shape), shape.ddl)
+    is_wanted = (f.col("table") == str(wanted)) | (f.col("source.partition_of") == str(wanted))
+    return changes.where(is_wanted).mapInArrow(_to_typed_rows(shape), shape.ddl)
 
 
 def for_each_table(
     do: Callable[[str, DataFrame, int], None], *, prefix: str = "_"
 ) -> Callable[[DataFrame, int], None]:
-    """One slot, many tables: a function for `foreachBatch` that hands over each table's rows by themselves.
+    """Return a function for `foreachBatch` that passes on each table's rows separately.
 
     Args:
         do: called for each table with changes in the batch, in the order of their names, with the table's
-            name, its rows as `table` gives them, and the batch's number. It runs again with the same batch
+            name, its rows as `table` returns them, and the batch's number. It runs again with the same batch
             after a failure.
-        prefix: what the names of our own columns begin with.
+        prefix: of the names of Headrace's own columns.
     """
 
     def split(batch: DataFrame, number: int) -> None:
         names = f.coalesce(f.col("source.partition_of"), f.col("table"))
-        held = batch.persist()
+        persisted = batch.persist()
         try:
-            for row in held.select(names.alias("name")).distinct().orderBy("name").collect():
-                do(row["name"], table(held, row["name"], prefix=prefix), number)
+            for row in persisted.select(names.alias("name")).distinct().orderBy("name").collect():
+                do(row["name"], table(persisted, row["name"], prefix=prefix), number)
         finally:
-            held.unpersist()
+            persisted.unpersist()
 
     return split
 
 
 def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:
-    """What the source said of the tables, in the columns' metadata."""
+    """Read the source's table descriptions from the metadata of the columns."""
     try:
         written = json.loads(changes.schema["after"].metadata[TABLES])
     except (KeyError, ValueError) as error:
@@ -138,7 +139,7 @@ def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:
     return {one_table(name): KnownTable.from_text(text) for name, text in written.items()}
 
 
-def _typing(shape: RowShape) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _to_typed_rows(shape: RowShape) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def typed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             changes = unwrapped(batch)

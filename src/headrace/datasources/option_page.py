@@ -1,4 +1,4 @@
-"""Which options are there? The page docs/spark-options.md, made from the code.
+"""Generate the page docs/spark-options.md from the option models.
 
 `python -m headrace.datasources.option_page > docs/spark-options.md` writes it again.
 """
@@ -27,7 +27,7 @@ _TABLE = "| option | if absent | what it means |\n|---|---|---|"
 
 
 def page() -> str:
-    """The page's text."""
+    """Return the page's text."""
     sections = {
         "The database and the tables: both sources": dict(DatabaseOptions.model_fields),
         "Following tables: `postgres_cdc`": _own(PublicCdcOptions),

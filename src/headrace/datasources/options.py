@@ -1,4 +1,4 @@
-"""What do the options of our sources have in common: the database, the tables, and how options are read?
+"""Options that both sources have in common, and how options are read.
 
 Names are camelCase and case-insensitive, and snake_case is accepted; an unknown one is refused with the
 nearest known name.
@@ -50,7 +50,7 @@ _WORDS = {
 
 
 class DatabaseOptions(BaseModel):
-    """Which database, and what of it: the options that all our sources take."""
+    """Options for the database and its tables, common to both sources."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, extra="forbid", frozen=True, hide_input_in_errors=True
@@ -88,16 +88,16 @@ class DatabaseOptions(BaseModel):
 
     @field_validator("tables", mode="before")
     @classmethod
-    def _parse_tables(cls, given: object) -> object:
-        return parse_tables(given) if isinstance(given, str) else given
+    def _parse_tables(cls, value: object) -> object:
+        return parse_tables(value) if isinstance(value, str) else value
 
     @field_validator("columns", "exclude_columns", "table_keys", mode="before", check_fields=False)
     @classmethod
-    def _parse_columns(cls, given: object) -> object:
-        found = by_table(given) if isinstance(given, str) else given
+    def _parse_columns(cls, value: object) -> object:
+        found = parse_by_table(value) if isinstance(value, str) else value
         if not isinstance(found, Mapping):
             raise ValueError('write names, or JSON: {"public.users": ["id"]}')  # noqa: TRY004 - pydantic's way
-        return {table: _names(one) for table, one in found.items()}
+        return {table: _names(names) for table, names in found.items()}
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
@@ -111,15 +111,15 @@ class DatabaseOptions(BaseModel):
 
     @property
     def connection(self) -> str:
-        """One connection string of all that was said; it holds the password.
+        """Return one connection string of all options; it contains the password.
 
         Raises:
             HeadraceError: CONFIG, where it is not usable; the text never shows it.
         """
-        words = {ours: _plain(getattr(self, name)) for name, ours in _WORDS.items()}
-        command = _plain(self.password_command)
+        words = {ours: _secret_text(getattr(self, name)) for name, ours in _WORDS.items()}
+        command = _secret_text(self.password_command)
         return combined(
-            _plain(self.url) or "",
+            _secret_text(self.url) or "",
             {name: value for name, value in words.items() if value is not None},
             () if command is None else words_of(command),
         )
@@ -128,36 +128,38 @@ class DatabaseOptions(BaseModel):
 _Options = TypeVar("_Options", bound=DatabaseOptions)
 
 
-def read_options(model: type[_Options], given: Mapping[str, str], format_name: str) -> _Options:
-    """The options of a query, checked.
+def read_options(model: type[_Options], raw: Mapping[str, str], format_name: str) -> _Options:
+    """Read and check the options of a query.
 
     Args:
         model: the options that the format takes.
-        given: as Spark hands them over.
-        format_name: what the format is called in messages.
+        raw: as Spark passes them.
+        format_name: the format's name in messages.
 
     Raises:
         HeadraceError: USAGE, with the option's name; CONFIG where the connection string is not usable. A
             wrong value is never shown.
     """
     try:
-        return model.model_validate(named_values(model, given, format_name))
+        return model.model_validate(named_values(model, raw, format_name))
     except ValidationError as error:
-        raise refused(model, error, format_name) from None
+        raise option_error(model, error, format_name) from None
 
 
-def named_values(model: type[DatabaseOptions], given: Mapping[str, Any], format_name: str) -> dict[str, Any]:
-    """The values under the options' own names, however these were written.
+def named_values(model: type[DatabaseOptions], raw: Mapping[str, Any], format_name: str) -> dict[str, Any]:
+    """Return the values under the options' own names, however the names are written.
 
     Raises:
         HeadraceError: USAGE, with a name that is not known, or given twice.
     """
-    known = {_folded(name): to_camel(name) for name in model.model_fields}
+    known = {_fold(name): to_camel(name) for name in model.model_fields}
     values: dict[str, Any] = {}
-    for name, value in given.items():
-        plain = _folded("tables" if name.lower() == "path" else name)
+    for name, value in raw.items():
+        plain = _fold("tables" if name.lower() == "path" else name)
         if plain not in known:
-            proposed = (to_camel(one) for one, field in model.model_fields.items() if not field.exclude)
+            proposed = (
+                to_camel(field_name) for field_name, field in model.model_fields.items() if not field.exclude
+            )
             hint = meant(name, proposed)
             raise HeadraceError(Kind.USAGE, f"{format_name} has no option {name!r}", hint)
         if known[plain] in values:
@@ -168,32 +170,32 @@ def named_values(model: type[DatabaseOptions], given: Mapping[str, Any], format_
     return values
 
 
-def refused(model: type[DatabaseOptions], error: ValidationError, format_name: str) -> HeadraceError:
-    """The first thing that is wrong, without the value."""
+def option_error(model: type[DatabaseOptions], error: ValidationError, format_name: str) -> HeadraceError:
+    """Return the error for the first wrong option, without its value."""
     first = error.errors(include_input=False, include_url=False)[0]
-    return _wrong(model, format_name, first["loc"], first["msg"])
+    return _usage_error(model, format_name, first["loc"], first["msg"])
 
 
-def _wrong(
+def _usage_error(
     model: type[DatabaseOptions], format_name: str, place: tuple[int | str, ...], message: str
 ) -> HeadraceError:
-    said = message.removeprefix("Value error, ")
+    text = message.removeprefix("Value error, ")
     if not place:
-        return HeadraceError(Kind.USAGE, f"the options of {format_name}: {said}")
+        return HeadraceError(Kind.USAGE, f"the options of {format_name}: {text}")
     described = next(
         (field.description for name, field in model.model_fields.items() if to_camel(name) == place[0]), None
     )
     means = f"It means: {described}." if described else ""
     if message == "Field required":
         return HeadraceError(Kind.USAGE, f"{format_name} needs the option {place[0]}", means)
-    return HeadraceError(Kind.USAGE, f"the option {place[0]} of {format_name}: {said}", means)
+    return HeadraceError(Kind.USAGE, f"the option {place[0]} of {format_name}: {text}", means)
 
 
-def by_table(text: str) -> dict[TableName | None, Any]:
-    """What an option says of each table: JSON by table, or, of the only one (None), the text itself.
+def parse_by_table(text: str) -> dict[TableName | None, Any]:
+    """Parse an option as JSON by table, or as text for the only table (None).
 
     Raises:
-        ValueError: it begins as JSON and is none, or names no table.
+        ValueError: it begins like JSON and is invalid, or names no table.
     """
     if not text.lstrip().startswith("{"):
         return {None: text}
@@ -204,21 +206,21 @@ def by_table(text: str) -> dict[TableName | None, Any]:
     return {one_table(name): value for name, value in found.items()}
 
 
-def size(given: object) -> object:
-    """A number of bytes from `128m`; what is not written so is left as it is."""
-    match = _SIZE.fullmatch(given.strip()) if isinstance(given, str) else None
-    return given if match is None else int(match[1]) * _UNITS[match[2].lower()]
+def parse_size(value: object) -> object:
+    """Parse a number of bytes like `128m`; other values are returned unchanged."""
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return value if match is None else int(match[1]) * _UNITS[match[2].lower()]
 
 
-def _names(given: object) -> object:
-    if not isinstance(given, str):
-        return given
-    return parse_names(given)
+def _names(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    return parse_names(value)
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _plain(value: str | SecretStr | None) -> str | None:
+def _secret_text(value: str | SecretStr | None) -> str | None:
     return value.get_secret_value() if isinstance(value, SecretStr) else value

@@ -1,4 +1,4 @@
-"""What goes to a task of `postgres_cdc`, and which rows does the task make of it?"""
+"""The partitions of `postgres_cdc`, and how a task reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.capture.reread import lookups
 from headrace.capture.rows import Absence
 from headrace.datasources.bootstrap import ProvidedPart
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.envelopes import Described, formed
+from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
 from headrace.errors import HeadraceError, Kind
@@ -21,19 +21,25 @@ from headrace.model import CHANGES_SCHEMA
 
 @dataclass
 class ChangePartition(InputPartition):
-    """Some changes of a batch, as an Arrow IPC stream, and which columns their table did not have."""
+    """Some changes of a batch, as an Arrow IPC stream.
+
+    Attributes:
+        stream: the changes.
+        descriptions: of their tables, where the envelope needs them.
+        absences: which columns their table did not have.
+    """
 
     stream: bytes
-    told: Described | None
+    descriptions: TableDescriptions | None
     absences: tuple[Absence, ...]
 
     def __init__(
         self,
         batches: Sequence[pa.RecordBatch],
-        told: Described | None = None,
+        descriptions: TableDescriptions | None = None,
         absences: tuple[Absence, ...] = (),
     ) -> None:
-        self.told = told
+        self.descriptions = descriptions
         self.absences = absences
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
@@ -42,31 +48,31 @@ class ChangePartition(InputPartition):
         self.stream = sink.getvalue().to_pybytes()
 
 
-def split(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
-    """`batches` in groups of about `rows` rows each; one empty group where there is nothing."""
+def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
+    """Split `batches` into groups of about `rows` rows; one empty group where there are none."""
     groups: list[list[pa.RecordBatch]] = [[]]
-    room = rows
+    rows_left = rows
     for batch in batches:
         position = 0
         while position < batch.num_rows:
-            if room == 0:
+            if rows_left == 0:
                 groups.append([])
-                room = rows
-            taken = min(room, batch.num_rows - position)
+                rows_left = rows
+            taken = min(rows_left, batch.num_rows - position)
             groups[-1].append(batch.slice(position, taken))
-            position, room = position + taken, room - taken
+            position, rows_left = position + taken, rows_left - taken
     return groups
 
 
 def read_part(
     options: CdcOptions, plan: RowsPlan | None, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a partition in the form that the query has.
+    """Read the rows of a partition in the query's envelope.
 
     Args:
         options: of the query.
         plan: for `envelope=rows`.
-        partition: what the planning process made.
+        partition: created by the planning process.
 
     Raises:
         HeadraceError: VALUE, CONTINUITY, CONNECTION, PRIVILEGE, DATABASE.
@@ -74,23 +80,23 @@ def read_part(
     if isinstance(partition, RowsPart | ProvidedPart):
         shape = None if plan is None else plan.shape
         rows = partition.read(options.connection, shape)
-        yield from rows if shape is not None else formed(options, rows, partition.told)
+        yield from rows if shape is not None else to_envelope(options, rows, partition.descriptions)
         return
     if not isinstance(partition, ChangePartition):
         raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
     with pa.ipc.open_stream(partition.stream) as reader:
         if plan is not None:
-            yield from _typed(options, plan, reader, partition.absences)
-        elif partition.told is not None:
-            yield from formed(options, reader, partition.told)
+            yield from _typed_rows(options, plan, reader, partition.absences)
+        elif partition.descriptions is not None:
+            yield from to_envelope(options, reader, partition.descriptions)
         else:
             yield from reader
 
 
-def _typed(
+def _typed_rows(
     options: CdcOptions, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one table."""
+    """Read the rows of one table."""
     with lookups(options.connection) as look_by:
         look = None if plan.reread is None else look_by(plan.reread)
         for batch in changes:

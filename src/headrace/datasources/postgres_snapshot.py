@@ -1,8 +1,8 @@
-"""How does Spark read a table of PostgreSQL? The batch source `postgres_snapshot`.
+"""The batch source `postgres_snapshot`: a table of PostgreSQL for Spark.
 
-`schema` runs when the DataFrame is made, `pushFilters` and `partitions` when a query is planned, each in a
-Python process that ends with it, so no snapshot can be held there; `read` runs on executors, each task with a
-connection of its own.
+`schema` runs when the DataFrame is created, `pushFilters` and `partitions` when a query is planned, each in a
+Python process that ends afterwards, so they cannot hold a snapshot. `read` runs on executors, each task with
+a connection of its own.
 """
 
 from __future__ import annotations
@@ -58,30 +58,30 @@ _COMPARISONS: Mapping[type[Filter], ColumnComparison] = {
 
 
 class PostgresSnapshot(DataSource):
-    """`spark.read.format("postgres_snapshot")`: the rows of one table, typed as docs/types.md says.
+    """The source `spark.read.format("postgres_snapshot")`: the rows of one table, typed as in docs/types.md.
 
     Options: see `headrace.datasources.snapshot_options.SnapshotOptions`.
     """
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return NAME
 
     @told_alone(whole=True)
     def schema(self) -> str:
-        """The table's columns; the server is asked whether they may be read."""
+        """Return the table's columns, after a check that they may be read."""
         options = read_options(SnapshotOptions, self.options, NAME)
-        with _opened(ReadSession, options) as session:
+        with _open(ReadSession, options) as session:
             row_type = _row_type(session, options)
             check_table(session, options.table)
-            chosen = _chosen(row_type, options)
-            check_readable(session, RowSelection(row_type, chosen, _given(options)))
-        return ", ".join(f"{_quoted(name)} {row_type.columns[name].spark}" for name in chosen)
+            chosen = _choose_columns(row_type, options)
+            check_readable(session, RowSelection(row_type, chosen, _conditions_of(options)))
+        return ", ".join(f"{_quote(name)} {row_type.columns[name].spark}" for name in chosen)
 
     @told_alone(whole=True)
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader of the columns of `schema`; nothing is opened yet."""
+        """Create the reader of the columns of `schema`; it opens nothing yet."""
         return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
 
 
@@ -103,21 +103,22 @@ class SnapshotReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Callable[[list[Filter]], Iterable[Filter]]:  # noqa: N802
-        """Notes what the server can look at before it sends a row; Spark looks at each row again.
+        """Return a function that notes filters for the server; Spark applies each of them again.
 
-        Spark refuses a source that has this method in a session where pushing is off, as it is by default,
-        although nothing would be lost: it looks for the method of its own class, so that is what it finds.
+        Spark refuses a source that overrides this method in a session where pushdown is off, as it is by
+        default, although no rows would be lost. It compares the method with the one of its own class, so
+        `_Pushing` looks like that one.
         """
         return _Pushing(self._conditions)
 
     @told_alone(whole=True)
     def partitions(self) -> Sequence[InputPartition]:
-        """The parts of the table."""
+        """Return the parts of the table."""
         options = self._options
-        with _opened(ReadSession, options) as session:
+        with _open(ReadSession, options) as session:
             row_type = _row_type(session, options)
             selection = RowSelection(
-                row_type, self._columns(row_type), (*_given(options), *self._pushed(row_type))
+                row_type, self._columns(row_type), (*_conditions_of(options), *self._pushed(row_type))
             )
             parts = plan_parts(
                 session,
@@ -128,7 +129,7 @@ class SnapshotReader(DataSourceReader):
         return [TablePart(selection, ranges) for ranges in parts]
 
     def _columns(self, row_type: RowType) -> tuple[str, ...]:
-        """The columns of the schema, which may be the user's own or an older one."""
+        """Return the columns of the schema, which may be the user's own or an older one."""
         for field in self._schema:
             kind = row_type.columns.get(field.name)
             if kind is None or kind.arrow != field.type:
@@ -141,27 +142,30 @@ class SnapshotReader(DataSourceReader):
         return tuple(self._schema.names)
 
     def _pushed(self, row_type: RowType) -> list[str]:
-        found = (rendered(one, row_type) for one in self._conditions)
-        return [sql for sql in found if sql is not None]
+        rendered_sql = (rendered(condition_, row_type) for condition_ in self._conditions)
+        return [sql for sql in rendered_sql if sql is not None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part."""
+        """Read the rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
         with told_alone(whole=True):
-            for one in partition.ranges:
-                with _opened(RowSession, options) as session:
-                    if FlushedReads(session.query).look() is not None:  # it takes the snapshot
-                        with ReadSession(options.connection) as another:
-                            another.await_flush()
-                    yield from read_part(session, partition.selection, one, self._schema, options.batch_bytes)
+            for range_ in partition.ranges:
+                with _open(RowSession, options) as session:
+                    unflushed = FlushedReads(session.query).look()  # the session's snapshot begins here
+                    if unflushed is not None:
+                        with ReadSession(options.connection) as flush_session:
+                            flush_session.await_flush()
+                    yield from read_part(
+                        session, partition.selection, range_, self._schema, options.batch_bytes
+                    )
 
 
 class _Pushing:
-    """`DataSourceReader.pushFilters`, as far as Spark can tell."""
+    """A callable that Spark takes for `DataSourceReader.pushFilters`."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
@@ -169,29 +173,31 @@ class _Pushing:
         self._conditions = conditions
 
     def __call__(self, filters: list[Filter]) -> Iterable[Filter]:
-        self._conditions.extend(one for one in map(condition, filters) if one is not None)
+        self._conditions.extend(pushed for pushed in map(condition, filters) if pushed is not None)
         return filters
 
 
-def condition(given: Filter) -> PushedCondition | None:
-    """What `given` says of a column of the table; None for what is never pushed."""
-    path: tuple[str, ...] = getattr(given, "attribute", ())
+def condition(filter_: Filter) -> PushedCondition | None:
+    """Convert a filter to a condition on a column; None for filters that are never pushed."""
+    path: tuple[str, ...] = getattr(filter_, "attribute", ())
     if len(path) != 1:
         return None
     column = path[0]
-    value: Any = getattr(given, "value", None)
-    if isinstance(given, IsNull) or (isinstance(given, EqualNullSafe) and value is None):
+    value: Any = getattr(filter_, "value", None)
+    if isinstance(filter_, IsNull) or (isinstance(filter_, EqualNullSafe) and value is None):
         return PushedCondition(column, ColumnComparison.IS_NULL)
-    if isinstance(given, IsNotNull):
+    if isinstance(filter_, IsNotNull):
         return PushedCondition(column, ColumnComparison.IS_NOT_NULL)
-    if isinstance(given, In):
-        return PushedCondition(column, ColumnComparison.EQUAL, tuple(one for one in value if one is not None))
-    comparison = _COMPARISONS.get(type(given))
+    if isinstance(filter_, In):
+        return PushedCondition(
+            column, ColumnComparison.EQUAL, tuple(item for item in value if item is not None)
+        )
+    comparison = _COMPARISONS.get(type(filter_))
     return None if comparison is None else PushedCondition(column, comparison, (value,))
 
 
-def _opened(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session:
-    """A session on the database, in the snapshot if one is named."""
+def _open(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session:
+    """Open a session on the database, in the snapshot if one is named."""
     try:
         return kind(options.connection, snapshot=options.snapshot_id)
     except HeadraceError as error:
@@ -205,23 +211,23 @@ def _opened(kind: Callable[..., _Session], options: SnapshotOptions) -> _Session
 
 
 def _row_type(session: ReadSession, options: SnapshotOptions) -> RowType:
-    found = read_row_types(session, [options.table]).get(options.table)
-    if found is None:
+    row_type = read_row_types(session, [options.table]).get(options.table)
+    if row_type is None:
         raise no_table(session, options.table)
-    return found
+    return row_type
 
 
-def _chosen(row_type: RowType, options: SnapshotOptions) -> tuple[str, ...]:
-    """The columns that the options choose."""
+def _choose_columns(row_type: RowType, options: SnapshotOptions) -> tuple[str, ...]:
+    """Return the columns that the options select."""
     chosen = chosen_columns(options, row_type.table, list(row_type.columns))
     if not chosen:
         raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read")
     return tuple(chosen)
 
 
-def _given(options: SnapshotOptions) -> tuple[str, ...]:
+def _conditions_of(options: SnapshotOptions) -> tuple[str, ...]:
     return () if options.where is None else (options.where,)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"

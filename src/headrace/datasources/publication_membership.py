@@ -1,7 +1,7 @@
-"""Has the publication sent every table that a query follows, all the time? The log does not say when not.
+"""Check that the publication has sent every followed table all the time, which the log does not show.
 
-An offset has what the server calls each membership, and who altered the publication last: so what was altered
-and altered back while nothing ran is found too.
+An offset stores the server's id of each membership, and the transaction that altered the publication last. So
+a change that was made and undone while no query ran is recognised too.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Published:
     """How tables are published at a moment.
 
     Attributes:
-        altered: the transaction that altered the publication itself last; None where there is none.
-        members: what the server calls each table's membership: another one if it ever left.
-        place: the system's identifier and the database's oid; what another one says cannot be compared.
+        altered: the last transaction that altered the publication itself; None where there is none.
+        members: the server's id of each table's membership; another one if the table ever left.
+        place: the system identifier and the database's oid; values of another place cannot be compared.
     """
 
     altered: int | None
@@ -44,25 +44,27 @@ class Published:
     place: tuple[str, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What stands in an offset."""
+        """Return the offset's fields."""
         return {_KEY: {"altered": self.altered, "members": dict(self.members)}}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Published | None:
-        """What `to_json` wrote; None for an offset without it."""
+        """Read the fields of an offset; None for an offset without them."""
         found = stored.get(_KEY)
         return None if found is None else cls(found["altered"], found["members"])
 
     def lost(self, now: Published) -> str | None:
-        """What has become of it until `now`, if changes may be missing."""
+        """Explain what changed until `now`, if changes may be missing; else None."""
         if now.altered != self.altered:
             return "was altered"
-        left = (one for one, member in now.members.items() if self.members.get(one, member) != member)
-        return next((f"has lost the table {one} for a while" for one in left), None)
+        removed = (
+            table for table, member in now.members.items() if self.members.get(table, member) != member
+        )
+        return next((f"has lost the table {table} for a while" for table in removed), None)
 
 
 def read_published(connection: Connection, publication: str, tables: Sequence[TableName]) -> Published:
-    """How these tables are published now.
+    """Read how these tables are published now.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -73,27 +75,35 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
     return Published(read_altered(connection, publication), members, (str(system), int(database)))
 
 
-def check_published(stored: Mapping[str, Any], now: Published, publication: str, *, losing: bool) -> None:
-    """Nothing may be missing from the log since an offset was `stored`.
+def check_published(
+    stored: Mapping[str, Any], now: Published, publication: str, *, allows_loss: bool
+) -> None:
+    """Check that nothing is missing from the log since an offset was `stored`.
 
     Args:
-        losing: go on without what is lost, with a warning.
+        stored: the offset.
+        now: how the tables are published.
+        publication: its name, for messages.
+        allows_loss: continue without what is lost, with a warning.
 
     Raises:
         HeadraceError: PUBLICATION.
     """
     origin = LogOrigin.from_json(stored)
     if origin is not None and (origin.system, origin.database) != now.place:
-        return  # who reads the log says so
+        return  # the log's reader raises the error
     before = Published.from_json(stored)
     what = None if before is None else before.lost(now)
     if what is not None:
-        _lose(f"the publication {publication!r} {what} since the checkpoint was written", losing=losing)
+        _report_loss(
+            f"the publication {publication!r} {what} since the checkpoint was written",
+            allows_loss=allows_loss,
+        )
 
 
-def _lose(what: str, *, losing: bool) -> None:
+def _report_loss(what: str, *, allows_loss: bool) -> None:
     cause = f"{what}: what was changed meanwhile may be missing from the log"
-    if not losing:
+    if not allows_loss:
         raise HeadraceError(
             Kind.PUBLICATION,
             cause,
@@ -104,14 +114,14 @@ def _lose(what: str, *, losing: bool) -> None:
 
 
 class MembershipWatch:
-    """Looks now and then, over a connection of its own; used from one thread.
+    """Checks the publication from time to time, over a connection of its own; used from one thread.
 
     Args:
         url: the database.
         publication: its name.
-        tables: those that are followed by their names.
-        losing: go on without what is lost, with a warning.
-        seconds: between two looks.
+        tables: the followed tables.
+        allows_loss: continue without what is lost, with a warning.
+        seconds: between two checks.
     """
 
     def __init__(
@@ -120,13 +130,13 @@ class MembershipWatch:
         publication: str,
         tables: Sequence[TableName],
         *,
-        losing: bool,
+        allows_loss: bool,
         seconds: float = _SECONDS,
     ) -> None:
         self._url = url
         self._publication = publication
         self._tables = tables
-        self._losing = losing
+        self._allows_loss = allows_loss
         self._seconds = seconds
         self._known: Mapping[TableName, int] | None = None
         self._altered: int | None = None
@@ -134,62 +144,65 @@ class MembershipWatch:
         self._next = 0.0
 
     def look(self) -> None:
-        """Compare the memberships with what they were at the first look; not too often.
+        """Compare the memberships with those of the first check; does nothing if called again too soon.
 
         Raises:
-            HeadraceError: PUBLICATION, where a table that is there has left the publication since, also if
-                it has come back, or the publication itself was altered. A server that is away is waited for
-                by the stream.
+            HeadraceError: PUBLICATION, where an existing table has left the publication since, even if it has
+                come back, or the publication itself was altered. While the server is away, the stream
+                retries.
         """
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + self._seconds
         try:
             self._check_altered()
-            left = self._left()
+            removed = self._removed_tables()
         except HeadraceError as error:
             if error.retry is Retry.NEVER:
                 raise
             self.close()
             return
-        if not left:
+        if not removed:
             return
         cause = (
-            f"the table {left[0]} has left the publication {self._publication!r} while it was followed: "
+            f"the table {removed[0]} has left the publication {self._publication!r} while it was followed: "
             "what was changed there since is not in the log"
         )
-        if not self._losing:
+        if not self._allows_loss:
             raise HeadraceError(
                 Kind.PUBLICATION, cause, "Start with a new checkpoint and slot, or without the table."
             )
         _LOG.warning("%s", cause)
 
     def close(self) -> None:
-        """Close the connection; a later look opens one."""
+        """Close the connection; a later check opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         if self._connection is None:
             self._connection = connect(self._url, application_name="headrace watch")
         return self._connection
 
     def _check_altered(self) -> None:
-        now = read_altered(self._connected(), self._publication)
+        now = read_altered(self._connect(), self._publication)
         before, self._altered = self._altered, now
         if now is not None and before not in {None, now}:
-            _lose(f"the publication {self._publication!r} was altered while it was read", losing=self._losing)
+            _report_loss(
+                f"the publication {self._publication!r} was altered while it was read",
+                allows_loss=self._allows_loss,
+            )
 
-    def _left(self) -> list[TableName]:
+    def _removed_tables(self) -> list[TableName]:
         if not self._tables:
             return []
-        found = read_memberships(self._connected(), self._publication)
+        found = read_memberships(self._connect(), self._publication)
         known, self._known = self._known, found
         if known is None:
             return []
-        left = [table for table in self._tables if table in known and found.get(table) != known[table]]
-        if not left:
+        removed = [table for table in self._tables if table in known and found.get(table) != known[table]]
+        if not removed:
             return []
-        present = {facts.root for facts in read_identities(self._connected(), left)}
-        return [table for table in left if table in present]
+        present = {facts.root for facts in read_identities(self._connect(), removed)}
+        return [table for table in removed if table in present]

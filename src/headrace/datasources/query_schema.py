@@ -1,4 +1,4 @@
-"""Which columns will a query have? Asked of the catalog when it is planned; nothing is created."""
+"""Plan the columns of a query from the catalog; nothing is created."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from headrace.snapshot.reading import check_readable
 
 @dataclass(frozen=True, slots=True)
 class RowsPlan:
-    """What a query of one table's rows needs to know of it.
+    """What a query of one table's rows needs to know about the table.
 
     Attributes:
-        shape: the columns that come out.
+        shape: the query's columns.
         expected: the columns that the log must have.
-        reread: how values that the log leaves out are found; None: they are not looked for.
-        selection: which part of the table a publication of our own sends.
+        reread: how values that are missing from the log are read; None: they are not.
+        selection: which part of the table a publication created by Headrace sends.
     """
 
     shape: RowShape
@@ -40,12 +40,12 @@ class RowsPlan:
 
 
 def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
-    """The plan for `envelope=rows`.
+    """Plan a query with `envelope=rows`.
 
     Raises:
-        HeadraceError: BINDING where there is no such table or column; USAGE where a column is called as one
-            of ours; REPLICA_IDENTITY where old rows are asked for that the log does not hold; CONNECTION,
-            AUTHENTICATION, DATABASE.
+        HeadraceError: BINDING where there is no such table or column; USAGE where a column has the name of
+            one of Headrace's; REPLICA_IDENTITY where old rows are wanted that the log does not hold;
+            CONNECTION, AUTHENTICATION, DATABASE.
     """
     with ReadSession(options.connection) as session:
         found = read_catalog(session, [table])
@@ -61,7 +61,7 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
 
 
 def check_conditions(options: CdcOptions) -> None:
-    """Let the server look at the conditions of a query of many tables, without reading a row.
+    """Let the server check the conditions of a query of many tables, without reading a row.
 
     Raises:
         HeadraceError: BINDING where there is no such table; DATABASE, where the server does not understand a
@@ -78,9 +78,9 @@ def check_conditions(options: CdcOptions) -> None:
 
 
 def _selection(options: CdcOptions, table: Table, shape: RowShape, session: ReadSession) -> PublicationFilter:
-    """A list of columns only where it keeps no writer from writing; the rest is left out when it is read.
+    """Return a column list only where it does not block writers; else columns are left out on reading.
 
-    Not where columns are only excluded: a list would hide a new one for ever.
+    There is none where columns are only excluded: a list would hide every new column.
     """
     columns: frozenset[str] | None = None
     identity = {name: table.column(name) for name in table.identity_columns}
@@ -92,7 +92,7 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
 
 
 def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
-    """The plan, from what the catalog says. Pure."""
+    """Plan the query from the catalog's facts. Pure."""
     sent = [column.name for column in table.columns if not column.generated]
     names = chosen_columns(options, table.name, sent)
     key = key_columns(table, options.table_keys)
@@ -104,7 +104,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
             "Ask for the key's columns too.",
         )
     _check_old_rows(options, table)
-    declared = {one.name: (one.type, one.modifier) for one in types.attributes}
+    declared = {attribute.name: (attribute.type, attribute.modifier) for attribute in types.attributes}
     left_out = frozenset(declared) - frozenset(names)
     shape = RowShape(
         table.name,
@@ -132,7 +132,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
 
 
 def check_names(shape: RowShape) -> None:
-    """Refuse a table with a column that is called as one of ours.
+    """Refuse a table with a column that has the name of one of Headrace's.
 
     Raises:
         HeadraceError: USAGE.
@@ -148,11 +148,11 @@ def check_names(shape: RowShape) -> None:
 
 
 def _check_old_rows(options: CdcOptions, table: Table) -> None:
-    asked = "preImages=true" if options.pre_images else "unchangedToast=old"
+    option = "preImages=true" if options.pre_images else "unchangedToast=old"
     if _wants_old_rows(options) and table.replica_identity != "full":
         raise HeadraceError(
             Kind.REPLICA_IDENTITY,
-            f"{asked} needs the old rows of {table.name}, and the log holds only their keys",
+            f"{option} needs the old rows of {table.name}, and the log holds only their keys",
             f"Run: ALTER TABLE {quoted(table.name)} REPLICA IDENTITY FULL; each update and delete then "
             "writes the whole old row to the log.",
         )

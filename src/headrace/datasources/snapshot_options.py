@@ -1,4 +1,4 @@
-"""Which options does `postgres_snapshot` take besides the database, and what does each mean?"""
+"""The options of the source `postgres_snapshot`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.datasources.options import DatabaseOptions, size
+from headrace.datasources.options import DatabaseOptions, parse_size
 from headrace.model import TableName
 from headrace.snapshot.planning import PARTITION_BYTES
 
@@ -31,15 +31,15 @@ class SnapshotOptions(DatabaseOptions):
 
     @field_validator("partition_bytes", "batch_bytes", mode="before")
     @classmethod
-    def _parse_size(cls, given: object) -> object:
-        return size(given)
+    def _parse_size(cls, value: object) -> object:
+        return parse_size(value)
 
     @field_validator("snapshot_id")
     @classmethod
-    def _check_snapshot(cls, given: str | None) -> str | None:
-        if given is not None and not _SNAPSHOT.fullmatch(given):
+    def _check_snapshot(cls, value: str | None) -> str | None:
+        if value is not None and not _SNAPSHOT.fullmatch(value):
             raise ValueError("it is not what pg_export_snapshot() gives")
-        return given
+        return value
 
     @model_validator(mode="after")
     def _check_table(self) -> Self:
@@ -49,7 +49,7 @@ class SnapshotOptions(DatabaseOptions):
 
     @property
     def table(self) -> TableName:
-        """The table."""
+        """Return the table."""
         exact = self.tables[0].exact
         assert exact is not None
         return exact

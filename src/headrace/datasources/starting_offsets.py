@@ -1,4 +1,4 @@
-"""Where in the log does a new checkpoint begin, and may an old one go on?"""
+"""Find where a new checkpoint begins in the log, and check whether an old one can continue."""
 
 from __future__ import annotations
 
@@ -16,31 +16,32 @@ _LOG = logging.getLogger(__name__)
 _BEGAN = "began"
 
 
-def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -> dict[str, Any]:
-    """The offset of a new checkpoint.
+def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable[[], Lsn]) -> dict[str, Any]:
+    """Return the offset of a new checkpoint.
 
     Args:
         options: of the query.
-        confirmed: where its slot stands (bytes).
-        written: how far the log is written (bytes).
+        confirmed: the slot's position (bytes).
+        flushed_position: returns how far the log is written (bytes).
 
     Raises:
-        HeadraceError: CONTINUITY, the slot cannot give what is asked for, or not what follows the documents.
+        HeadraceError: CONTINUITY, where the slot cannot give what is asked for, or not what follows the
+            documents.
     """
     if options.continues is not None:
-        _check_applied(options.slot_name, confirmed, applied(options.continues).lsn)
+        _check_applied(options.slot_name, confirmed, applied_offset(options.continues).lsn)
     starts = options.starting_offsets
     if options.reads_first:
         return Offset(confirmed).to_json() | SnapshotProgress().to_json()
     if starts in {"earliest", "snapshot"}:
         return Offset(confirmed).to_json()
-    current = written()
-    wanted = max(current, confirmed) if starts == "latest" else parse_lsn(starts)
-    if not confirmed <= wanted <= current:
+    flushed = flushed_position()
+    wanted = max(flushed, confirmed) if starts == "latest" else parse_lsn(starts)
+    if not confirmed <= wanted <= flushed:
         raise HeadraceError(
             Kind.CONTINUITY,
             f"startingOffsets={starts} is not what the slot {options.slot_name!r} can give: "
-            f"{format_lsn(confirmed)} to {format_lsn(current)}",
+            f"{format_lsn(confirmed)} to {format_lsn(flushed)}",
             "Choose a place between them, or earliest, latest or snapshot.",
         )
     if wanted > confirmed and options.continues is None:
@@ -55,8 +56,8 @@ def beginning(options: CdcOptions, confirmed: Lsn, written: Callable[[], Lsn]) -
     return Offset(wanted).to_json()
 
 
-def applied(continues: Mapping[str, Any]) -> Offset:
-    """The place up to which documents were made."""
+def applied_offset(continues: Mapping[str, Any]) -> Offset:
+    """Return the position up to which documents were written."""
     return Offset(parse_lsn(str(continues["lsn"])), last=KnownCommit.from_json(continues.get("last")))
 
 
@@ -70,24 +71,28 @@ def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
         )
 
 
-def with_beginning(start: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the end of the batch behind `start` says of its beginning: of a checkpoint's first, where it was.
+def keep_batch_start(start: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the field for a batch's end offset that keeps where a checkpoint's first batch began.
 
-    Spark keeps no offset before the first batch's end: to repeat it, it asks for the initial one again, and
-    by then `latest` is another place.
+    Spark stores no offset before the first batch's end. To repeat that batch it asks for the initial offset
+    again, and by then `latest` is another position.
     """
     return {_BEGAN: start["lsn"]} if initial is not None and start == initial else {}
 
 
-def beginning_of(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the batch up to `end` began, which is `start` but perhaps of a checkpoint's first."""
+def batch_start(start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where the batch up to `end` began: `start`, or the stored position for the first batch."""
     return {**start, "lsn": end[_BEGAN]} if _BEGAN in end else dict(start)
 
 
 def check_order(begin: Offset, end: Offset) -> None:
-    """A checkpoint of an earlier version does not keep where its first batch began.
+    """Refuse a first batch that would begin after its end.
 
-    Repeated, that begins where the slot is.
+    A checkpoint of an earlier version does not store where its first batch began, so its repetition begins at
+    the slot's position.
+
+    Raises:
+        HeadraceError: CONTINUITY.
     """
     if begin.order > end.order:
         raise HeadraceError(

@@ -1,4 +1,4 @@
-"""Which tables and columns do the options name, of those that the database has?"""
+"""Find the tables and columns that the options name."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from headrace.postgres.session import ReadSession
 
 
 def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[str]) -> list[str]:
-    """Those of `names` that `columns` and `excludeColumns` leave, in the table's order.
+    """Return those of `names` that `columns` and `excludeColumns` select, in the table's order.
 
     Raises:
         HeadraceError: USAGE, with the column that the table does not have.
     """
-    for option, given in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
-        for named in given:
+    for option, by_table in (("columns", options.columns), ("excludeColumns", options.exclude_columns)):
+        for named in by_table:
             if named not in (None, table):
                 raise HeadraceError(Kind.USAGE, f"the option {option} names {named}, which is not read")
-        for name in given.get(None, given.get(table, ())):
+        for name in by_table.get(None, by_table.get(table, ())):
             if name not in names:
                 raise HeadraceError(
                     Kind.USAGE, f"the option {option}: {table} has no column {name!r}", meant(name, names)
@@ -35,10 +35,10 @@ def chosen_columns(options: DatabaseOptions, table: TableName, names: Sequence[s
 
 
 def named_tables(options: DatabaseOptions) -> tuple[TableName, ...]:
-    """The tables that the option `tables` means, as the database has them now; none where it is absent.
+    """Return the existing tables that the option `tables` names; empty where the option is absent.
 
     Raises:
-        HeadraceError: BINDING, a pattern means none; CONNECTION, DATABASE.
+        HeadraceError: BINDING, no table matches a pattern; CONNECTION, DATABASE.
     """
     named = [pattern.exact for pattern in options.tables]
     if None not in named:
@@ -46,30 +46,30 @@ def named_tables(options: DatabaseOptions) -> tuple[TableName, ...]:
     with ReadSession(options.connection) as session:
         found = matching(options.tables, list_tables(session))
     if not found:
-        asked = ", ".join(map(str, options.tables))
-        raise HeadraceError(Kind.BINDING, f"no table is called like {asked}", "Correct the option tables.")
+        patterns = ", ".join(map(str, options.tables))
+        raise HeadraceError(Kind.BINDING, f"no table is called like {patterns}", "Correct the option tables.")
     return found
 
 
 def no_table(session: ReadSession, table: TableName) -> HeadraceError:
-    """The error for a table that the database does not have."""
+    """Return the error for a table that does not exist."""
     return HeadraceError(
         Kind.BINDING, f"there is no table {table}", meant(str(table), map(str, list_tables(session)))
     )
 
 
 def check_inheritance_children(session: ReadSession, tables: Collection[TableName]) -> None:
-    """Refuse a table whose rows are partly those of inheritance children that are not followed.
+    """Refuse a table some of whose rows are in inheritance children that are not followed.
 
-    The log has the changes of an heir under its own name only.
+    The log has the changes of a child under its own name only.
 
     Raises:
         HeadraceError: BINDING; CONNECTION, DATABASE.
     """
-    for table, heir in read_inheritance_children(session, tables):
-        if heir not in tables:
+    for table, child in read_inheritance_children(session, tables):
+        if child not in tables:
             raise HeadraceError(
                 Kind.BINDING,
-                f"{heir} inherits from {table}, and the log has its rows under its own name",
-                f"Follow both (tables={table}, {heir}): each gives its own rows then.",
+                f"{child} inherits from {table}, and the log has its rows under its own name",
+                f"Follow both (tables={table}, {child}): each gives its own rows then.",
             )

@@ -1,4 +1,4 @@
-"""How does a Python program write the options of `postgres_cdc` down, checked before Spark sees them?"""
+"""Typed options of `postgres_cdc` for Python programs, checked before Spark sees them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 
 from headrace.datasources.cdc_options import PublicCdcOptions
-from headrace.datasources.options import named_values, refused
+from headrace.datasources.options import named_values, option_error
 from headrace.datasources.snapshot_options import SnapshotOptions
 from headrace.model import TableName
 from headrace.model.table_pattern import TablePattern, written, written_name
@@ -25,9 +25,9 @@ ByTable = str | Sequence[str] | Mapping[str, Names]
 
 
 class PostgresSource(PublicCdcOptions):
-    """The options of `postgres_cdc` as one immutable value; docs/spark-options.md says what each means.
+    """The options of `postgres_cdc` as one immutable value; docs/spark-options.md describes each.
 
-    Names are those of the options in snake_case; values are Python's own or the options' text. Passwords and
+    Names are those of the options in snake_case; values are Python values or the options' text. Passwords and
     the URL are not shown by `repr`.
 
     Raises:
@@ -83,30 +83,30 @@ class PostgresSource(PublicCdcOptions):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _read(cls, given: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        texts = {name: _text(name, value) for name, value in dict(given).items() if value is not None}
+    def _read(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        texts = {name: _text(name, value) for name, value in dict(raw).items() if value is not None}
         try:
             return handler(named_values(cls, texts, _NAME))
         except ValidationError as error:
-            raise refused(cls, error, _NAME) from None
+            raise option_error(cls, error, _NAME) from None
 
     def options(self) -> dict[str, str]:
-        """What was given, for `.options(**…)`; holds the passwords.
+        """Return the given options as text, with names in camelCase, for `.options(**…)`; includes passwords.
 
-        Another program can be given them as they are: names in camelCase, values as text.
+        Another program can use them unchanged.
         """
         named = {name: field.alias or name for name, field in type(self).model_fields.items()}
         return {named[name]: _option(getattr(self, name)) for name in sorted(self.model_fields_set)}
 
     def stream(self, spark: SparkSession) -> DataFrame:
-        """The streaming DataFrame: `spark.readStream.format("postgres_cdc")` with these options."""
+        """Return the streaming DataFrame: `spark.readStream.format("postgres_cdc")` with these options."""
         return spark.readStream.format(_STREAM).options(**self.options()).load()
 
     def read(self, spark: SparkSession) -> DataFrame:
-        """The rows that the one table has now: `spark.read.format("postgres_snapshot")`.
+        """Return the rows that the one table has now, read with `spark.read.format("postgres_snapshot")`.
 
         Raises:
-            HeadraceError: USAGE, where not one table is named.
+            HeadraceError: USAGE, where not exactly one table is named.
         """
         known = {field.alias or name for name, field in SnapshotOptions.model_fields.items()}
         options = {name: value for name, value in self.options().items() if name in known}
@@ -116,20 +116,20 @@ class PostgresSource(PublicCdcOptions):
 
 
 def _text(name: str, value: Any) -> Any:
-    """Python's own value as the option's text; what is none of those is left to the model."""
+    """Convert a Python value to the option's text; other values are left to the model."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, Mapping):
-        return json.dumps({table: _text(name, one) for table, one in value.items()})
+        return json.dumps({table: _text(name, names) for table, names in value.items()})
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(str, value) if name == "tables" else map(written_name, value))
     return str(value) if isinstance(value, int | Path) else value
 
 
 def _option(value: Any) -> str:
-    """A checked value as the option's text."""
+    """Convert a checked value to the option's text."""
     if isinstance(value, SecretStr):
         return value.get_secret_value()
     if isinstance(value, bool):
@@ -138,18 +138,18 @@ def _option(value: Any) -> str:
         return _by_table(value)
     if isinstance(value, tuple):
         return ", ".join(
-            _pattern(one) if isinstance(one, TablePattern) else written_name(one) for one in value
+            _pattern(item) if isinstance(item, TablePattern) else written_name(item) for item in value
         )
     return str(value)
 
 
 def _by_table(value: Mapping[TableName | None, Any]) -> str:
-    texts = {table: _option(one) for table, one in value.items()}
+    texts = {table: _option(item) for table, item in value.items()}
     if None in texts:
         return texts[None]
     return json.dumps({written(table): text for table, text in texts.items() if table is not None})
 
 
-def _pattern(one: TablePattern) -> str:
-    parts = zip((one.schema, one.name), one.quoted, strict=True)
+def _pattern(pattern: TablePattern) -> str:
+    parts = zip((pattern.schema, pattern.name), pattern.quoted, strict=True)
     return ".".join(part if not quoted else written_name(part, quote=True) for part, quoted in parts)

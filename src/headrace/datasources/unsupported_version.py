@@ -1,8 +1,8 @@
-"""What stands for our sources in a PySpark that is too old for them?
+"""Stand-ins for the sources in a PySpark that is too old for them.
 
-Spark imports every module whose name begins with `pyspark_` when it looks for any source written in Python:
-an import that fails there would take everybody else's sources away too. So the names are there, and loading
-says why not.
+Spark imports every module whose name begins with `pyspark_` when it looks for any source written in Python.
+If such an import failed, no Python source could be loaded. So the modules exist, and loading one of these
+sources explains why it does not work.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ class _Refused(DataSource):
 
 
 class RefusedCdc(_Refused):
-    """`postgres_cdc`; loading it raises HeadraceError, DEPENDENCY."""
+    """Stands for `postgres_cdc`; loading it raises HeadraceError, DEPENDENCY."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "postgres_cdc"
 
 
 class RefusedSnapshot(_Refused):
-    """`postgres_snapshot`; loading it raises HeadraceError, DEPENDENCY."""
+    """Stands for `postgres_snapshot`; loading it raises HeadraceError, DEPENDENCY."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the format's name."""
         return "postgres_snapshot"

@@ -22,7 +22,7 @@ from headrace.postgres.server import end_of_log, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.contents import await_replicas
+from headrace.sinks.opensearch.documents import await_replicas
 from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
 
 _UNASKED_SECONDS = 0.1

@@ -28,7 +28,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, build_notes
-from headrace.sinks.opensearch.contents import count, ids, refresh
+from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, places_beside

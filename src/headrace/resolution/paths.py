@@ -1,15 +1,15 @@
-"""From where does a changed row lead to which documents? The paths, as data; pure.
+"""Find the paths from every table to the documents of an index, as data. Pure.
 
-For every place where a table stands in an index's tree (root, join at any depth, junction, aggregate) there
-is one path: which of the changed row's own columns lead upwards, and the hops from there to the root.
+Each place where a table stands in an index's tree (root, join at any depth, junction, aggregate) has one
+path: the columns of the changed row that lead upwards, and the hops from there to the root.
 
-Why this never misses (the whole argument: docs/decisions/0021). A document
-depends on a chain of rows, from the changed row up to the root. The changed row's own link is known from
-the change, before and after. The hops above are read later than the change, from current state. If none of
-their links has changed in between, the reading finds the root. If one has, take the earliest such change:
-it is in the stream, in the same transaction or a later one, its own old values give the link as it was, and
-the chain above it is shorter. So by induction some resolution touches the root, and each one reads a state
-that includes the first change. Filters, orders and limits are ignored: a superset of documents is right.
+Why this never misses (the whole argument: docs/decisions/0021). A document depends on a chain of rows, from
+the changed row up to the root. The changed row's own link is known from the change, before and after. The
+hops above are read later than the change, from current state. If none of their links has changed in between,
+the read finds the root. If one has, take the earliest such change: it is in the stream, in the same
+transaction or a later one, its own old values give the link as it was, and the chain above it is shorter. So
+by induction some resolution touches the root, and each of them reads a state that includes the first change.
+Filters, orders and limits are ignored: a superset of documents is correct.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from headrace.schema.tree import (
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The rows of `table` whose `match` columns equal the values at hand, and their `lead` columns."""
+    """One step of a path: a lookup in a table.
+
+    Attributes:
+        table: where rows are looked up.
+        match: the columns that equal the values of the step before.
+        lead: the columns whose values lead to the next step.
+    """
 
     table: TableName
     match: tuple[Column, ...]
@@ -45,7 +51,7 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """From a changed row to the root rows of an index.
+    """The way from a changed row to the root rows of an index.
 
     Attributes:
         index: the index's name.
@@ -53,8 +59,8 @@ class Path:
         table: whose changes start here.
         lead: the changed row's columns whose old and new values count.
         hops: from the changed row's parent to the root; the last one leads to the root's key.
-        reads: the changed row's columns that the document depends on at this place, `lead` among them; None
-            where that is not known, because a condition is the user's own SQL.
+        reads: the changed row's columns that the document depends on at this place, including `lead`; None
+            where they are unknown, because a condition is the user's own SQL.
     """
 
     index: str
@@ -66,7 +72,7 @@ class Path:
 
 
 def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
-    """All paths of one index.
+    """Find all paths of one index.
 
     Raises:
         HeadraceError: SCHEMA, with the place, for a table or column that the catalog does not have and for
@@ -80,60 +86,62 @@ def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
     read = _reads(filters, spec.primary_key, marker, routing, own_columns(spec.fields))
     root = Path(spec.name, "", spec.table, key, reads=read)
     yield root
-    yield from _below(spec.fields, root, key, catalog)
+    yield from _paths_below(spec.fields, root, key, catalog)
 
 
-def _below(
+def _paths_below(
     fields: Iterable[Field], parent: Path, parent_key: tuple[Column, ...], catalog: Catalog
 ) -> Iterator[Path]:
-    for one in fields:
-        match one:
+    for field in fields:
+        match field:
             case ObjectField():
-                yield from _below(one.fields, parent, parent_key, catalog)
+                yield from _paths_below(field.fields, parent, parent_key, catalog)
             case JoinField(kind="belongs_to"):
-                key = _columns(catalog, one.table, one.primary_key, one.place)
-                holders = _columns(catalog, parent.table, one.column, one.place)
-                child = _child(parent, one, key, holders, reads=_reads_of(one, one.primary_key))
+                key = _columns(catalog, field.table, field.primary_key, field.place)
+                link_columns = _columns(catalog, parent.table, field.column, field.place)
+                child = _child_path(
+                    parent, field, key, link_columns, reads=_field_reads(field, field.primary_key)
+                )
                 yield child
-                yield from _below(one.fields, child, key, catalog)
+                yield from _paths_below(field.fields, child, key, catalog)
             case JoinField():
-                key = _columns(catalog, one.table, one.primary_key, one.place)
-                *junction, child = _related(parent, parent_key, key, one, catalog)
+                key = _columns(catalog, field.table, field.primary_key, field.place)
+                *junction, child = _related_paths(parent, parent_key, key, field, catalog)
                 yield from (*junction, child)
-                yield from _below(one.fields, child, key, catalog)
+                yield from _paths_below(field.fields, child, key, catalog)
             case AggregateField():
-                names = one.primary_key or _table_key(catalog, one.table, one.place)
-                key = _columns(catalog, one.table, names, one.place)
-                yield from _related(parent, parent_key, key, one, catalog)
+                names = field.primary_key or _table_key(catalog, field.table, field.place)
+                key = _columns(catalog, field.table, names, field.place)
+                yield from _related_paths(parent, parent_key, key, field, catalog)
             case _:
                 pass
 
 
-def _related(
+def _related_paths(
     parent: Path,
     parent_key: tuple[Column, ...],
     key: tuple[Column, ...],
-    one: JoinField | AggregateField,
+    field: JoinField | AggregateField,
     catalog: Catalog,
 ) -> Iterator[Path]:
-    """The junction's path, if there is one, and then the related table's."""
-    if one.through is None:
-        holders = _columns(catalog, one.table, one.foreign_key, one.place)
-        names = [*one.foreign_key, *(column.name for column in key)]
-        yield _child(parent, one, holders, parent_key, reads=_reads_of(one, names))
+    """Yield the junction's path, if there is one, and then the related table's."""
+    if field.through is None:
+        link_columns = _columns(catalog, field.table, field.foreign_key, field.place)
+        names = [*field.foreign_key, *(column.name for column in key)]
+        yield _child_path(parent, field, link_columns, parent_key, reads=_field_reads(field, names))
         return
-    through = one.through
-    left, right = _junction_columns(catalog, through, one.place)
+    through = field.through
+    left, right = _junction_columns(catalog, through, field.place)
     reads = frozenset({through.left_key, through.right_key})
-    between = _child(parent, one, (left,), parent_key, table=through.table, reads=reads)
-    yield between
-    reads_of_it = _reads_of(one, [column.name for column in key])
-    yield _child(between, one, key, (right,), field=between.field, reads=reads_of_it)
+    junction = _child_path(parent, field, (left,), parent_key, table=through.table, reads=reads)
+    yield junction
+    related_reads = _field_reads(field, [column.name for column in key])
+    yield _child_path(junction, field, key, (right,), field=junction.field, reads=related_reads)
 
 
-def _child(
+def _child_path(
     parent: Path,
-    one: JoinField | AggregateField,
+    join: JoinField | AggregateField,
     lead: tuple[Column, ...],
     match: tuple[Column, ...],
     *,
@@ -144,28 +152,28 @@ def _child(
     if len(lead) != len(match) or not lead:
         raise HeadraceError(
             Kind.SCHEMA,
-            f"{one.place}: {len(lead)} columns of {table or one.table} meet {len(match)} of {parent.table}",
+            f"{join.place}: {len(lead)} columns of {table or join.table} meet {len(match)} of {parent.table}",
             "Name as many columns as the key has.",
         )
     return Path(
         index=parent.index,
-        field=field or ".".join(filter(None, (parent.field, one.key))),
-        table=table or one.table,
+        field=field or ".".join(filter(None, (parent.field, join.key))),
+        table=table or join.table,
         lead=lead,
         hops=(Hop(parent.table, match, parent.lead), *parent.hops),
         reads=reads,
     )
 
 
-def _reads_of(one: JoinField | AggregateField, links: Iterable[str]) -> frozenset[str] | None:
-    """What a document reads of a related row: the columns that link it, and what is shown or counted."""
-    if isinstance(one, AggregateField):
-        return _reads(one.filters, links, () if one.column is None else (one.column,))
-    return _reads(one.filters, links, (term.column for term in one.order_by), own_columns(one.fields))
+def _field_reads(field: JoinField | AggregateField, links: Iterable[str]) -> frozenset[str] | None:
+    """Return the columns of a related row that a document reads: links, and what is shown or counted."""
+    if isinstance(field, AggregateField):
+        return _reads(field.filters, links, () if field.column is None else (field.column,))
+    return _reads(field.filters, links, (term.column for term in field.order_by), own_columns(field.fields))
 
 
 def _reads(filters: Iterable[Filter], *names: Iterable[str]) -> frozenset[str] | None:
-    columns = [one.column for one in filters]
+    columns = [filter_.column for filter_ in filters]
     known = [column for column in columns if column is not None]
     return None if len(known) < len(columns) else frozenset(chain(known, *names))
 

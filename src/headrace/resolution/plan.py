@@ -1,4 +1,4 @@
-"""Which paths start at a changed table, and what must the log carry of its old rows?"""
+"""Plan the routes that start at each table, and the columns that old rows must have in the log."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ class Route:
     """What is done with the values of a changed row's columns.
 
     Attributes:
-        statement: leads them to the root's keys; None where they are the root's key.
+        index: the index's name.
+        columns: the changed row's columns.
+        statement: leads their values to the root's keys; None where they are the root's key.
         reads: the columns that the documents depend on at this place; an update whose old row is known, and
-            which changes none of them, leads nowhere. None: every update counts.
-        since: a change whose commit record begins before this place (bytes) may lack a column, because its
-            table had another shape then; the index's documents were read after it.
+            which changes none of them, touches nothing. None: every update counts.
+        since: a change whose commit record begins before this position (bytes) may lack a column, because its
+            table had other columns then; the index's documents were read after it.
     """
 
     index: str
@@ -33,18 +35,18 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ResolutionPlan:
-    """The routes by the name under which a table's changes arrive; picklable."""
+    """The routes, by the name under which a table's changes arrive; picklable."""
 
     routes: dict[TableName, tuple[Route, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredColumns:
-    """The columns that a table's old rows must carry in the log.
+    """The columns that a table's old rows must have in the log.
 
     Attributes:
         columns: in the order in which they were found, each once.
-        why: where they lead, for people.
+        why: where they lead, for messages.
     """
 
     columns: tuple[str, ...]
@@ -54,9 +56,11 @@ class RequiredColumns:
 def plan_resolution(
     specs: Iterable[IndexSpec], catalog: Catalog, since: Mapping[str, Lsn] | None = None
 ) -> ResolutionPlan:
-    """The plan for all indexes.
+    """Plan resolution for all indexes.
 
     Args:
+        specs: the indexes.
+        catalog: with all of their tables.
         since: `Route.since` of each index, where it has one.
 
     Raises:
@@ -65,36 +69,38 @@ def plan_resolution(
     routes: dict[TableName, dict[Route, Route]] = {}
     for path in _all_paths(specs, catalog):
         begin = (since or {}).get(path.index, 0)
-        way = Route(path.index, _names(path), path_statement(path), since=begin)
+        route = Route(path.index, _names(path), path_statement(path), since=begin)
         for name in _arriving_as(path.table, catalog):
-            found = routes.setdefault(name, {})
-            found[way] = replace(
-                way, reads=_both(found[way].reads, path.reads) if way in found else path.reads
+            by_route = routes.setdefault(name, {})
+            by_route[route] = replace(
+                route,
+                reads=_union(by_route[route].reads, path.reads) if route in by_route else path.reads,
             )
-    return ResolutionPlan({name: tuple(found.values()) for name, found in routes.items()})
+    return ResolutionPlan({name: tuple(by_route.values()) for name, by_route in routes.items()})
 
 
-def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """What two places of a document read that one way leads to: a tag's name, and how many tags there are."""
-    return None if one is None or other is None else one | other
+def _union(first: frozenset[str] | None, second: frozenset[str] | None) -> frozenset[str] | None:
+    """Combine what two places of a document with the same route read: a tag's name, and the count of tags."""
+    return None if first is None or second is None else first | second
 
 
 def required_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName, RequiredColumns]:
-    """For each table, what a replica identity must cover so that resolution never misses.
+    """Return, for each table, what a replica identity must cover so that resolution never misses.
 
-    The root's key, a child's foreign key, a junction's left key, the key of a row that others point at. A
-    row's other columns need no old value: a document is read anew, not patched.
+    The root's key, a child's foreign key, a junction's left key, the key of a row that others reference. A
+    row's other columns need no old value: a document is read again, not patched.
 
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
     """
-    found: dict[TableName, dict[str, None]] = {}
+    columns_by_table: dict[TableName, dict[str, None]] = {}
     reasons: dict[TableName, dict[str, None]] = {}
     for path in _all_paths(specs, catalog):
-        found.setdefault(path.table, {}).update(dict.fromkeys(_names(path)))
+        columns_by_table.setdefault(path.table, {}).update(dict.fromkeys(_names(path)))
         reasons.setdefault(path.table, {})[_reason(path)] = None
     return {
-        table: RequiredColumns(tuple(columns), "; ".join(reasons[table])) for table, columns in found.items()
+        table: RequiredColumns(tuple(columns), "; ".join(reasons[table]))
+        for table, columns in columns_by_table.items()
     }
 
 
@@ -115,11 +121,11 @@ def _reason(path: Path) -> str:
 
 
 def _arriving_as(table: TableName, catalog: Catalog) -> set[TableName]:
-    """Its own name, its partitions', and those of the partitioned tables that it is a part of."""
+    """Return the names under which changes arrive: its own, its partitions', and partitioned parents'."""
     leaves = set(catalog[table].partitions)
     parents = {
         name
-        for name, one in catalog.tables.items()
-        if table in one.partitions or (leaves and leaves <= set(one.partitions))
+        for name, table_ in catalog.tables.items()
+        if table in table_.partitions or (leaves and leaves <= set(table_.partitions))
     }
     return {table, *leaves, *parents}

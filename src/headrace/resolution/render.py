@@ -1,4 +1,4 @@
-"""Which one statement leads a batch of values along a path to the root's keys? Pure."""
+"""Render a path as one statement that leads a batch of values to the root's keys. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from headrace.resolution.paths import Hop, Path
 
 
 def path_statement(path: Path) -> str | None:
-    """The statement, or None where the changed row's own values are the root's key.
+    """Render the path's statement, or return None where the changed row's own values are the root's key.
 
     Its parameters are one text array for each column of `path.lead`, its rows the texts of a root key.
-    A hop whose table would only confirm the values at hand is left out.
+    A hop whose table would only confirm the values is left out.
     """
     values = tuple(
         (f"v.v{number}::{cast_type(column)}", column) for number, column in enumerate(path.lead, 1)
@@ -24,11 +24,11 @@ def path_statement(path: Path) -> str | None:
             continue
         alias = f"h{number}"
         conditions = " AND ".join(
-            equal(_named(alias, column), column, sql, typed)
+            equal(_column_sql(alias, column), column, sql, typed)
             for column, (sql, typed) in zip(hop.match, values, strict=True)
         )
         joins.append(f"JOIN {table_sql(hop.table)} AS {alias} ON {conditions}")
-        values = tuple((_named(alias, column), column) for column in hop.lead)
+        values = tuple((_column_sql(alias, column), column) for column in hop.lead)
     if not joins:
         return None
     arrays = ", ".join(f"${number}::text[]" for number in range(1, len(path.lead) + 1))
@@ -37,9 +37,9 @@ def path_statement(path: Path) -> str | None:
     return "\n".join([f"SELECT DISTINCT {selected}", f"FROM unnest({arrays}) AS v ({names})", *joins])
 
 
-def _adds_nothing(hop: Hop, at_hand: tuple[Column, ...]) -> bool:
-    return hop.match == hop.lead and all(map(same_text, at_hand, hop.lead))
+def _adds_nothing(hop: Hop, values: tuple[Column, ...]) -> bool:
+    return hop.match == hop.lead and all(map(same_text, values, hop.lead))
 
 
-def _named(alias: str, column: Column) -> str:
+def _column_sql(alias: str, column: Column) -> str:
     return plain(f"{alias}.{identifier(column.name)}", column)

@@ -1,4 +1,4 @@
-"""Which documents does a batch of changes touch? The one place of this room that reads the database."""
+"""Resolve a batch of changes to document keys; the only module of this room that reads the database."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headrace.resolution.values import (
     without_truncates,
 )
 
-_KEYS_AT_ONCE = 5_000
+_KEYS_PER_PORTION = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class Touched:
     """The documents that a batch touches.
 
     Attributes:
-        everything: indexes that a truncate empties or thins out: every document that exists may have changed,
-            beside `keys`, which may be new.
-        keys: an index and some root key values, again and again, as the database finds them; some twice, some
-            without a row or without a change. The session is busy until they are exhausted.
+        everything: indexes of which a truncate removes rows: every existing document may have changed, in
+            addition to `keys`, which may be new.
+        keys: pairs of an index and some root keys, as the database finds them; some twice, some without a row
+            or without a change. The session is busy until they are exhausted.
     """
 
     everything: frozenset[str]
@@ -42,39 +42,39 @@ class Touched:
 
 
 class Resolver:
-    """Leads changes to document keys through one session that sees all of them; used from one thread."""
+    """Resolves changes to document keys through one session that sees all of them; used from one thread."""
 
     def __init__(self, session: ReadSession, plan: ResolutionPlan) -> None:
         self._session = session
         self._plan = plan
 
     def resolve(self, changes: pa.Table | pa.RecordBatch) -> Touched:
-        """The touched documents. Memory holds the values that lead to them, and 5,000 keys.
+        """Return the touched documents. Memory holds the values that lead to them, and 5,000 keys.
 
         At most one query for each route of the plan, two where a label was renamed. Every transaction of
-        `changes` must be visible to the session (decision 0012). When the keys are exhausted, all that led to
-        them is on the server's disk.
+        `changes` must be visible to the session (decision 0012). When the keys are exhausted, all that they
+        were read from is on the server's disk.
 
         Raises:
             HeadraceError: REPLICA_IDENTITY, where a change does not carry a column that leads to
-                documents. From the iterator: SCHEMA_CHANGED, where its value is none of the column's type
+                documents. From the iterator: SCHEMA_CHANGED, where a value does not fit the column's type
                 any more; CONNECTION or DATABASE, from the session.
         """
         table = pa.Table.from_batches([changes]) if isinstance(changes, pa.RecordBatch) else changes
         everything, values = self._collect(table)
-        return Touched(frozenset(everything), self._led(values, table))
+        return Touched(frozenset(everything), self._keys(values, table))
 
-    def _led(
+    def _keys(
         self, values: Mapping[Route, Mapping[Key, None]], changes: pa.Table
     ) -> Iterator[tuple[str, list[Key]]]:
         for route, lead in values.items():
             for keys in self._follow(route, list(lead), changes):
                 yield route.index, keys
         if any(route.statement is not None for route in values):
-            self._session.await_flush()  # a row that seemed to be moved may lead to another document still
+            self._session.await_flush()  # if a crash undoes a row's move, the row leads to its old document
 
     def _collect(self, changes: pa.Table) -> tuple[set[str], dict[Route, dict[Key, None]]]:
-        """The indexes that a truncate touches, and the values to lead along each route."""
+        """Collect the indexes that a truncate touches, and the values for each route."""
         everything: set[str] = set()
         values: dict[Route, dict[Key, None]] = defaultdict(dict)
         for table, rows in tables_of(changes).items():
@@ -82,14 +82,14 @@ class Resolver:
             if routes and has_truncate(rows):
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
-            for (columns, since, reads), alike in _grouped(routes).items():
+            for (columns, since, reads), same_routes in _by_columns(routes).items():
                 found = dict.fromkeys(lead_values(rows_that_differ(rows, reads), table, columns, since))
-                for route in alike:
+                for route in same_routes:
                     values[route].update(found)
         return everything, values
 
     def _follow(self, route: Route, values: list[Key], changes: pa.Table) -> Iterator[list[Key]]:
-        """A value that is none, for example a label that was renamed since, may stand in an old change."""
+        """Query a route; retry without old changes whose values do not fit their type, as a renamed label."""
         try:
             yield from self._query(route, values)
         except HeadraceError as error:
@@ -117,18 +117,18 @@ class Resolver:
             yield values
             return
         columns = [list(column) for column in zip(*values, strict=True)]
-        found = self._session.stream(route.statement, columns, size=_KEYS_AT_ONCE)
+        found = self._session.stream(route.statement, columns, size=_KEYS_PER_PORTION)
         with closing(found):
-            while some := list(islice(found, _KEYS_AT_ONCE)):
-                yield [key for key in some if None not in key]
+            while portion := list(islice(found, _KEYS_PER_PORTION)):
+                yield [key for key in portion if None not in key]
 
 
-_Asked = tuple[tuple[str, ...], Lsn, frozenset[str] | None]
+_RouteColumns = tuple[tuple[str, ...], Lsn, frozenset[str] | None]
 
 
-def _grouped(routes: Iterable[Route]) -> dict[_Asked, list[Route]]:
-    """The routes that ask the same of the changed rows."""
-    found: dict[_Asked, list[Route]] = defaultdict(list)
+def _by_columns(routes: Iterable[Route]) -> dict[_RouteColumns, list[Route]]:
+    """Group the routes that use the same columns of the changed rows."""
+    found: dict[_RouteColumns, list[Route]] = defaultdict(list)
     for route in routes:
         found[route.columns, route.since, route.reads].append(route)
     return found

@@ -1,8 +1,8 @@
-"""Which values did the changed rows hold in some columns, before or after? Pure and columnar.
+"""Extract the values that changed rows held in some columns, before or after. Pure and columnar.
 
-A column that is absent from one side of a change has the value of the other side: outside the old side's
-replica identity nothing that leads anywhere may stand (`required_columns`), and an unchanged TOAST value is
-left out of the new side.
+A column that is absent from one side of a change has the value of the other side. Outside of the old side's
+replica identity there is no column that leads anywhere (`required_columns`), and an unchanged TOAST value is
+absent from the new side.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from headrace.model import Key, Lsn, Op, TableName
 
 
 def tables_of(changes: pa.Table) -> dict[TableName, pa.Table]:
-    """The rows by their table, without those that belong to none."""
+    """Group the rows by table; rows without a table are left out."""
     names = changes.select(["schema", "table"]).group_by(["schema", "table"]).aggregate([])
     result = {}
     for row in names.to_pylist():
         if row["table"] is None:
             continue
-        own = pc.and_(pc.equal(changes["schema"], row["schema"]), pc.equal(changes["table"], row["table"]))
-        result[TableName(row["schema"], row["table"])] = changes.filter(own)
+        is_own = pc.and_(pc.equal(changes["schema"], row["schema"]), pc.equal(changes["table"], row["table"]))
+        result[TableName(row["schema"], row["table"])] = changes.filter(is_own)
     return result
 
 
 def has_truncate(rows: pa.Table) -> bool:
-    """Whether one of the rows is a truncate."""
+    """Tell whether one of the rows is a truncate."""
     return bool(pc.any(pc.equal(rows["op"], Op.TRUNCATE.value)).as_py())
 
 
 def without_truncates(rows: pa.Table) -> pa.Table:
-    """The rows that carry values."""
+    """Return the rows that carry values."""
     return rows.filter(pc.not_equal(rows["op"], Op.TRUNCATE.value))
 
 
 def rows_that_differ(rows: pa.Table, columns: frozenset[str] | None) -> pa.Table:
-    """The rows without those updates whose old row is known to hold the same in all of `columns`.
+    """Leave out updates whose old row is known to hold the same in all of `columns`.
 
-    An old row that is not whole says nothing of the columns that it lacks; None: nothing is left out.
+    An incomplete old row does not count for the columns that it lacks. With None, no update is left out.
     """
     if columns is None or not _may_hold(rows["before"], len(columns)):
         return rows
@@ -56,14 +56,14 @@ def rows_that_differ(rows: pa.Table, columns: frozenset[str] | None) -> pa.Table
 
 
 def _may_hold(side: pa.ChunkedArray, count: int) -> bool:
-    """Whether some row carries at least `count` columns on that side."""
+    """Tell whether some row carries at least `count` columns on that side."""
     return any(bool((np.diff(np.asarray(maps.offsets)) >= count).any()) for maps in side.chunks)
 
 
 def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...], since: Lsn = 0) -> list[Key]:
-    """The distinct values of `columns` in the rows' old and new sides, those with a null left out.
+    """Return the distinct values of `columns` in the rows' old and new sides, without those with a null.
 
-    A change that committed before `since` may lack a column and is left out then.
+    A change that committed before `since` (bytes) may lack a column and is left out then.
 
     Raises:
         HeadraceError: REPLICA_IDENTITY, where neither side of a change carries a column.
@@ -84,7 +84,7 @@ def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...], sinc
 
 
 def _lookup(side: pa.ChunkedArray, column: str) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
-    """The column's value in each row, and whether the row carries it (a carried value may be null)."""
+    """Find the column's value in each row, and whether the row carries it (a carried value may be null)."""
     maps = pa.concat_arrays(side.chunks) if side.num_chunks else pa.array([], side.type)
     offsets = np.asarray(maps.offsets)
     hits = np.flatnonzero(np.asarray(pc.equal(maps.keys, column)))

@@ -1,1 +1,1 @@
-"""How do document operations become durable?"""
+"""Sinks: what makes document operations durable."""

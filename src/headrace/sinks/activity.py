@@ -1,8 +1,8 @@
-"""How does whoever runs the pipeline learn what its writers are doing, wherever they are?
+"""Report to the driver what writers do, while their tasks run.
 
-A writer lives in a worker process, perhaps on another machine, and is heard from only when its task ends:
-not while a cluster refuses what it sends. So it tells meanwhile, in datagrams: lost ones cost nothing, the
-next says the same.
+A writer lives in a worker process, perhaps on another machine, and its result arrives only when its task
+ends: not while a cluster refuses what it sends. Until then the writer sends datagrams. A lost one costs
+nothing: the next one repeats the state.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from headrace.errors import HeadraceError, Kind
 
 _PAUSE = 0.5
 _LONGEST_TEXT = 1_000
-_LONGEST_PAUSE = 30.0  # before a request is tried again, with what is read from the database for it
+_LONGEST_PAUSE = 30.0  # before a request is retried, including what is read from the database for it
 
 
 @dataclass(frozen=True, slots=True)
 class ReportTo:
-    """Where reports go.
+    """Address to which writers send their reports.
 
     Attributes:
-        host, port: of the run that listens.
-        run: what it calls itself, so that it does not listen to another one's writers.
+        host, port: where the driver listens.
+        run: id of the run, so that a driver ignores the writers of another run.
         sink: the sink's name in the deployment file.
     """
 
@@ -42,15 +42,17 @@ class ReportTo:
 
 @dataclass(frozen=True, slots=True)
 class ActivityReport:
-    """What one writer is doing.
+    """State of one writer, as sent to the driver.
 
     Attributes:
-        writer: tells writers apart.
-        bulk_bytes: what it puts into one request at most, right now.
+        run, sink: as `ReportTo`.
+        writer: id of the writer.
+        bulk_bytes: current limit of one request.
         in_flight: requests that are under way.
-        retries: requests that were sent again, or refused to be, since it began.
-        lasts: seconds; a writer that says nothing for longer has ended.
-        trouble: code and cause of what it waits for, as `Kind` names it; empty where it waits for nothing.
+        retries: requests that were sent again or refused, since the writer began.
+        lasts: seconds; a writer that reports nothing for longer has ended.
+        trouble: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
+            nothing.
     """
 
     run: str
@@ -63,12 +65,12 @@ class ActivityReport:
     trouble: tuple[str, str, str] | tuple[()] = ()
 
     def to_bytes(self) -> bytes:
-        """As a datagram."""
+        """Encode as a datagram."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` made.
+        """Decode a datagram of `to_bytes`.
 
         Raises:
             ValueError, TypeError: something else sent it.
@@ -78,7 +80,7 @@ class ActivityReport:
 
     @property
     def error(self) -> HeadraceError | None:
-        """What it waits for."""
+        """Return the error that the writer waits for, or None."""
         if not self.trouble:
             return None
         kind, cause, remedy = self.trouble
@@ -87,19 +89,19 @@ class ActivityReport:
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Documents that a sink will not have and that the run goes on without, each in one line."""
+    """Documents that a sink refused and that the run continues without, one line for each."""
 
     run: str
     sink: str
     lines: tuple[str, ...]
 
     def to_bytes(self) -> bytes:
-        """As a datagram."""
+        """Encode as a datagram."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Read what `to_bytes` made.
+        """Decode a datagram of `to_bytes`.
 
         Raises:
             ValueError, TypeError, KeyError: something else sent it.
@@ -109,7 +111,7 @@ class Refusals:
 
 
 def tell_refusals(to: ReportTo | None, lines: Sequence[str]) -> None:
-    """Tell the run of documents that it goes on without; without `to`, nobody is told."""
+    """Report documents that the run continues without; does nothing without `to`."""
     if to is None or not lines:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
@@ -120,9 +122,10 @@ def tell_refusals(to: ReportTo | None, lines: Sequence[str]) -> None:
 
 
 class Activity:
-    """What one writer is doing; thread-safe. Without `to`, nobody is told.
+    """Track what one writer does and report it; thread-safe. Without `to`, nothing is sent.
 
     Args:
+        to: where reports go.
         bulk_bytes: as `ActivityReport`.
         timeout: seconds that one request may take.
 
@@ -144,7 +147,7 @@ class Activity:
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
-        """A request is under way for as long as this is entered."""
+        """Count a request as in flight while the context is entered."""
         self._change(in_flight=1)
         try:
             yield
@@ -152,14 +155,14 @@ class Activity:
             self._change(in_flight=-1)
 
     def accepted(self, bulk_bytes: int) -> None:
-        """A request was taken; the next may have `bulk_bytes`."""
+        """Note that a request was accepted; the next one may have `bulk_bytes`."""
         with self._lock:
             self._bulk_bytes = bulk_bytes
             healed, self._trouble = bool(self._trouble), ()
         self._tell(now=healed)
 
     def refused(self, error: HeadraceError, bulk_bytes: int) -> None:
-        """A request was not taken; it, or its documents anew, will be sent again."""
+        """Note that a request was refused; it, or its documents assembled again, will be sent again."""
         with self._lock:
             self.retries += 1
             self._bulk_bytes = bulk_bytes
@@ -167,7 +170,7 @@ class Activity:
         self._tell(now=True)
 
     def close(self) -> None:
-        """Nobody is told any more."""
+        """Send a last report and close the socket."""
         if self._socket is not None:
             self._tell(now=True)
             self._socket.close()

@@ -1,4 +1,4 @@
-"""What does every sink promise?"""
+"""The contract of a sink: its writer, and the results that it returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ class Rejection:
     """A document that the sink will never accept as it is.
 
     Attributes:
-        reason: may quote the document: it is kept in quarantine, for who may read documents.
+        index: as in the operation.
+        id: as in the operation.
+        reason: may quote the document; it is kept in quarantine, for users who may read documents.
         public: the reason without values, for logs and `/status`; empty where `reason` has none.
     """
 
@@ -26,12 +28,12 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What became of a run of operations; every one is counted exactly once."""
+    """Counts of what became of operations; each operation is counted exactly once."""
 
     upserted: int = 0
     deleted: int = 0
     fenced: int = 0
-    """Older than what the sink has: nothing to do, counted as done."""
+    """Operations older than what the sink has: nothing to do, counted as done."""
     bytes: int = 0
     rejected: tuple[Rejection, ...] = ()
 
@@ -64,5 +66,5 @@ class DocumentWriter(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the connections back; idempotent."""
+        """Close the connections; idempotent."""
         ...

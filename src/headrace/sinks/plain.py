@@ -1,6 +1,6 @@
-"""What are generations to a sink that is no search cluster? Numbers in the state, nothing in the sink.
+"""Generations of a sink without generations: they exist in the pipeline's state only.
 
-It holds one copy of an index, whichever generation that is of; so none is kept beside another.
+Such a sink holds one copy of an index, whichever generation that belongs to; no earlier one is kept.
 """
 
 from __future__ import annotations
@@ -16,72 +16,74 @@ from headrace.sinks.opensearch.state import GenerationState
 
 
 class PlainGenerations:
-    """As `Generations`, of a sink that cannot be asked.
+    """Stands in for `Generations` where the sink cannot be queried.
 
     Args:
-        known: what the state says.
+        known: the generations in the pipeline's state.
     """
 
     def __init__(self, known: Iterable[GenerationState]) -> None:
-        self._known = [Generation(one.index, one.generation, one.hash, 0, one.uuid) for one in known]
+        self._known = [
+            Generation(state.index, state.generation, state.hash, 0, state.uuid) for state in known
+        ]
 
     def existing(self, name: str) -> list[Generation]:
-        """Those that the state knows, oldest first."""
-        return [one for one in self._known if one.name == name]
+        """Return the generations in the state, oldest first."""
+        return [generation for generation in self._known if generation.name == name]
 
     def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:  # noqa: ARG002
-        """The sink does not know."""
+        """Return nothing: the sink cannot be queried."""
         return {}
 
     def is_gone(self, index: str) -> bool:  # noqa: ARG002
-        """The sink does not know."""
+        """Return False: the sink cannot be queried."""
         return False
 
     def alias(self, name: str) -> str:
-        """There is none."""
+        """Return the name itself: there are no aliases."""
         return name
 
     def look(self, indexes: Sequence[str]) -> dict[str, Found]:
-        """The sink cannot be asked: nothing is lost as far as anyone knows."""
+        """Return every index as present: the sink cannot be queried, so none counts as lost."""
         return {
-            one.index: Found(one.uuid, frozenset((one.target, one.name)))
-            for one in self._known
-            if one.index in indexes
+            generation.index: Found(generation.uuid, frozenset((generation.target, generation.name)))
+            for generation in self._known
+            if generation.index in indexes
         }
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:  # noqa: ARG002
-        """The next one."""
+        """Create the next generation, in memory."""
         number = len(self.existing(name)) + 1
         identity = uuid.uuid4().hex
-        made = Generation(name, f"{name}_{spec_hash}_{identity[:8]}", spec_hash, number, identity, schema)
-        self._known.append(made)
-        return made
+        created = Generation(name, f"{name}_{spec_hash}_{identity[:8]}", spec_hash, number, identity, schema)
+        self._known.append(created)
+        return created
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
-    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
-        """Nothing is to be done."""
+    def finish_all(self, backfilled: Sequence[tuple[Generation, IndexOptions]]) -> None:
+        """Do nothing."""
 
     def count(self, index: str) -> int | None:  # noqa: ARG002
-        """The sink does not know."""
+        """Return None: the sink cannot be queried."""
         return None
 
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:  # noqa: ARG002
-        """It has none."""
+        """Return nothing: the sink has no settings."""
         return []
 
     def publish(self, generation: Generation) -> None:
-        """Nothing is to be done."""
+        """Do nothing."""
 
     def published(self, name: str) -> Generation | None:  # noqa: ARG002
-        """The sink does not know."""
+        """Return None: the sink cannot be queried."""
         return None
 
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:  # noqa: ARG002
-        """It has no aliases."""
+        """Return nothing: the sink has no aliases."""
         return {}
 
     def drop(self, generation: Generation) -> None:
-        """It is forgotten; what the sink holds of it stays."""
-        self._known = [one for one in self._known if one.index != generation.index]
+        """Forget the generation; its documents stay in the sink."""
+        self._known = [known for known in self._known if known.index != generation.index]

@@ -1,7 +1,7 @@
-"""Which kinds of sinks are installed, and how does one of them become a writer?
+"""Find the kinds of sinks that installed packages offer, and open their writers.
 
-A package offers a kind by an entry point of the group `headrace.sinks`: its name is the kind's, its object is
-called with the options of the sink and gives a `DocumentWriter`.
+A package offers a kind by an entry point of the group `headrace.sinks`. The entry point's name is the kind;
+its object is called with the options of the sink and returns a `DocumentWriter`.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from headrace.sinks.base import DocumentWriter
 GROUP = "headrace.sinks"
 
 Open = Callable[[Mapping[str, Any]], DocumentWriter]
-"""Makes a writer from a sink's options; it is called in every process that writes, and checks them."""
+"""Creates a writer from a sink's options and checks them; called in every process that writes."""
 
 
 def kinds() -> list[str]:
-    """The kinds that installed packages offer, by name."""
-    return sorted({one.name for one in entry_points(group=GROUP)})
+    """List the kinds that installed packages offer, sorted by name."""
+    return sorted({entry_point.name for entry_point in entry_points(group=GROUP)})
 
 
 def open_sink(kind: str, options: Mapping[str, Any]) -> DocumentWriter:
-    """A writer of that kind.
+    """Open a writer of a kind.
 
     Raises:
         HeadraceError: CONFIG for a kind that is not installed; DEPENDENCY where its module cannot be
-            imported; what the kind itself raises, and SINK_BUSY for what it should not.
+            imported; any HeadraceError of the kind itself; SINK_BUSY for any other exception of it.
     """
-    made = find_sink(kind)
+    open_writer = find_sink(kind)
     try:
-        return made(options)
+        return open_writer(options)
     except HeadraceError:
         raise
     except Exception as error:
@@ -46,29 +46,29 @@ def open_sink(kind: str, options: Mapping[str, Any]) -> DocumentWriter:
 
 
 def find_sink(kind: str) -> Open:
-    """What makes writers of that kind.
+    """Return the function that opens writers of a kind.
 
     Raises:
         HeadraceError: CONFIG for a kind that is not installed; DEPENDENCY where its module cannot be
             imported.
     """
-    found = [one for one in entry_points(group=GROUP) if one.name == kind]
-    if not found:
+    entries = [entry_point for entry_point in entry_points(group=GROUP) if entry_point.name == kind]
+    if not entries:
         raise HeadraceError(
             Kind.CONFIG,
             f"no installed package offers sinks of the kind {kind!r}",
             meant(kind, kinds()) or "Install the package that does.",
         )
-    return _loaded(found[0])
+    return _load(entries[0])
 
 
-def _loaded(found: EntryPoint) -> Open:
+def _load(entry_point: EntryPoint) -> Open:
     try:
-        loaded: Open = found.load()
+        loaded: Open = entry_point.load()
     except (ImportError, AttributeError) as error:
         raise HeadraceError(
             Kind.DEPENDENCY,
-            f"the sink kind {found.name!r} ({found.value}) cannot be loaded: {error}",
+            f"the sink kind {entry_point.name!r} ({entry_point.value}) cannot be loaded: {error}",
             "Install its package where documents are written: on the executors too.",
         ) from error
     return loaded

@@ -1,4 +1,4 @@
-"""How does a sink that fails, or knows no generations, look to whoever writes to it beside others?
+"""Writers for pipelines with several sinks: separate a sink's failures, and write without generations.
 
 (decision 0061)
 """
@@ -13,22 +13,22 @@ from headrace.model import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 
 
-class SinkFailure(HeadraceError):  # noqa: N818 - an error of a sink, told apart from those of what it is given
-    """A sink does not take what it is given, whatever may have been the matter with it."""
+class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what is written
+    """A sink failed, as opposed to an error in assembling what is written to it."""
 
 
 class ApartWriter(DocumentWriter):
-    """Tells the failures of one sink from those of the operations on their way to it.
+    """Separates the failures of a sink from those of the iterator that yields its operations.
 
     Args:
-        writer: becomes this one's, to be closed.
+        writer: owned from now on; closed with this one.
     """
 
     def __init__(self, writer: DocumentWriter) -> None:
         self._writer = writer
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Write all.
+        """Write all operations.
 
         Raises:
             SinkFailure: the sink's own failure.
@@ -48,7 +48,7 @@ class ApartWriter(DocumentWriter):
 
 
 class _Watched:
-    """Operations; remembers what went wrong in making them."""
+    """Operations that remember which error their iterator raised."""
 
     def __init__(self, operations: Iterable[DocumentOperation]) -> None:
         self._operations = operations
@@ -63,42 +63,42 @@ class _Watched:
 
 
 class PlainWriter(DocumentWriter):
-    """Gives a sink without generations what is written to one: under the name that people know.
+    """Writes to a sink without generations, under the logical index's name instead of the generation's.
 
     Args:
-        opened: makes its writer, which becomes this one's; when something is to be written, for a sink that
-            cannot be opened is one that fails.
+        open_writer: opens the sink's writer at the first write, so that a sink that cannot be opened counts
+            as one that fails; the writer is closed with this one.
         indexes: generation → index.
     """
 
-    def __init__(self, opened: Callable[[], DocumentWriter], indexes: Mapping[str, str]) -> None:
-        self._opened = opened
+    def __init__(self, open_writer: Callable[[], DocumentWriter], indexes: Mapping[str, str]) -> None:
+        self._open_writer = open_writer
         self._indexes = dict(indexes)
         self._writer: DocumentWriter | None = None
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Write all; rejected documents are told under the generation.
+        """Write all operations; rejected documents are reported under the generation.
 
         Raises:
-            HeadraceError: what the sink raises, and SINK_BUSY for what it should not.
+            HeadraceError: any HeadraceError of the sink; SINK_BUSY for any other exception of it.
         """
         if self._writer is None:
-            self._writer = self._opened()
+            self._writer = self._open_writer()
         generations: dict[str, str] = {}
         raised: list[BaseException] = []
 
-        def named() -> Iterator[DocumentOperation]:
+        def renamed() -> Iterator[DocumentOperation]:
             try:
-                for one in operations:
-                    index = self._indexes.get(one.index, one.index)
-                    generations[index] = one.index
-                    yield dataclasses.replace(one, index=index)
+                for operation in operations:
+                    index = self._indexes.get(operation.index, operation.index)
+                    generations[index] = operation.index
+                    yield dataclasses.replace(operation, index=index)
             except BaseException as error:
                 raised.append(error)
                 raise
 
         try:
-            result = self._writer.write(named())
+            result = self._writer.write(renamed())
         except HeadraceError:
             raise
         except Exception as error:
@@ -107,11 +107,12 @@ class PlainWriter(DocumentWriter):
             remedy = "Look into the package that offers it."
             raise unexpected("a sink failed", error, Kind.SINK_BUSY, remedy) from error
         rejected = tuple(
-            dataclasses.replace(one, index=generations.get(one.index, one.index)) for one in result.rejected
+            dataclasses.replace(rejection, index=generations.get(rejection.index, rejection.index))
+            for rejection in result.rejected
         )
         return dataclasses.replace(result, rejected=rejected)
 
     def close(self) -> None:
-        """Close the writer, where there is one."""
+        """Close the writer if it was opened."""
         if self._writer is not None:
             self._writer.close()

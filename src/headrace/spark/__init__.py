@@ -1,6 +1,6 @@
-"""Spark's sessions, settings and jobs; and, by name, what users of the two sources call.
+"""Spark's sessions, settings and jobs; also re-exports the functions for users of the two sources.
 
-Those names belong to rooms above this one, so they are loaded when somebody asks for them.
+Those functions belong to rooms above this one, so they are imported on first use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", 
 
 
 def __getattr__(name: str) -> object:
-    """Load the room that has `name`."""
+    """Import the room that defines `name`."""
     if name == "register":
         from headrace import datasources  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Can the executors of a cluster do our work? Asked before anything is made on any server.
+"""Check the executors of a cluster before anything is created on any server.
 
-A job asks every executor for its Python, its packages, and whether database and sink answer there, and
-compares that with this machine. What is wrong is one error, which says how it is put right.
+A job probes every executor: its Python, its packages, and whether database and sink answer there. The reports
+are compared with this machine. Differences become one error, which says how to correct them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ FIX = (
     "--conf spark.archives=environment.tar.gz#environment "
     "--conf spark.pyspark.python=./environment/bin/python"
 )
-"""What helps wherever an executor lacks something."""
+"""The remedy where an executor lacks something."""
 
 _REACH = "Check it from that machine: an address such as 127.0.0.1 means the executor's own."
 _SAME = PACKAGES[:2]
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _GROUP = "headrace-preflight"
-_FIRST_WITHIN, _NEXT_WITHIN = 300.0, 2.0
+_FIRST_EXECUTOR_SECONDS, _NEXT_EXECUTOR_SECONDS = 300.0, 2.0
 _POLL_SECONDS = 0.1
 _ROUNDS = 3
 _HOST = re.compile(r"\(TID \d+\) \((?P<host>\S+) executor \S+\)")
@@ -50,18 +50,20 @@ _REASONS = (
 )
 
 ProbedSink = tuple[str, Endpoint | Mapping[str, Any]]
-"""Its kind, and where it is: the options of one that is no cluster."""
+"""A sink's kind, and its endpoint, or its options where it is no OpenSearch cluster."""
 
 Report = Mapping[str, Any]
-"""What `probe` found in one place."""
+"""The result of `probe` on one machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What the cluster gives: executors, and tasks at once.
+    """What the cluster provides.
 
     Attributes:
-        away: what executors do not reach and nothing waits for; for people.
+        executors: their number.
+        places: tasks that run at once.
+        away: messages about secondary sinks that executors do not reach; nothing waits for them.
     """
 
     executors: int
@@ -76,19 +78,21 @@ def check_executors(
     modules: Sequence[str] = (),
     *,
     secondary: Mapping[str, ProbedSink] = _NONE,
-    patience: float = _FIRST_WITHIN,
+    patience: float = _FIRST_EXECUTOR_SECONDS,
 ) -> Grant:
-    """Ask all executors that the cluster gives, and make sure that they can do what this machine can.
+    """Probe all executors that the cluster provides, and check that they can do what this machine can.
 
     Args:
+        spark: the session.
         database: its URL.
-        modules: that must be importable besides ours.
-        further: sinks that hold up nobody, by name.
-        patience: how long the first executor may take to come (s).
+        sinks: that every executor must reach.
+        modules: further ones that must be importable.
+        secondary: secondary sinks by name, which nothing waits for.
+        patience: how long the first executor may take to register (s).
 
     Raises:
-        HeadraceError: DEPENDENCY, where an executor differs; what keeps it from a server; SPARK, where
-            none comes.
+        HeadraceError: DEPENDENCY, where an executor differs; the kind of the error with which a server is not
+            reached; SPARK, where no executor registers.
     """
     context, needed = spark.sparkContext, tuple(modules)
     kinds = tuple(sorted({kind for kind, place in secondary.values() if not isinstance(place, Endpoint)}))
@@ -100,72 +104,73 @@ def check_executors(
     def ask(ending: Event) -> Grant:
         executors = _await_executors(context, patience, ending)
         reports: dict[tuple[str, int], Report] = {}
-        tasks = executors  # Spark gives each executor one before any gets a second
+        tasks = executors  # Spark gives every executor one task before any gets a second
         for _ in range(_ROUNDS):
-            found = _asked(context, tasks, look)
-            reports |= {(one["host"], one["process"]): one for one in found}
+            answers = _run_probes(context, tasks, look)
+            reports |= {(report["host"], report["process"]): report for report in answers}
             if len(reports) >= executors:
                 break
-            tasks = 2 * max(executors, _places(context))
+            tasks = 2 * max(executors, _task_slots(context))
         compare(probe(needed), list(reports.values()))
-        return Grant(executors, _places(context), tuple(_away(reports.values())))
+        return Grant(executors, _task_slots(context), tuple(_unreachable_sinks(reports.values())))
 
     return interruptibly(context, _GROUP, ask)
 
 
 def compare(driver: Report, executors: Sequence[Report]) -> None:
-    """Make sure that what executors report is what the driver has.
+    """Check that the executors' reports are like the driver's.
 
     Raises:
-        HeadraceError: DEPENDENCY, or the kind of what an executor cannot reach; for the first that differs.
+        HeadraceError: DEPENDENCY, or the kind of the error with which a server is not reached; for the first
+            difference.
     """
-    for one in executors:
-        if differences := differing(driver, one):
+    for report in executors:
+        if differences := list_differences(driver, report):
             raise HeadraceError(
                 Kind.DEPENDENCY,
-                f"the executor on {one['host']} ({one['executable']}) is not like this machine: "
+                f"the executor on {report['host']} ({report['executable']}) is not like this machine: "
                 + "; ".join(differences),
                 FIX,
             )
-    for one in executors:
-        for kind, cause in one["unreachable"]:
-            raise HeadraceError(Kind(kind), f"on the executor's machine {one['host']}: {cause}", _REACH)
+    for report in executors:
+        for kind, cause in report["unreachable"]:
+            raise HeadraceError(Kind(kind), f"on the executor's machine {report['host']}: {cause}", _REACH)
 
 
-def _away(reports: Iterable[Report]) -> list[str]:
-    """Which secondary sinks do not answer where, each machine once."""
+def _unreachable_sinks(reports: Iterable[Report]) -> list[str]:
+    """List which secondary sinks are not reached from which machine, each machine once."""
     return sorted(
         {
-            f"the sink {name!r} is not reached from the executor's machine {one['host']}: {cause}"
-            for one in reports
-            for name, cause in one["away"].items()
+            f"the sink {name!r} is not reached from the executor's machine {report['host']}: {cause}"
+            for report in reports
+            for name, cause in report["away"].items()
         }
     )
 
 
-def differing(driver: Report, executor: Report) -> list[str]:
-    """What an executor has otherwise, or lacks."""
-    found = []
+def list_differences(driver: Report, executor: Report) -> list[str]:
+    """List what an executor has in another version, or lacks."""
+    differences = []
     if executor["python"] != driver["python"]:
-        found.append(f"Python {executor['python']} for {driver['python']}")
-    for name, here in driver["versions"].items():
-        there = executor["versions"][name]
-        if there is None and here is not None:
-            found.append(f"no {name}")
-        elif there != here and (name in _SAME or _major(there) != _major(here)):
-            found.append(f"{name} {there} for {here}")
-    if not any(one.startswith("no ") for one in found):
-        found += [f"{name} cannot be imported ({why})" for name, why in executor["missing"].items()]
-        found += executor["kindless"].values()
-    return found
+        differences.append(f"Python {executor['python']} for {driver['python']}")
+    for name, wanted in driver["versions"].items():
+        actual = executor["versions"][name]
+        if actual is None and wanted is not None:
+            differences.append(f"no {name}")
+        elif actual != wanted and (name in _SAME or _major(actual) != _major(wanted)):
+            differences.append(f"{name} {actual} for {wanted}")
+    if not any(difference.startswith("no ") for difference in differences):
+        differences += [f"{name} cannot be imported ({why})" for name, why in executor["missing"].items()]
+        differences += executor["kindless"].values()
+    return differences
 
 
 def _major(version: str | None) -> str:
     return (version or "").partition(".")[0]
 
 
-def failed_to_start(text: str) -> HeadraceError:
-    """The error for a job whose Python did not even begin, from what Spark says of it."""
+def start_error(text: str) -> HeadraceError:
+    """Return the error for a job whose Python did not start, from Spark's text."""
     reasons = (match for pattern in _REASONS if (match := pattern.search(text)))
     first = next(reasons, None)
     host = _HOST.search(text)
@@ -178,20 +183,20 @@ def failed_to_start(text: str) -> HeadraceError:
     return HeadraceError(Kind.DEPENDENCY, f"{place} cannot run our Python: {first['why'].strip(' .')}", FIX)
 
 
-def _asked(context: SparkContext, tasks: int, look: Callable[[], Report]) -> list[Report]:
-    """The answers of one job."""
-    with _by_value():
+def _run_probes(context: SparkContext, tasks: int, look: Callable[[], Report]) -> list[Report]:
+    """Run one job of probes and return their reports."""
+    with _probe_by_value():
         try:
             context.setJobGroup(_GROUP, "preflight", interruptOnCancel=True)
             numbers = context.parallelize(range(tasks), tasks)
             return list(numbers.map(lambda _: look()).collect())
         except (Py4JError, PySparkException) as error:
-            raise failed_to_start(str(error)) from error
+            raise start_error(str(error)) from error
 
 
 @contextmanager
-def _by_value() -> Iterator[None]:
-    """The probe goes with its task: the executors may not have it."""
+def _probe_by_value() -> Iterator[None]:
+    """Pickle the probe with its task: the executors may not have its module."""
     cloudpickle.register_pickle_by_value(probing)  # type: ignore[no-untyped-call]
     try:
         yield
@@ -200,16 +205,16 @@ def _by_value() -> Iterator[None]:
 
 
 def _await_executors(context: SparkContext, patience: float, ending: Event) -> int:
-    """How many there are, once no more come.
+    """Wait until no more executors register, and return their number.
 
     Raises:
-        HeadraceError: SPARK, where none comes.
+        HeadraceError: SPARK, where none registers.
     """
     known, deadline = 0, time.monotonic() + patience
     while time.monotonic() < deadline and not ending.is_set():
         count = _executors(context)
         if count > known:
-            known, deadline = count, time.monotonic() + _NEXT_WITHIN
+            known, deadline = count, time.monotonic() + _NEXT_EXECUTOR_SECONDS
         ending.wait(_POLL_SECONDS)
     if not known:
         raise HeadraceError(
@@ -221,19 +226,19 @@ def _await_executors(context: SparkContext, patience: float, ending: Event) -> i
 
 
 def _executors(context: SparkContext) -> int:
-    """How many have registered; the driver counts itself among them."""
-    with _living():
+    """Count the registered executors; Spark's own count includes the driver."""
+    with _application_errors():
         return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1  # noqa: SLF001
 
 
-def _places(context: SparkContext) -> int:
-    """How many tasks run at once."""
-    with _living():
+def _task_slots(context: SparkContext) -> int:
+    """Return how many tasks run at once."""
+    with _application_errors():
         return int(context.defaultParallelism)
 
 
 @contextmanager
-def _living() -> Iterator[None]:
+def _application_errors() -> Iterator[None]:
     try:
         yield
     except Py4JError as error:

@@ -1,7 +1,7 @@
-"""Do Spark's Python workers find what the program of a session has installed?
+"""Check that Spark's Python workers find the packages of the program that uses the session.
 
-Spark starts its workers as `python3` from the PATH unless it is told otherwise: a program that is run by the
-path of its interpreter, in an environment that is not activated, gets workers without its packages.
+Spark starts its workers as `python3` from the PATH unless it is configured otherwise. A program that is run
+by the path of its interpreter, in an environment that is not activated, gets workers without its packages.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _SECONDS = 30.0
 def check_workers(spark: SparkSession) -> None:
     """Refuse a local session whose workers cannot import Headrace.
 
-    A session elsewhere (a cluster, Spark Connect) is not looked at: its workers run on other machines.
+    Other sessions (a cluster, Spark Connect) are not checked: their workers run on other machines.
 
     Raises:
-        HeadraceError: DEPENDENCY, with the variable that is to be set.
+        HeadraceError: DEPENDENCY, with the variable to set.
     """
     if "connect" in type(spark).__module__ or not str(spark.conf.get("spark.master", "")).startswith("local"):
         return
-    named = spark.sparkContext.pythonExec  # as PYSPARK_PYTHON said when the session was made, else python3
-    python = shutil.which(named)
+    name = spark.sparkContext.pythonExec  # PYSPARK_PYTHON when the session was created, else python3
+    python = shutil.which(name)
     if python is not None and (_is_ours(python) or _imports_headrace(python)):
         return
     raise HeadraceError(
         Kind.DEPENDENCY,
-        f"Spark starts its Python workers as {python or named}, which does not import headrace; this program "
+        f"Spark starts its Python workers as {python or name}, which does not import headrace; this program "
         f"runs with {sys.executable}",
         f"Set PYSPARK_PYTHON={sys.executable} before the session is made (os.environ in the program, or the "
         "shell), or activate the environment.",
@@ -44,7 +44,7 @@ def check_workers(spark: SparkSession) -> None:
 
 
 def _is_ours(python: str) -> bool:
-    """Whether a program lies in the folder of our own interpreter, so that it has the same packages."""
+    """Tell whether a program lies in the folder of this interpreter, so that it has the same packages."""
     return Path(python).parent.absolute() == Path(sys.executable).parent.absolute()
 
 

@@ -1,6 +1,7 @@
-"""What does an executor have, and what does it reach? This runs there, where Headrace itself may be missing.
+"""Probe an executor: what it has installed, and which servers it reaches.
 
-So it is sent by value and needs the standard library alone until it has found the rest. See `preflight`.
+This module runs on executors where Headrace may be missing. So it is sent by value, and needs only the
+standard library until it knows that Headrace can be imported. See `cluster_check`.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ PACKAGES = (
     "urllib3",
     "tenacity",
 )
-"""What tasks import; the first two must be the same everywhere."""
+"""Packages that tasks import; the first two must have the same version everywhere."""
 
 _TASKS = "headrace.pipeline.worker.worker"
 _LENGTH = 300
 
 
 def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, ...] = ()) -> dict[str, Any]:
-    """What is found here, as plain data: the driver and executors answer alike.
+    """Return what is found on this machine, as plain data, in the same form for driver and executors.
 
     Args:
-        modules: that must be importable besides what tasks import.
+        modules: further ones that must be importable.
         connections: the pickled address of the database, endpoints of the sinks and secondary sinks; empty:
             none is tried.
-        kinds: of sinks, that must be installed.
+        kinds: of sinks that must be installed.
     """
     missing = _missing((_TASKS, *modules))
     kindless = {} if missing else _kindless(kinds)
@@ -55,7 +56,7 @@ def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, 
 
 
 def _missing(modules: tuple[str, ...]) -> dict[str, str]:
-    """Module → why it cannot be imported."""
+    """Return the modules that cannot be imported, each with the reason."""
     missing = {}
     for name in modules:
         try:
@@ -66,8 +67,8 @@ def _missing(modules: tuple[str, ...]) -> dict[str, str]:
 
 
 def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
-    """Kind of sinks → why there are none of it."""
-    from headrace.errors import HeadraceError  # noqa: PLC0415 - it is there, but not for this module
+    """Return the kinds of sinks that are not installed, each with the reason."""
+    from headrace.errors import HeadraceError  # noqa: PLC0415 - importable by now, not with this module
     from headrace.sinks.registry import find_sink  # noqa: PLC0415
 
     found = {}
@@ -80,7 +81,7 @@ def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
 
 
 def _version(package: str) -> str | None:
-    """The version of what would be imported, which need not have been installed."""
+    """Return the version of what would be imported, which need not be installed as a package."""
     try:
         module = importlib.import_module(package) if package in PACKAGES[:2] else None
         return getattr(module, "__version__", None) or metadata.version(package)
@@ -89,7 +90,7 @@ def _version(package: str) -> str | None:
 
 
 def _unreachable(connections: bytes) -> tuple[list[tuple[str, str]], dict[str, str]]:
-    """(kind, what is wrong) of each server that does not answer here; secondary sink → what is wrong."""
+    """Return (kind, cause) of each server that does not answer, and the cause by secondary sink."""
     from headrace.errors import HeadraceError  # noqa: PLC0415
     from headrace.postgres.session import ReadSession  # noqa: PLC0415
     from headrace.sinks.opensearch import Client, Endpoint  # noqa: PLC0415

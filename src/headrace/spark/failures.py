@@ -1,4 +1,4 @@
-"""What did Spark fail of? Our own error is somewhere in its text; anything else is Spark's."""
+"""Turn Spark's failures into errors: Headrace's own error is somewhere in Spark's text."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ _LENGTH = 300
 
 
 def headrace_error(error: Exception) -> HeadraceError:
-    """The error of ours that made Spark fail, or SPARK with Spark's first line."""
+    """Return Headrace's error that made Spark fail, or SPARK with Spark's own line."""
     text = str(error)
     found = HeadraceError.find(text)
     if found is not None:
         return found
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), None)
-    said = last or (lines[0] if lines else repr(error))
+    message = last or (lines[0] if lines else repr(error))
     return HeadraceError(
         Kind.SPARK,
-        f"Spark stopped: {without_values(said[:_LENGTH])}",
+        f"Spark stopped: {without_values(message[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
-        f"Spark stopped: {said[:_LENGTH]}",
+        f"Spark stopped: {message[:_LENGTH]}",
     )
 
 
 @contextmanager
 def told_alone(*, whole: bool = False) -> Iterator[None]:
-    """An error of ours leaves without what caused it: in a user's session it is the last of a short trace.
+    """Raise Headrace's errors without their causes, for a short trace in the user's session.
 
     Args:
-        whole: whoever reads it may read the rows, too: with the values that it quotes.
+        whole: include the values that the error quotes: its reader may read the rows too.
     """
     try:
         yield
@@ -42,4 +42,4 @@ def told_alone(*, whole: bool = False) -> Iterator[None]:
             raise HeadraceError(error.kind, error.detail, error.remedy) from None
         if error.kind is Kind.INTERNAL:
             raise error from None
-        raise copy.copy(error) from None  # the same without our own calls, which Spark prints twice
+        raise copy.copy(error) from None  # without Headrace's own calls, which Spark prints twice

@@ -1,12 +1,13 @@
-"""With which Python do the workers of our own local session start?
+"""Choose the Python interpreter for the workers of Headrace's own sessions.
 
 Spark puts three archives before everything else that a worker imports from: pyspark.zip, py4j's and Spark's
-own core jar. Modules in them are compiled anew in each process, and every call lists the archives again. Our
-session runs where PySpark is installed as a package, so its workers need none of that.
+own core jar. Modules in them are compiled again in each process, and every call lists the archives again.
+Headrace's session runs where PySpark is installed as a package, so its workers need none of that.
 
-What it brings, in processor seconds (runs with and without it in turn, on two cores that others used too):
-the imports of one worker 0.36 for 1.31 (median of 3); the worker processes of a `headrace run`, about 15,
-until it is live 9.5 for 19.1 (median of 4; 8.9 to 10.9 for 17.8 to 21.8); 60 updates then 13.3 for 16.7.
+Effect, in processor seconds (runs with and without it in turn, on two cores that others used too): the
+imports of one worker 0.36 instead of 1.31 (median of 3); the worker processes of a `headrace run`, about 15,
+until it is live 9.5 instead of 19.1 (median of 4; 8.9 to 10.9 instead of 17.8 to 21.8); 60 updates then 13.3
+instead of 16.7.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ from headrace.errors import HeadraceError, Kind
 from headrace.spark.settings import PYTHON, is_local, is_relative
 
 
-def chosen_python(master: str, folder: Path, given: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """The interpreter for PYSPARK_PYTHON: what the user names, else our own one, for which we know more.
+def choose_python(
+    master: str, folder: Path, user_settings: Mapping[str, str], environ: Mapping[str, str]
+) -> str:
+    """Return the interpreter for PYSPARK_PYTHON: the user's, or else this one.
 
-    Spark starts it on executors and here: here it plans. One that is relative lies in what executors have
-    unpacked; in `folder`, where the JVM is to run then, a script of the same name leads to our own.
+    Spark starts it on executors and on this machine, where it plans. A relative path lies in what executors
+    have unpacked; a script of the same name in `folder`, where the JVM runs then, leads to this interpreter.
 
     Raises:
         HeadraceError: CONFIG, where this machine has no such program.
     """
     local = is_local(master)
-    python = given.get(PYTHON) or (None if local else environ.get("PYSPARK_PYTHON"))
+    python = user_settings.get(PYTHON) or (None if local else environ.get("PYSPARK_PYTHON"))
     if not python:
         return worker_python(folder, environ) if local else sys.executable
     if is_relative(python):
@@ -53,9 +56,10 @@ def chosen_python(master: str, folder: Path, given: Mapping[str, str], environ: 
 
 
 def worker_python(folder: Path, environ: Mapping[str, str]) -> str:
-    """The interpreter for PYSPARK_PYTHON: this one, behind a script in `folder` that drops the archives.
+    """Return this interpreter, behind a script in `folder` that removes the archives from its path.
 
-    It is this one itself where it does not find PySpark alone, or where `folder` forbids programs.
+    Without the script where the interpreter does not find PySpark by itself, or where `folder` forbids
+    programs.
     """
     search_path = environ.get("PYTHONPATH", "")
     known = {*site.getsitepackages(), site.getusersitepackages(), *search_path.split(os.pathsep)}
@@ -68,5 +72,5 @@ def worker_python(folder: Path, environ: Mapping[str, str]) -> str:
 
 
 def wrapper_script(python: str, search_path: str) -> str:
-    """A shell script that runs `python` with our own PYTHONPATH instead of the one that it is given."""
+    """Return a shell script that runs `python` with this process's PYTHONPATH instead of Spark's."""
     return f'#!/bin/sh\nPYTHONPATH={shlex.quote(search_path)} exec {shlex.quote(python)} "$@"\n'

@@ -1,4 +1,7 @@
-"""Whose turn is it beside the stream? One job's at a time: two would take the stream's place."""
+"""A gate that lets one job at a time run beside the stream.
+
+Two jobs would take the stream's share of the machine.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,17 @@ from headrace.errors import HeadraceError, Kind
 
 _POLL_SECONDS = 0.2
 RECENT_SECONDS = 10.0
-"""What was longer ago says nothing about the stream of now."""
+"""After this time, an earlier job says nothing about the stream."""
 _LONG_SECONDS = 0.25
-"""A batch of the stream that takes longer is slowed down by what is beside it."""
+"""A batch of the stream that takes longer is slowed down by the job beside it."""
 
 
 class JobGate:
-    """Taken by whoever has a job beside the stream.
+    """Held while a job runs beside the stream.
 
     Args:
-        is_read: whether the stream has readers by now; one that has them at first gets on first.
+        is_read: whether the stream has readers by now; if it has them at first, jobs wait until it has
+            started.
         batch_seconds: how long the longest of the stream's last batches took.
         clock: in seconds.
     """
@@ -35,43 +39,44 @@ class JobGate:
         self.is_read = is_read
         self._batch_seconds = batch_seconds
         self._lock = threading.Lock()
-        self._begun = threading.Event()
+        self._stream_started = threading.Event()
         self._clock = clock
-        self._given_back: float | None = None
+        self._released: float | None = None
         if not is_read():
-            self._begun.set()
+            self._stream_started.set()
 
     def crowded(self) -> bool:
-        """Whether a job is to take no more than half of the places, for the readers' sake.
+        """Tell whether a job should take no more than half of the task slots, for the readers' sake.
 
-        The first one in a while, and each one behind a job beside which a batch of the stream took long.
+        True for the first job in a while, and for each one after a job beside which a batch of the stream
+        took long.
         """
         if not self.is_read():
             return False
-        is_first = self._given_back is None or self._clock() > self._given_back + RECENT_SECONDS
+        is_first = self._released is None or self._clock() > self._released + RECENT_SECONDS
         return is_first or self._batch_seconds() > _LONG_SECONDS
 
     def begin(self) -> None:
-        """The stream gets on; may be said again."""
-        self._begun.set()
+        """Note that the stream has started; may be called again."""
+        self._stream_started.set()
 
     @property
     def is_taken(self) -> bool:
-        """Whether a job is beside the stream."""
+        """Tell whether a job is running beside the stream."""
         return self._lock.locked()
 
     @contextmanager
     def taken(self, ending: threading.Event) -> Iterator[None]:
-        """Until no other job is beside the stream; whoever ends does not wait for it.
+        """Wait until no other job runs beside the stream, and hold the gate while the context is entered.
 
         Raises:
             HeadraceError: SPARK, once `ending` is set.
         """
-        while not (self._begun.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
+        while not (self._stream_started.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
             if ending.is_set():
                 raise HeadraceError(Kind.SPARK, "it is ending")
         try:
             yield
         finally:
-            self._given_back = self._clock()
+            self._released = self._clock()
             self._lock.release()

@@ -1,4 +1,4 @@
-"""How does whoever waits for a Spark job stop waiting, and the job with it?"""
+"""Run Spark jobs so that an interrupt of the caller cancels them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ _Result = TypeVar("_Result")
 
 
 def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Result]) -> _Result:
-    """What `work` gives, whose jobs are of `group`; whoever is interrupted meanwhile ends them.
+    """Return the result of `work`; if the caller is interrupted meanwhile, cancel the jobs of `group`.
 
-    In a thread of its own, because each thread has one line to the JVM: the one that is interrupted has to
-    cancel and to stop over its own, on which no half-read answer may lie.
+    `work` runs in a thread of its own, because each thread has its own connection to the JVM: the interrupted
+    thread cancels over its own, which holds no half-read answer.
 
     Args:
-        work: told by an event that it is to end.
+        context: Spark's.
+        group: the job group of `work`'s jobs.
+        work: gets an event that is set when it has to end.
     """
     ending = Event()
     with ThreadPoolExecutor(1, "headrace job") as thread:
-        doing = thread.submit(work, ending)
+        future = thread.submit(work, ending)
         try:
-            return doing.result()
+            return future.result()
         except BaseException:
             ending.set()
-            while not doing.done():  # again and again: the job may not have begun yet
+            while not future.done():  # repeated: the job may not have started yet
                 context.cancelJobGroup(group)
-                wait([doing], _POLL_SECONDS)
+                wait([future], _POLL_SECONDS)
             raise

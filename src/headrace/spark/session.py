@@ -1,6 +1,6 @@
-"""How is a Spark session made that a person need not know about?
+"""Create and stop Headrace's own Spark sessions.
 
-Only sessions that Headrace makes itself are tuned; a user's own session is left alone (decision 0051).
+Only these sessions are tuned; a user's own session is not changed (decision 0051).
 """
 
 from __future__ import annotations
@@ -32,28 +32,28 @@ from pyspark.sql import SparkSession
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.spark.environment import check_workers
-from headrace.spark.interpreter import chosen_python
+from headrace.spark.interpreter import choose_python
 from headrace.spark.settings import is_relative, settings, with_absolute_files
 
 _LOG = logging.getLogger(__name__)
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _LOCAL = re.compile(r"local\[(\*|[1-9][0-9]*)\]")
-_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+_MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is created in it
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
 _STANDALONE = "spark://"
-_MASTER_WITHIN = 5.0
+_MASTER_SECONDS = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
-_ENDED_WITHIN = 20.0
-_NOTICED_WITHIN = 2.0
+_END_SECONDS = 20.0
+_NOTICE_SECONDS = 2.0
 _OUT_OF_MEMORY = 3  # the exit code of -XX:+ExitOnOutOfMemoryError
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
-"""The property that names a job's pool, and the pools: the stream's jobs are not to wait for a seeding's."""
+"""The property that names a job's pool, and the pools: the stream's jobs must not wait for a backfill's."""
 _PLACES = "spark.headrace.places"
 
-_MOST_LOG, _LOG_SECONDS = 64 << 20, 60.0
+_MAX_LOG, _LOG_SECONDS = 64 << 20, 60.0
 _LOG4J = """
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
@@ -70,9 +70,10 @@ __all__ = ["LocalSpark", "SparkSession", "given_spark", "local_spark", "master_o
 
 @dataclass(frozen=True, slots=True)
 class LocalSpark:
-    """A running session and where it keeps what it may lose.
+    """A running session and its temporary files.
 
     Attributes:
+        session: Spark's.
         scratch: a folder for checkpoints, in memory where the machine offers that; removed at the end.
         log: what the JVM and the Python workers print.
     """
@@ -91,29 +92,29 @@ def local_spark(
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
 ) -> Iterator[LocalSpark]:
-    """A session of our own, stopped at the end.
+    """Start a session of Headrace's own; stop it at the end.
 
     Args:
         master: Spark's master URL.
         memory: the JVM's heap.
         log_level: of Spark's own log.
         terminal: let Spark's log go to the terminal instead of a file.
-        given: settings of the user, which win.
+        given: settings of the user, which override the defaults.
 
     Raises:
-        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for a
-            master that is none, CONFIG where this machine lacks the Python that is to run.
+        HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for an
+            invalid master, CONFIG where this machine lacks the Python that is to run.
     """
-    _sweep()
+    _remove_stale_folders()
     _check_master(master)
-    with contextlib.ExitStack() as held, _own_folder(None) as folder, _scratch(folder) as scratch:
+    with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
-        python = chosen_python(master, folder, given or {}, os.environ)
+        python = choose_python(master, folder, given or {}, os.environ)
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
-        held.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
+        stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
         conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
         runs_in = folder if is_relative(python) else None
-        with log.open("ab") as output, bounded(log), _java(conf, None if terminal else output, runs_in):
+        with log.open("ab") as output, bound_log(log), _java(conf, None if terminal else output, runs_in):
             session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
@@ -123,11 +124,11 @@ def local_spark(
 
 @contextlib.contextmanager
 def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
-    """A session that somebody else made, stops and has tuned.
+    """Use a session that another program created, tuned, and will stop.
 
     Raises:
         HeadraceError: DEPENDENCY, where its workers do not import Headrace, or where it is a client of Spark
-            Connect: a run has to ask the scheduler what it does.
+            Connect: a run has to query the scheduler.
     """
     if not isinstance(session, SparkSession):
         raise HeadraceError(
@@ -142,13 +143,17 @@ def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Variables of this process; they and those that PySpark sets meanwhile are put back at the end."""
+    """Set variables of this process; restore them, and those that PySpark sets meanwhile, at the end."""
     before = dict(os.environ)
     os.environ.update(variables)
     try:
         yield
     finally:
-        for name in [one for one in os.environ if one.startswith(("SPARK_", "PYSPARK_")) or one in variables]:
+        for name in [
+            variable
+            for variable in os.environ
+            if variable.startswith(("SPARK_", "PYSPARK_")) or variable in variables
+        ]:
             if name in before:
                 os.environ[name] = before[name]
             else:
@@ -156,10 +161,10 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def bounded(log: Path, most: int = _MOST_LOG, seconds: float = _LOG_SECONDS) -> Iterator[None]:
-    """Empty a file that is appended to, whenever it holds more than `most` bytes.
+def bound_log(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) -> Iterator[None]:
+    """Truncate a file that is appended to, whenever it holds more than `most` bytes.
 
-    Nobody reads it while nothing is wrong, and an outage of weeks fills it with traces that are all the same.
+    It is read only after a failure, and an outage of weeks would fill it with repeated traces.
     """
     ending = threading.Event()
 
@@ -180,13 +185,13 @@ def bounded(log: Path, most: int = _MOST_LOG, seconds: float = _LOG_SECONDS) -> 
 
 @contextlib.contextmanager
 def _own_folder(parent: Path | None) -> Iterator[Path]:
-    """A folder in `parent` (None: the system's own) until the end; it is locked while this process lives."""
-    with contextlib.ExitStack() as held:
+    """Create a folder in `parent` (None: the system's) until the end; locked while this process lives."""
+    with contextlib.ExitStack() as stack:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-            lock = held.enter_context((folder / _LOCK).open("xb"))
+            lock = stack.enter_context((folder / _LOCK).open("xb"))
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if (folder / _LOCK).exists():  # else another start has swept it before it was locked
+            if (folder / _LOCK).exists():  # else another start removed it before it was locked
                 break
         try:
             yield folder
@@ -194,44 +199,46 @@ def _own_folder(parent: Path | None) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _sweep() -> None:
-    """Remove the folders of runs that were killed; the system has opened their locks."""
+def _remove_stale_folders() -> None:
+    """Remove the folders of runs that were killed; their locks are free."""
     for parent in (_MEMORY_FOLDER, Path(tempfile.gettempdir())):
-        for left in parent.glob(f"{_PREFIX}*"):
+        for stale in parent.glob(f"{_PREFIX}*"):
             try:
-                with (left / _LOCK).open("r+b") as lock:
+                with (stale / _LOCK).open("r+b") as lock:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(left, ignore_errors=True)
+                    shutil.rmtree(stale, ignore_errors=True)
             except OSError:
-                continue  # that run lives, or is another user's
+                continue  # the run lives, or belongs to another user
 
 
-def _settings(master: str, memory: str, log_level: str, folder: Path, given: Mapping[str, str]) -> SparkConf:
+def _settings(
+    master: str, memory: str, log_level: str, folder: Path, user_settings: Mapping[str, str]
+) -> SparkConf:
     properties = folder / "log4j2.properties"
     properties.write_text(_LOG4J.format(level=log_level))
-    all_ = settings(master, memory, folder, properties, given)
+    all_ = settings(master, memory, folder, properties, user_settings)
     threads = _threads(master)
     if threads is not None:
-        # One place more, which jobs beside the stream leave free: Spark takes none back.
+        # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks.
         all_ = {"spark.default.parallelism": str(threads), _PLACES: str(threads)} | all_
         master = f"local[{threads + 1}]"
     return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
 
 
 def master_of(session: SparkSession) -> str:
-    """The master that a session was made with."""
+    """Return the master of a session."""
     return str(session.sparkContext.master)
 
 
 def places_beside(session: SparkSession) -> int:
-    """How many tasks may run beside the stream, so that one place is left for its own."""
+    """Return how many tasks may run beside the stream, so that one task slot is left for its own."""
     context = session.sparkContext
-    given = context.getConf().get(_PLACES)
-    return max(1, context.defaultParallelism - 1) if given is None else int(given)
+    configured = context.getConf().get(_PLACES)
+    return max(1, context.defaultParallelism - 1) if configured is None else int(configured)
 
 
 def _threads(master: str) -> int | None:
-    """How many tasks a local master may run at once; None for another, or one that says more."""
+    """Return how many tasks a local master may run at once; None for any other master."""
     found = _LOCAL.fullmatch(master)
     if found is None:
         return None
@@ -239,7 +246,7 @@ def _threads(master: str) -> int | None:
 
 
 def _processors() -> int:
-    """How many this process may use; a container's limit counts, as it does for the JVM."""
+    """Count the processors of this process, within a container's limit, as the JVM does."""
     known = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = _CPU_LIMIT.read_text().split()
@@ -250,36 +257,38 @@ def _processors() -> int:
 
 @contextlib.contextmanager
 def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> Iterator[None]:
-    """The JVM, from here to the end of the context; it prints to `output`, and so do its workers.
+    """Start the JVM and stop it at the end; it prints to `output`, and so do its workers.
 
     Args:
-        folder: where it runs; None: where we do.
+        settings: Spark's.
+        output: None: the terminal.
+        folder: where it runs; None: the current folder.
     """
     starting: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
-    with _understood():
+    with _spark_errors():
         gateway = launch_gateway(settings, popen_kwargs=starting | {"cwd": folder})  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001 - no other way in
     try:
         yield
     except (Py4JError, PySparkException, OSError) as error:
-        if (ended := _ended(gateway.proc)) is None:
+        if (ended := _exit_error(gateway.proc)) is None:
             raise
         raise ended from error
     finally:
         gateway.shutdown()
         gateway.proc.stdin.close()
         try:
-            gateway.proc.wait(_ENDED_WITHIN)
+            gateway.proc.wait(_END_SECONDS)
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
-def _ended(java: subprocess.Popen[bytes]) -> HeadraceError | None:
-    """The error for a JVM that has ended under us; None where it lives."""
+def _exit_error(java: subprocess.Popen[bytes]) -> HeadraceError | None:
+    """Return the error for a JVM that has exited; None while it runs."""
     try:
-        code = java.wait(_NOTICED_WITHIN)
+        code = java.wait(_NOTICE_SECONDS)
     except subprocess.TimeoutExpired:
         return None
     if code == _OUT_OF_MEMORY:
@@ -298,16 +307,16 @@ def _ended(java: subprocess.Popen[bytes]) -> HeadraceError | None:
 
 def _start(settings: SparkConf) -> SparkSession:
     handler = signal.getsignal(signal.SIGINT)
-    with _understood():
+    with _spark_errors():
         context = SparkContext.getOrCreate(settings)
         silence(context)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)  # the context has put its own there
+            signal.signal(signal.SIGINT, handler)  # the context has set its own handler
         return SparkSession.builder.config(conf=settings).getOrCreate()
 
 
 def silence(context: SparkContext) -> None:
-    """Keep a trace off the terminal where the JVM ends first: PySpark's accumulator server prints one."""
+    """Keep PySpark's accumulator server from printing a trace if the JVM ends first."""
     server = getattr(context, "_accumulatorServer", None)
     if isinstance(server, socketserver.BaseServer):
         server.handle_error = _note_end  # type: ignore[method-assign]
@@ -318,8 +327,8 @@ def _note_end(request: object, client_address: object) -> None:  # noqa: ARG001 
 
 
 @contextlib.contextmanager
-def _understood() -> Iterator[None]:
-    """Around Spark's start: its warnings on Python packages are not for the terminal, its errors are ours."""
+def _spark_errors() -> Iterator[None]:
+    """Turn Spark's errors at its start into Headrace's, and hide its warnings on Python packages."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -331,13 +340,13 @@ def _understood() -> Iterator[None]:
 
 
 def _reason(text: str) -> str:
-    """The line that says most, of a trace."""
+    """Return the most informative line of a trace."""
     lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
     return next((line for line in lines if _REASON.match(line)), lines[0] if lines else "no reason given")
 
 
 def _check_master(master: str) -> None:
-    """Make sure that one of a standalone cluster's masters is there: Spark would try for minutes.
+    """Check that one of a standalone cluster's masters answers: Spark would try for minutes.
 
     Raises:
         HeadraceError: SPARK.
@@ -348,7 +357,7 @@ def _check_master(master: str) -> None:
     for place in master.removeprefix(_STANDALONE).split(","):
         host, _, port = place.rpartition(":")
         try:
-            with socket.create_connection((host.strip("[]"), int(port)), _MASTER_WITHIN):
+            with socket.create_connection((host.strip("[]"), int(port)), _MASTER_SECONDS):
                 return
         except ValueError as error:
             raise HeadraceError(
@@ -364,23 +373,23 @@ def _check_master(master: str) -> None:
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop the session, also where its JVM was killed."""
+    """Stop the session, even if its JVM was killed."""
     with contextlib.suppress(Py4JError, PySparkException, OSError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
 
 
 def _with_retries(master: str) -> str:
-    """Local masters give up at a task's first failure unless told otherwise."""
+    """Allow a local master's tasks to be retried: by default it gives up at the first failure."""
     return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
 
 
 @contextlib.contextmanager
 def _scratch(fallback: Path) -> Iterator[Path]:
-    with contextlib.ExitStack() as kept:
+    with contextlib.ExitStack() as stack:
         try:
-            roomy = shutil.disk_usage(_MEMORY_FOLDER).free >= _MEMORY_NEEDED
-            scratch = kept.enter_context(_own_folder(_MEMORY_FOLDER)) if roomy else fallback
+            has_room = shutil.disk_usage(_MEMORY_FOLDER).free >= _MEMORY_NEEDED
+            scratch = stack.enter_context(_own_folder(_MEMORY_FOLDER)) if has_room else fallback
         except OSError:
-            scratch = fallback  # no such folder here, or not for us: the disk serves too
+            scratch = fallback  # no such folder, or not accessible: use the disk
         yield scratch

@@ -1,8 +1,8 @@
-"""Which versions of PySpark carry the sources?
+"""Check which versions of PySpark support the sources.
 
-PySpark 4.0 and 4.1 ask a streaming source where the next batch ends without telling it where the query
-stands. After a restart only the slot could say that. It is a batch behind the checkpoint and knows nothing of
-the rows that were being read first: what had been written would come again as if it were new.
+PySpark 4.0 and 4.1 ask a streaming source for the end of the next batch without passing the query's position.
+After a restart only the slot could supply it. The slot is a batch behind the checkpoint, and does not know
+which rows of the initial snapshot were read: rows already written would be read again as new ones.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from headrace.errors import HeadraceError, Kind
 
 FIRST = (4, 2)
-"""The first version whose sources are told where the query stands."""
+"""The first version that passes the query's position to its sources."""
 
 
-def is_served(version: str) -> bool:
-    """Whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, carries the sources."""
+def is_supported(version: str) -> bool:
+    """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, supports the sources."""
     return tuple(map(int, re.findall(r"\d+", version)[:2])) >= FIRST
 
 
@@ -26,7 +26,7 @@ def check_version(version: str, name: str) -> None:
     Raises:
         HeadraceError: DEPENDENCY.
     """
-    if not is_served(version):
+    if not is_supported(version):
         first = ".".join(map(str, FIRST))
         raise HeadraceError(
             Kind.DEPENDENCY,

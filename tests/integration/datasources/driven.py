@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.envelopes import plan_changes
+from headrace.datasources.envelopes import changes_schema
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
 from headrace.datasources.query_schema import plan_rows
@@ -57,7 +57,7 @@ class Query:
             if options.form == "rows" and options.one_table is not None:
                 plan = plan_rows(options, options.one_table)
             else:
-                plan_changes(options)
+                changes_schema(options)
             self._reader = CdcReader(options, plan)
         return self._reader
 

@@ -14,7 +14,7 @@ from pyspark.sql import Row, SparkSession
 from headrace.capture.rows import SnapshotPlace
 from headrace.catalog.known import read_known
 from headrace.datasources.bootstrap import Custom, JsonLines, ProvidedPart, provider
-from headrace.datasources.envelopes import Described
+from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import connect, execute
@@ -50,9 +50,10 @@ class Given:
 def read(source: JsonLines | Custom, url: str) -> list[dict[str, str | None]]:
     """The rows of all parts, as the log would say them."""
     with ReadSession(url) as session:
-        told = Described(read_known(session, [ITEM], {}, "given"), "shop", {})
+        descriptions = TableDescriptions(read_known(session, [ITEM], {}, "given"), "shop", {})
     parts = [
-        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), told) for one in source.parts(["item"])
+        ProvidedPart(source, one, (ITEM,), (), SnapshotPlace(7, 1), descriptions)
+        for one in source.parts(["item"])
     ]
     return [
         dict(row["after"]) for part in parts for batch in part.read(url, None) for row in batch.to_pylist()

@@ -399,7 +399,7 @@ def test_a_table_that_leaves_the_publication_is_told_of(query: Callable[..., Que
     """The log holds nothing of it from then on, and does not say so."""
     one = query(**_START)
     one.step()
-    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], losing=False, seconds=0)
+    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], allows_loss=False, seconds=0)
     watch.look()
     one.sql("INSERT INTO item VALUES (1, 'a')")
     watch.look()
@@ -478,7 +478,7 @@ def test_other_work_on_a_publication_and_its_tables_is_none_of_ours(query: Calla
 def test_a_table_that_is_dropped_has_left_nothing_behind(query: Callable[..., Query]) -> None:
     one = query(**_START)
     one.step()
-    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], losing=False, seconds=0)
+    watch = MembershipWatch(one.url, one.slot, [TableName("public", "item")], allows_loss=False, seconds=0)
     watch.look()
     one.sql("DROP TABLE item")
     watch.look()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.catalog import read_catalog
-from headrace.datasources.partitioning import shared
+from headrace.datasources.partitioning import plan_tasks
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
@@ -30,7 +30,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20
@@ -106,7 +106,7 @@ class World:
         end = self.position()
         rows = [{"_commit_lsn": end, "_commit_seq": number, **change} for number in range(1000)]
         batch = pa.RecordBatch.from_pylist(rows if shares > 1 else rows[:1], schema=CHANGES_SCHEMA)
-        parts = shared([batch], end, end, shares)
+        parts = plan_tasks([batch], end, end, shares)
         return [self.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
 
     def held(self) -> dict[str, str | None]:

@@ -17,7 +17,7 @@ import pytest
 from headrace.assembly.identities import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
-from headrace.datasources.partitioning import shared
+from headrace.datasources.partitioning import plan_tasks
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
@@ -38,7 +38,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.contents import documents, ids, refresh
+from headrace.sinks.opensearch.documents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
 from support.http_proxy import HttpProxy, Request
 
@@ -154,7 +154,7 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
         "_commit_seq": 0,
     }
     batch = pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)
-    [part] = shared([batch], end, end, 1)
+    [part] = plan_tasks([batch], end, end, 1)
     assert world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
@@ -204,7 +204,7 @@ def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
     world.writer.execute("TRUNCATE visit")
     end = world.position()
     row = {"_commit_lsn": end, "_commit_seq": 0, "schema": "public", "table": "visit", "op": "t"}
-    [part] = shared([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
+    [part] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
     world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA))
     assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 

@@ -36,7 +36,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import document, ids, refresh
+from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
 
 SCHEMA = """\

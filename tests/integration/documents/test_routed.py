@@ -20,7 +20,7 @@ from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, WriterOptions, mapping
-from headrace.sinks.opensearch.contents import document, documents, ids, refresh
+from headrace.sinks.opensearch.documents import document, documents, ids, refresh
 
 SCHEMA = """
 version: 1

@@ -33,7 +33,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
 from support.http_proxy import Answer, HttpProxy, Request
 

@@ -32,7 +32,7 @@ from headrace.sinks.opensearch import (
     WriterOptions,
     mapping,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 from support.tcp_proxy import TcpProxy
 
 SCHEMA = """

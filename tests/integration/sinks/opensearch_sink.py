@@ -6,7 +6,7 @@ import uuid
 from typing import Any
 
 from headrace.sinks.opensearch import Client, Endpoint, Generations, OpenSearchWriter, WriterOptions
-from headrace.sinks.opensearch.contents import document, documents, refresh
+from headrace.sinks.opensearch.documents import document, documents, refresh
 from headrace.testing.conformance import INDEX
 
 BODY: dict[str, Any] = {

@@ -12,7 +12,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Generations, IndexOptions, OpenSearchWriter
-from headrace.sinks.opensearch.contents import count, document, ids
+from headrace.sinks.opensearch.documents import count, document, ids
 from headrace.sinks.opensearch.endpoint import Endpoint
 from support.http_proxy import HttpProxy, Request
 

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.pipeline.project import Endpoints
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
-from headrace.sinks.opensearch.contents import count, refresh
+from headrace.sinks.opensearch.documents import count, refresh
 from support.http_proxy import Answer, HttpProxy
 from support.tcp_proxy import TcpProxy
 

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
-from headrace.sinks.opensearch.contents import ids
+from headrace.sinks.opensearch.documents import ids
 from integration.sinks.scripted_server import Reply, Request, Scripted, accepted, items, scripted
 
 ONE_SENDER = WriterOptions(senders=1, busy_seconds=5)

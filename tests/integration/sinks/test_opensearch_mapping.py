@@ -13,7 +13,7 @@ import pytest
 from headrace.model import DocumentOperation, TableName
 from headrace.schema.tree import ColumnField, Field, IndexSpec, JoinField, MapField, Place
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, OpenSearchWriter, mapping
-from headrace.sinks.opensearch.contents import refresh
+from headrace.sinks.opensearch.documents import refresh
 
 HERE = Place(Path("users.schema.yml"), 1, 1)
 T = TableName("public", "t")

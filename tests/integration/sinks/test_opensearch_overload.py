@@ -23,7 +23,7 @@ from headrace.sinks.opensearch import (
     OpenSearchWriter,
     WriterOptions,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 from headrace.status.sinks import ReportsPort, SinkReports
 from support.http_proxy import Answer, Cut, HttpProxy, Request, Spoil
 

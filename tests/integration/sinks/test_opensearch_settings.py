@@ -22,7 +22,7 @@ from headrace.sinks.opensearch import (
     OpenSearchWriter,
     mapping,
 )
-from headrace.sinks.opensearch.contents import count, refresh
+from headrace.sinks.opensearch.documents import count, refresh
 from headrace.sinks.opensearch.settings import adjust, check_pipeline, is_accepted, try_out
 from support.http_proxy import Answer, HttpProxy
 

@@ -19,7 +19,7 @@ from headrace.sinks.opensearch import (
     OpenSearchWriter,
     WriterOptions,
 )
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh
 
 BODY: dict[str, Any] = {
     "settings": {"index": {"gc_deletes": "1h"}},

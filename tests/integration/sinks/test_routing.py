@@ -15,9 +15,8 @@ import pytest
 from headrace.model import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Generation, Generations, OpenSearchWriter
-from headrace.sinks.opensearch.contents import documents, ids, refresh
+from headrace.sinks.opensearch.documents import copies, documents, ids, refresh, stored
 from headrace.sinks.opensearch.routed import RoutedWriter, Shards
-from headrace.sinks.opensearch.stored import copies, stored
 
 SHARDS = 4
 BODY: dict[str, Any] = {

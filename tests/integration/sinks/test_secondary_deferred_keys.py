@@ -115,12 +115,12 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
 
     known = SystemIndex(client, f"{prefix}headrace_deferred_secondary", {}).identity
     assert known is not None
-    client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.backlog", {"index": known.uuid})
+    client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.deferred", {"index": known.uuid})
     again = SecondaryDeferredKeys(client, "s/b", prefix)
     again.add("g", [("4",)], 13)
     snapshot.restore_in_place()
     assert again.is_lost(), "a note of an older version is completed"
-    for name in ("meta", "backlog"):
+    for name in ("meta", "deferred_secondary"):
         client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
@@ -155,7 +155,7 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         assert again.generations == (), "what it lacks is not known any more"
         forget_sink(client, "s", prefix, "b")
         assert SecondaryDeferredKeys(client, "s/b", prefix).count() == 0
-        for name in ("meta", "backlog"):
+        for name in ("meta", "deferred_secondary"):
             client.call("DELETE", f"/{prefix}headrace_{name}")
 
 

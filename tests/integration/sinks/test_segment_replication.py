@@ -24,9 +24,8 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.contents import await_replicas, count, ids, refresh
+from headrace.sinks.opensearch.documents import await_replicas, count, ids, refresh, stored
 from headrace.sinks.opensearch.state_document import StateDocument
-from headrace.sinks.opensearch.stored import stored
 
 ROUNDS, DOCUMENTS = 25, 200
 BODY: dict[str, Any] = {

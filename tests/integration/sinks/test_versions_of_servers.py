@@ -32,11 +32,10 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.cautions import of_index
-from headrace.sinks.opensearch.contents import documents, refresh
+from headrace.sinks.opensearch.documents import documents, refresh, stored
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.settings import adjust, keep, lasting, try_out
+from headrace.sinks.opensearch.settings import adjust, lasting, restore_settings, try_out
 from headrace.sinks.opensearch.shard_history import identities, is_another
-from headrace.sinks.opensearch.stored import stored
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 
@@ -222,10 +221,10 @@ def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
     prefix = f"k{uuid.uuid4().hex[:8]}_"
     made = Generations(client, prefix).create("thing", "ab", {"settings": {"index": {}}, "mappings": {}})
     wanted = {made.index: lasting(IndexOptions(), seeded=True, other=False)}
-    assert keep(client, wanted) == [f"{made.index}: gc_deletes was 24h"]
+    assert restore_settings(client, wanted) == [f"{made.index}: gc_deletes was 24h"]
     client.call("PUT", f"/{made.index}/_settings", {"index": {"translog.durability": "async"}})
-    assert keep(client, wanted) == [f"{made.index}: translog.durability was async"]
-    assert keep(client, wanted) == []
+    assert restore_settings(client, wanted) == [f"{made.index}: translog.durability was async"]
+    assert restore_settings(client, wanted) == []
     assert of_index(client, made.index, "thing") == []
     with Lease(client, "s1", prefix, ["thing", "other"], beat=60.0) as lease:
         for _ in range(3):

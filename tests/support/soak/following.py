@@ -17,7 +17,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.signals import ConfirmLimit
-from headrace.datasources.partitioning import shared
+from headrace.datasources.partitioning import plan_tasks
 from headrace.model import CHANGES_SCHEMA
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
@@ -139,7 +139,7 @@ class Follower:
         if end == self._position:
             return False
         batches = self._stream.changes(self._position, end)
-        parts = shared(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
+        parts = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
         self._note([self._worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts])
         self._position = end
         self.batches += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.envelopes import Described, formed
+from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.options import read_options
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -17,14 +17,14 @@ LEAF = TableName("public", "order_2024")
 
 def test_a_partition_that_was_emptied_ends_a_query_of_elements() -> None:
     """All nodes have the label of the whole table, and those of the other partitions live."""
-    told = Described({}, "shop", {LEAF: ORDER})
+    descriptions = TableDescriptions({}, "shop", {LEAF: ORDER})
     emptied = [changes((LEAF, "t", None, None))]
     with pytest.raises(HeadraceError, match=r"order_2024 of .*order.* was truncated") as caught:
-        list(formed(_options("elements"), emptied, told))
+        list(to_envelope(_options("elements"), emptied, descriptions))
     assert caught.value.kind is Kind.SCHEMA_CHANGED
-    [rows] = formed(_options("changes"), emptied, told)
+    [rows] = to_envelope(_options("changes"), emptied, descriptions)
     assert rows.column("source").to_pylist()[0]["partition_of"] == str(ORDER)
-    [rows] = formed(_options("elements"), [changes((ORDER, "t", None, None))], told)
+    [rows] = to_envelope(_options("elements"), [changes((ORDER, "t", None, None))], descriptions)
     assert rows.column("op").to_pylist() == ["truncate"]
 
 

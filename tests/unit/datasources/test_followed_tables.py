@@ -7,15 +7,15 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.data_loss import later
+from headrace.datasources.data_loss import later_offset
 from headrace.datasources.followed_tables import (
-    added,
-    reading,
+    added_tables,
+    exclude_tables,
+    since_fields,
     since_of,
+    snapshot_progress,
+    table_fields,
     tables_of,
-    with_since,
-    with_tables,
-    without,
 )
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.options import read_options
@@ -31,9 +31,9 @@ def options(policy: str = "refuse", **more: str) -> CdcOptions:
 
 
 def test_names_are_readable_and_read_again() -> None:
-    assert with_tables([B, A]) == {"tables": ["public.a", "public.b"]}
-    assert tables_of(with_tables([ODD, A])) == (ODD, A)
-    assert with_tables([]) == {}
+    assert table_fields([B, A]) == {"tables": ["public.a", "public.b"]}
+    assert tables_of(table_fields([ODD, A])) == (ODD, A)
+    assert table_fields([]) == {}
     assert tables_of({}) is None
     progress = SnapshotProgress(2, 3, (ODD, A))
     assert SnapshotProgress.from_json(progress.to_json()) == progress
@@ -41,14 +41,14 @@ def test_names_are_readable_and_read_again() -> None:
 
 
 def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
-    assert added({}, [A, B], options()) == ()
-    assert added(with_tables([A, B]), [A], options()) == ()
+    assert added_tables({}, [A, B], options()) == ()
+    assert added_tables(table_fields([A, B]), [A], options()) == ()
     with pytest.raises(HeadraceError, match="does not follow b") as caught:
-        added(with_tables([A]), [A, B], options())
+        added_tables(table_fields([A]), [A, B], options())
     assert caught.value.kind is Kind.USAGE
-    assert added(with_tables([A]), [A, B], options("follow")) == (B,)
+    assert added_tables(table_fields([A]), [A, B], options("follow")) == (B,)
     with pytest.raises(HeadraceError, match="the checkpoint follows a, not b"):
-        added(with_tables([A]), [B], options(tables="b"))
+        added_tables(table_fields([A]), [B], options(tables="b"))
 
 
 @pytest.mark.parametrize(
@@ -65,15 +65,15 @@ def test_a_new_table_is_refused_where_nobody_said_what_to_do_with_it() -> None:
 def test_whose_rows_are_read(
     policy: str, before: SnapshotProgress | None, after: SnapshotProgress | None
 ) -> None:
-    stored = with_tables([A])
-    assert reading(before, stored, (B,), options(policy)) == after
-    assert reading(before, stored, (), options(policy)) == before
+    stored = table_fields([A])
+    assert snapshot_progress(before, stored, (B,), options(policy)) == after
+    assert snapshot_progress(before, stored, (), options(policy)) == before
 
 
 def test_the_changes_of_all_tables_but_some() -> None:
     rows = [{"schema": one.schema, "table": one.name, "_xid": n} for n, one in enumerate([A, B, ODD, A])]
     batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-    [found] = without([batch], {B: None, TableName("public", "none"): None}, {})
+    [found] = exclude_tables([batch], {B: None, TableName("public", "none"): None}, {})
     assert found.column("_xid").to_pylist() == [0, 2, 3]
 
 
@@ -85,27 +85,29 @@ def test_what_was_read_as_rows_is_not_told_again() -> None:
         for table, lsn in [(A, 5), (B, 5), (leaf, 6), (B, 7), (leaf, 8)]
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-    [found] = without([batch], {B: 7}, {leaf: B})
+    [found] = exclude_tables([batch], {B: 7}, {leaf: B})
     places = zip(found.column("table").to_pylist(), found.column("_commit_lsn").to_pylist(), strict=True)
     assert list(places) == [("a", 5), ("b", 7), ("b_1", 8)]
 
 
 def test_from_where_on_changes_count_is_kept_until_the_log_is_read_so_far() -> None:
     since = {B: 0x16B3748, ODD: 0x100000001}
-    stored = with_since(since, 0)
+    stored = since_fields(since, 0)
     assert stored == {"since": {'"My shop"."x""*.y"': "1/1", "public.b": "0/16B3748"}}
     assert since_of(stored) == since
-    assert with_since(since, 0x16B3748) == {"since": {'"My shop"."x""*.y"': "1/1"}}
-    assert with_since(since, 0x100000001) == with_since({}, 0) == {}
+    assert since_fields(since, 0x16B3748) == {"since": {'"My shop"."x""*.y"': "1/1"}}
+    assert since_fields(since, 0x100000001) == since_fields({}, 0) == {}
     assert since_of({}) == {}
 
 
 def test_behind_a_gap_the_log_goes_on_where_the_slot_begins() -> None:
-    assert later(Offset(5), None) == Offset(5)
-    assert later(Offset(5), Offset(7)) == Offset(7)
-    assert later(Offset(9), Offset(7)) == Offset(9)
-    assert later(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), "the slot begins before that transaction"
-    assert later(Offset(5, 6, 2), Offset(7)) == Offset(7)
+    assert later_offset(Offset(5), None) == Offset(5)
+    assert later_offset(Offset(5), Offset(7)) == Offset(7)
+    assert later_offset(Offset(9), Offset(7)) == Offset(9)
+    assert later_offset(Offset(5, 8, 2), Offset(7)) == Offset(7, 8, 2), (
+        "the slot begins before that transaction"
+    )
+    assert later_offset(Offset(5, 6, 2), Offset(7)) == Offset(7)
 
 
 class _Counted(str):
@@ -125,5 +127,5 @@ def test_thousands_of_tables_are_not_each_compared_with_all_others() -> None:
     count = 2_000
     now = [TableName("public", _Counted(f"t{number}")) for number in range(count)]
     _Counted.compared = 0
-    assert added(with_tables(now), now, options()) == ()
+    assert added_tables(table_fields(now), now, options()) == ()
     assert _Counted.compared <= 20 * count

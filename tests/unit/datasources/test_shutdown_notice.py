@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from headrace.datasources.shutdown_notice import left_behind, say
+from headrace.datasources.shutdown_notice import print_notice, slot_notice
 
 _CHILD = """
 import os, sys
-from headrace.datasources.shutdown_notice import say
+from headrace.datasources.shutdown_notice import print_notice
 os.close(2)
-say("still here", unheard=True)
+print_notice("still here", unheard=True)
 """
 _PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
 
@@ -27,7 +27,7 @@ def test_a_line_goes_to_whoever_reads_the_parent() -> None:
 
 
 def test_a_line_goes_to_our_own_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
-    say(left_behind("my_job"), unheard=False)
+    print_notice(slot_notice("my_job"), unheard=False)
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "SELECT pg_drop_replication_slot('my_job')" in said

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.cluster_check import compare, differing, failed_to_start
+from headrace.spark.cluster_check import compare, list_differences, start_error
 from headrace.spark.executor_probe import probe
 
 _FIX = (
@@ -76,7 +76,7 @@ def test_a_kind_of_sinks_that_is_not_there_is_named() -> None:
     ],
 )
 def test_what_differs_is_told(other: dict[str, Any], said: list[str]) -> None:
-    assert differing(report(), report(**other)) == said
+    assert list_differences(report(), report(**other)) == said
 
 
 def test_the_error_names_the_machine_and_the_line_that_helps() -> None:
@@ -116,13 +116,13 @@ _AT = "(TID 3) (10.0.0.5 executor 1)"
     ids=["version", "program", "module"],
 )
 def test_a_python_that_does_not_even_start_is_told_with_the_line_that_helps(text: str, why: str) -> None:
-    error = failed_to_start(text)
+    error = start_error(text)
     assert error.kind is Kind.DEPENDENCY
     assert error.cause == f"the executor on 10.0.0.5 cannot run our Python: {why}"
     assert _FIX in error.remedy
 
 
 def test_any_other_failure_is_sparks_own_in_one_line() -> None:
-    error = failed_to_start("An error occurred\n\tat somewhere")
+    error = start_error("An error occurred\n\tat somewhere")
     assert error.kind is Kind.SPARK
     assert "\n" not in str(error)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import HeadraceError
-from headrace.spark.interpreter import chosen_python, worker_python, wrapper_script
+from headrace.spark.interpreter import choose_python, worker_python, wrapper_script
 
 _SHOW = "import json, os, sys; print(json.dumps([os.environ['PYTHONPATH'], sys.prefix, *sys.argv[1:]]))"
 
@@ -45,19 +45,19 @@ def test_workers_import_pyspark_from_where_it_is_installed(tmp_path: Path) -> No
 
 def test_the_users_python_is_taken_where_it_is(tmp_path: Path) -> None:
     given = {"spark.pyspark.python": sys.executable}
-    assert chosen_python("spark://a:1", tmp_path, given, {}) == sys.executable
-    assert chosen_python("spark://a:1", tmp_path, {}, {"PYSPARK_PYTHON": sys.executable}) == sys.executable
-    assert chosen_python("spark://a:1", tmp_path, {}, {}) == sys.executable
+    assert choose_python("spark://a:1", tmp_path, given, {}) == sys.executable
+    assert choose_python("spark://a:1", tmp_path, {}, {"PYSPARK_PYTHON": sys.executable}) == sys.executable
+    assert choose_python("spark://a:1", tmp_path, {}, {}) == sys.executable
 
 
 def test_a_python_that_is_not_here_is_told_before_spark_starts(tmp_path: Path) -> None:
     with pytest.raises(HeadraceError, match="no /opt/nowhere/python on this machine"):
-        chosen_python("spark://a:1", tmp_path, {"spark.pyspark.python": "/opt/nowhere/python"}, {})
+        choose_python("spark://a:1", tmp_path, {"spark.pyspark.python": "/opt/nowhere/python"}, {})
 
 
 def test_a_python_out_of_an_archive_is_our_own_on_this_machine(tmp_path: Path) -> None:
     given = {"spark.pyspark.python": "./environment/bin/python"}
-    assert chosen_python("spark://a:1", tmp_path, given, {}) == "./environment/bin/python"
+    assert choose_python("spark://a:1", tmp_path, given, {}) == "./environment/bin/python"
     done = subprocess.run(
         ["./environment/bin/python", "-c", "import sys; print(sys.prefix)"],
         cwd=tmp_path,

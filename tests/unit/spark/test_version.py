@@ -6,12 +6,12 @@ import pytest
 
 from headrace.datasources.unsupported_version import RefusedCdc, RefusedSnapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.version import check_version, is_served
+from headrace.spark.version import check_version, is_supported
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev3", "5.0.0rc1"])
 def test_a_version_that_tells_a_source_where_the_query_stands_is_served(version: str) -> None:
-    assert is_served(version)
+    assert is_supported(version)
     check_version(version, "postgres_cdc")
 
 

@@ -19,7 +19,7 @@ from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import IndexDocuments
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.contents import count, ids, refresh
+from headrace.sinks.opensearch.documents import count, ids, refresh
 
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20

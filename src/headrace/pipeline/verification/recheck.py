@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.model import Lsn
 from headrace.pipeline.verification.first_difference import first_difference
-from headrace.sinks.opensearch.stored import Stored
+from headrace.sinks.opensearch.documents import Stored
 
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 """Seconds after each round; a document that keeps changing is given up after the last one."""

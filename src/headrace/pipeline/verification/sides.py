@@ -16,8 +16,8 @@ from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.documents import Stored, stored
 from headrace.sinks.opensearch.routed import Shards
-from headrace.sinks.opensearch.stored import Stored, stored
 
 _LOOK_SECONDS = 5.0
 _STUCK_SECONDS = 60.0

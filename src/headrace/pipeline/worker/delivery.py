@@ -17,9 +17,9 @@ from headrace.sinks.activity import tell_refusals
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
+from headrace.sinks.opensearch.documents import stored
 from headrace.sinks.opensearch.quarantine import Held
 from headrace.sinks.opensearch.routed import Shards
-from headrace.sinks.opensearch.stored import stored
 
 
 class Delivery:

@@ -27,7 +27,7 @@ from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch.contents import ids, refresh
+from headrace.sinks.opensearch.documents import ids, refresh
 from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.registry import open_sink

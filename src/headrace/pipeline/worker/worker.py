@@ -27,7 +27,7 @@ from headrace.postgres.session import ReadSession, is_refused_row
 from headrace.resolution import Resolver
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys
-from headrace.sinks.opensearch.contents import ids, refresh
+from headrace.sinks.opensearch.documents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes

@@ -1,4 +1,4 @@
-"""OpenSearch: how do documents get there, where do they live, what is remembered about them?"""
+"""The OpenSearch sink: writing documents, index generations, and the pipeline's stored state."""
 
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.control_requests import ControlRequest, ControlRequests

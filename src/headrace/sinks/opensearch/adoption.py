@@ -1,4 +1,4 @@
-"""How does a name that readers know pass from somebody else's index to one of ours, in one step?"""
+"""Move an alias that readers use from an index of another program to one of Headrace's, in one step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _KEPT = ("filter", "index_routing", "search_routing", "is_write_index", "is_hidd
 
 @dataclass(frozen=True, slots=True)
 class AliasHolder:
-    """What a name leads to.
+    """An index that a name leads to.
 
     Attributes:
-        index: a concrete index; of the same name as the alias where the name is no alias.
-        alias: how the alias is defined there; None where the name is the index's own.
+        index: a concrete index; equal to the name where the name is an index, not an alias.
+        alias: how the alias is defined there; None where the name is the index itself.
     """
 
     index: str
@@ -26,7 +26,7 @@ class AliasHolder:
 
 
 def holders(client: Client, name: str) -> list[AliasHolder]:
-    """Everything that `name` leads to."""
+    """List every index that `name` leads to."""
     answer = client.read(path(name, query={"expand_wildcards": "all"}), allow=(404,))
     found = answer.json() if answer.ok else {}
     return [
@@ -36,36 +36,36 @@ def holders(client: Client, name: str) -> list[AliasHolder]:
 
 
 def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) -> list[dict[str, Any]]:
-    """Let `name` lead to `index` and to nothing else; returns the alias actions that take it back.
+    """Point `name` at `index` and at nothing else; returns the alias actions that undo it.
 
-    The indexes that it led to stay as they are, but one whose own name it is: that goes, with its
-    documents, in the same step, and cannot be taken back.
+    The other indexes behind the alias stay as they are. Where the name is itself an index, that index is
+    deleted with its documents in the same step, which cannot be undone.
 
     Args:
-        delete_index: whether such an index may go.
+        delete_index: whether such an index may be deleted.
 
     Raises:
-        HeadraceError: SINK_REJECTED, where it may not, or the cluster refuses.
+        HeadraceError: SINK_REJECTED, where it may not be deleted, or the cluster refuses.
     """
-    held = [one for one in holders(client, name) if one.index != index]
-    if any(one.alias is None for one in held) and not delete_index:
+    current = [holder for holder in holders(client, name) if holder.index != index]
+    if any(holder.alias is None for holder in current) and not delete_index:
         raise HeadraceError(
             Kind.SINK_REJECTED,
             f"{name} is no alias but an index, which has to be deleted before the name is free",
             "Add --delete-index; keep a snapshot or a copy (_reindex) for the way back.",
         )
     actions: list[dict[str, Any]] = [
-        {"remove_index": {"index": one.index}}
-        if one.alias is None
-        else {"remove": {"index": one.index, "alias": name}}
-        for one in held
+        {"remove_index": {"index": holder.index}}
+        if holder.alias is None
+        else {"remove": {"index": holder.index, "alias": name}}
+        for holder in current
     ]
     actions.append({"add": {"index": index, "alias": name}})
     client.call("POST", path("_aliases"), {"actions": actions})
-    back = [_added(one, name) for one in held if one.alias is not None]
-    return [{"remove": {"index": index, "alias": name}}, *back]
+    restoring = [_restore_action(holder, name) for holder in current if holder.alias is not None]
+    return [{"remove": {"index": index, "alias": name}}, *restoring]
 
 
-def _added(one: AliasHolder, name: str) -> dict[str, Any]:
-    kept = {key: value for key, value in (one.alias or {}).items() if key in _KEPT}
-    return {"add": {"index": one.index, "alias": name, **kept}}
+def _restore_action(holder: AliasHolder, name: str) -> dict[str, Any]:
+    kept = {key: value for key, value in (holder.alias or {}).items() if key in _KEPT}
+    return {"add": {"index": holder.index, "alias": name, **kept}}

@@ -1,4 +1,4 @@
-"""Which analyzers and normalizers do our indexes carry? Pure."""
+"""The analyzers and normalizers of Headrace's indexes. Pure."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 TEXT = "headrace_text"
-"""Prose: words, without case and accents."""
+"""Analyzer for prose: words, without case and accents."""
 CODE = "headrace_code"
-"""Short codes and names: `C-01234` is found as `c01234`, `C-01234` and `01234`."""
+"""Analyzer for short codes and names: `C-01234` is found as `c01234`, `C-01234` and `01234`."""
 LOWERCASE = "headrace_lowercase"
-"""One token without case and accents, for exact lookup and sorting."""
+"""Normalizer: one token without case and accents, for exact lookup and sorting."""
 
 _SPLIT = "headrace_split"
 
 
 def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The `analysis` settings; `ranks` names a normalizer for each list of enum variants."""
+    """Build the `analysis` settings; `ranks` names a normalizer for each list of enum variants."""
     icu = backend == "icu"
     fold = ["icu_folding"] if icu else ["lowercase", "asciifolding"]
     analyzers = {
@@ -38,14 +38,16 @@ def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...
 
 
 def rank_mappings(variants: Sequence[str]) -> list[str]:
-    """Rules that turn each variant into its rank, padded so that text order is rank order."""
+    """Build rules that turn each variant into its rank, padded so that text order is rank order."""
     width = len(str(max(len(variants) - 1, 0)))
-    return [f"{_escaped(variant)} => {rank:0{width}}" for rank, variant in enumerate(variants)]
+    return [f"{_escape(variant)} => {rank:0{width}}" for rank, variant in enumerate(variants)]
 
 
-def _escaped(text: str) -> str:
-    """`text` with everything that the rule syntax could read as its own written as UTF-16 escapes."""
-    return "".join(one if one.isascii() and one.isalnum() else _utf16(one) for one in text)
+def _escape(text: str) -> str:
+    """Write everything that the rule syntax could interpret as UTF-16 escapes."""
+    return "".join(
+        character if character.isascii() and character.isalnum() else _utf16(character) for character in text
+    )
 
 
 def _utf16(character: str) -> str:

@@ -1,7 +1,7 @@
-"""How do document operations become bulk requests, and what does each answer mean?
+"""Turn document operations into bulk requests, and read their answers. Pure.
 
-Pure. A document's bytes are put between lines as they are and never parsed. How the server answers each
-case was measured on OpenSearch 3.8; the table is `Outcome`.
+A document's bytes are put between the lines unchanged and never parsed. How the server answers in each case
+was measured on OpenSearch 3.8; `Outcome` lists the cases.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 
 from headrace.model import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
-from headrace.sinks.opensearch.failures import described, in_the_way, public
+from headrace.sinks.opensearch.failures import describe, describe_without_request, describe_without_values
 
 MAX_ID_BYTES = 512
-"""A longer id makes the server refuse the whole request, so it never leaves."""
+"""The server refuses a whole request with a longer id, so such a document is never sent."""
 
 MAX_VERSION = 2**63 - 1
 
-_PASSING = ("cluster_block_exception", "index_closed_exception")
-"""Somebody has blocked or closed the index, and lets documents in again; it is no document's fault."""
+_RETRYABLE = ("cluster_block_exception", "index_closed_exception")
+"""The index is blocked or closed by the operator, for a time; no document is the cause."""
 _NO_WRITE_INDEX = "no write index is defined for alias"
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
@@ -39,7 +39,7 @@ class Item:
 
 
 class Outcome(enum.Enum):
-    """What one item's status means."""
+    """The meaning of one item's status."""
 
     DONE = "done"
     FENCED = "fenced"
@@ -52,7 +52,7 @@ class Outcome(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ItemVerdict:
-    """An answer, read: what is settled and what must be sent again, with the first reason why."""
+    """What an answer settles, and what must be sent again with the first reason why."""
 
     settled: WriteResult
     again: tuple[Item, ...] = ()
@@ -61,7 +61,7 @@ class ItemVerdict:
 
 
 def refusal(operation: DocumentOperation) -> str | None:
-    """Why the server would refuse a whole request that holds `operation`, or None."""
+    """Explain why the server would refuse a whole request that holds `operation`, or return None."""
     if not operation.id:
         return "the document id is empty"
     try:
@@ -76,10 +76,10 @@ def refusal(operation: DocumentOperation) -> str | None:
 
 
 def render(operation: DocumentOperation, target: str) -> Item:
-    """`operation` as lines of a bulk request on the index or alias `target`.
+    """Render `operation` as lines of a bulk request on the index or alias `target`.
 
-    A document's line feeds are replaced: in JSON they stand only between tokens (a `json` column keeps
-    the white space that it was given), and here they would end the line.
+    Line feeds in a document are replaced by spaces: in JSON they stand only between tokens (a `json` column
+    keeps its white space), and in a bulk request they would end the line.
     """
     delete = operation.body is None
     routing = "" if operation.routing is None else f',"routing":{_quoted(operation.routing)}'
@@ -96,9 +96,9 @@ def render(operation: DocumentOperation, target: str) -> Item:
 
 
 def chunks(items: Iterable[Item], max_bytes: Callable[[], int], max_count: int) -> Iterator[list[Item]]:
-    """Runs of `items`, in order, of at most `max_bytes` and `max_count`; a larger item goes alone.
+    """Split `items`, in order, into chunks of at most `max_bytes` and `max_count`; a larger item goes alone.
 
-    `max_bytes` is asked again and again: what it says may change on the way.
+    `max_bytes` is called for each item, because the limit may change meanwhile.
     """
     chunk: list[Item] = []
     size = 0
@@ -113,7 +113,7 @@ def chunks(items: Iterable[Item], max_bytes: Callable[[], int], max_count: int) 
 
 
 def body(chunk: Sequence[Item]) -> bytes:
-    """The request's body."""
+    """Join the lines of a chunk into a request's body."""
     return b"".join([item.lines for item in chunk])
 
 
@@ -121,24 +121,24 @@ def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
     """Read the answer with status 200 to `chunk`.
 
     Raises:
-        ValueError: the answer is not one line per item; what happened is unknown.
+        ValueError: the answer does not have one entry for each item; what happened is unknown.
     """
     if data.startswith(b'{"errors":false'):
-        return ItemVerdict(_accepted(chunk))
+        return ItemVerdict(_accepted_result(chunk))
     items = json.loads(data)["items"]
     if len(items) != len(chunk):
         raise ValueError(f"{len(items)} answers to {len(chunk)} operations")
-    return _sorted([(item, *_told(answer)) for item, answer in zip(chunk, items, strict=True)])
+    return _verdict([(item, *_status(answer)) for item, answer in zip(chunk, items, strict=True)])
 
 
 def classify(status: int, error: Any, *, delete: bool) -> Outcome:
-    """The meaning of one item's status and error."""
+    """Classify one item's status and error."""
     kind = error.get("type", "") if isinstance(error, dict) else ""
     if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
         return Outcome.DONE
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind in _PASSING or _has_no_index(error):  # noqa: PLR2004
+    if status == 429 or status >= 500 or kind in _RETRYABLE or _has_no_index(error):  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
@@ -146,34 +146,34 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
 
 
 def _has_no_index(error: Any) -> bool:
-    """Whether the alias leads to several indexes, or to none that may be written: no document's fault."""
+    """Tell whether the alias leads to several indexes, or to no writable one; no document is the cause."""
     return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
 def wrote_to(data: bytes, index: str) -> bool:
-    """Whether a delete was done in `index` itself, not in one behind an alias of that name."""
+    """Tell whether a delete was done in `index` itself, not in one behind an alias of that name."""
     if f'"_index":"{index}"'.encode() not in data:
         return False
-    deletes = (one.get("delete", {}) for one in json.loads(data)["items"])
-    return any(one.get("_index") == index and "error" not in one for one in deletes)
+    deletes = (item.get("delete", {}) for item in json.loads(data)["items"])
+    return any(delete.get("_index") == index and "error" not in delete for delete in deletes)
 
 
-def rejected(item: Item, reason: str, public: str = "") -> WriteResult:
-    """The result that says that `item` will never be accepted; the reasons as `Rejection` has them."""
-    return WriteResult(rejected=(Rejection(item.index, item.id, reason, public),))
+def rejected(item: Item, reason: str, describe_without_values: str = "") -> WriteResult:
+    """Build the result for an item that will never be accepted; the reasons as in `Rejection`."""
+    return WriteResult(rejected=(Rejection(item.index, item.id, reason, describe_without_values),))
 
 
-def _told(answer: dict[str, Any]) -> tuple[int, Any]:
+def _status(answer: dict[str, Any]) -> tuple[int, Any]:
     inner = next(iter(answer.values()))
     return inner["status"], inner.get("error")
 
 
-def _sorted(told: list[tuple[Item, int, Any]]) -> ItemVerdict:
+def _verdict(answers: list[tuple[Item, int, Any]]) -> ItemVerdict:
     done: list[Item] = []
     again: list[Item] = []
     refused: list[Rejection] = []
     fenced, reason, fatal = 0, "", None
-    for item, status, error in told:
+    for item, status, error in answers:
         outcome = classify(status, error, delete=item.delete)
         if outcome is Outcome.DONE:
             done.append(item)
@@ -181,16 +181,16 @@ def _sorted(told: list[tuple[Item, int, Any]]) -> ItemVerdict:
             fenced += 1
         elif outcome is Outcome.RETRY:
             again.append(item)
-            reason = reason or in_the_way(error)
+            reason = reason or describe_without_request(error)
         elif outcome is Outcome.REJECTED:
-            refused.append(Rejection(item.index, item.id, described(error), public(error)))
+            refused.append(Rejection(item.index, item.id, describe(error), describe_without_values(error)))
         else:
-            fatal = fatal or (outcome, item, in_the_way(error))
-    settled = _accepted(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
+            fatal = fatal or (outcome, item, describe_without_request(error))
+    settled = _accepted_result(done) + WriteResult(fenced=fenced, rejected=tuple(refused))
     return ItemVerdict(settled, tuple(again), reason, fatal)
 
 
-def _accepted(items: Sequence[Item]) -> WriteResult:
+def _accepted_result(items: Sequence[Item]) -> WriteResult:
     deleted = sum(item.delete for item in items)
     return WriteResult(
         upserted=len(items) - deleted, deleted=deleted, bytes=sum(len(item.lines) for item in items)

@@ -1,7 +1,7 @@
-"""How large may a bulk request be right now?
+"""Adapt the size of bulk requests to what the cluster accepts.
 
-Additive increase, multiplicative decrease: what the cluster refuses as a whole halves the size, what it takes
-lets it grow back a little. A request that was too large for the server (413) also sets a lasting ceiling.
+Additive increase, multiplicative decrease: a refusal of a whole request halves the size, each accepted
+request lets it grow a little. A request that was too large for the server (413) also sets a lasting ceiling.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import threading
 
 SMALLEST = 64 * 1024
-"""Bytes; below this, smaller requests only cost more."""
+"""Lower limit (bytes); smaller requests would only cost more."""
 
 _STEPS = 32
-"""So many accepted bulks bring the size back from nothing."""
+"""Number of accepted requests after which the size has grown from 0 to the maximum."""
 
 
 class BulkSize:
-    """The present size, in bytes of lines before compression; shared by the senders of one writer.
+    """The current limit in bytes, before compression; shared by the senders of one writer.
 
     Args:
-        most: it never exceeds this.
+        most: the upper limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -31,26 +31,31 @@ class BulkSize:
 
     @property
     def bytes(self) -> int:
-        """What one request may have now."""
+        """Return the current limit of one request."""
         return self._bytes
 
     def overloaded(self, sent: int) -> None:
-        """A request of `sent` bytes was refused because the cluster has too much to do.
+        """Halve the size after a request of `sent` bytes was refused because the cluster is overloaded.
 
-        One that was cut before the size was halved last says nothing about the size of now.
+        A request that was cut before the last halving is ignored: it does not tell anything about the current
+        size.
         """
         with self._lock:
             if sent <= self._bytes:
                 self._bytes = max(self._floor, sent // 2)
 
     def too_large(self, sent: int) -> None:
-        """A request of `sent` bytes, of several documents, is more than the server ever takes."""
+        """Lower the ceiling after a request of several documents was too large for the server.
+
+        Args:
+            sent: the request's size (bytes).
+        """
         with self._lock:
             self._ceiling = max(self._floor, min(self._ceiling, sent // 2))
             self._bytes = min(self._bytes, self._ceiling)
 
     def accepted(self, sent: int) -> None:
-        """A request was taken; only one of about the present size says that more would be."""
+        """Let the size grow after an accepted request, if that was about as large as the limit."""
         with self._lock:
             if sent * 2 >= self._bytes:
                 self._bytes = min(self._ceiling, self._bytes + self._step)

@@ -1,7 +1,7 @@
-"""How does a request reach the cluster, and its answer come back?
+"""Send requests to an OpenSearch cluster and return the answers.
 
-urllib3 keeps the connections; this file adds the choice of a node, the credentials, compression and the
-meaning of failures. Nothing here knows what a document is.
+urllib3 keeps the connections; this module adds the choice of a node, credentials, compression and the meaning
+of failures. It knows nothing about documents.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
 _READ_ATTEMPTS = 4
 _NAMES_AT_ONCE = 20
-"""They stand in a request's first line, which has 4,096 bytes."""
-_ELSEWHERE = (429, 502, 503, 504)
-"""A node that says this may be ill alone: the next request goes to the next one."""
+"""Index names in one path; a request's first line is limited to 4,096 bytes."""
+_TRY_ANOTHER_NODE = (429, 502, 503, 504)
+"""Statuses that may concern a single node: the next request goes to the next node."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a node said; `place` names it for messages."""
+    """A node's answer; `place` names the node in messages."""
 
     status: int
     data: bytes
@@ -47,14 +47,14 @@ class Answer:
 
     @property
     def ok(self) -> bool:
-        """Whether the status is 2xx."""
+        """Tell whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004
 
     def json(self) -> Any:
-        """The parsed body.
+        """Parse the body.
 
         Raises:
-            HeadraceError: SINK_REJECTED, where the body is not JSON: something else listens there.
+            HeadraceError: SINK_REJECTED, where the body is not JSON: another kind of server listens there.
         """
         try:
             return json.loads(self.data)
@@ -67,15 +67,15 @@ class Answer:
 
 
 class Client:
-    """Talks to one cluster; thread-safe; connections open at the first request.
+    """Sends requests to one cluster; thread-safe; connections are opened by the first request.
 
-    A request that could not be sent goes to the next node. One that was sent and got no answer is an
-    error, except that reads are repeated.
+    A request that could not be sent goes to the next node. One that was sent and got no answer is an error,
+    except that reads are repeated.
 
     Args:
         endpoint: the cluster.
         read_attempts: how often a read is tried in all.
-        first: the node to begin with; many clients that begin with different ones share them.
+        first: index of the node to begin with; clients with different ones spread their load over the nodes.
 
     Raises:
         HeadraceError: CONFIG, for an unusable address or file of certificates.
@@ -91,7 +91,7 @@ class Client:
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
     ) -> Answer:
-        """Send one request once and give back whatever answer comes.
+        """Send one request once and return whatever answer comes.
 
         `target` is path and query, beginning with `/`, escaped (see `path`).
 
@@ -106,7 +106,7 @@ class Client:
         return self._at_some_node(method, target, body, headers)
 
     def call(self, method: str, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
-        """Send `body` as JSON; statuses other than 2xx and `allow` are errors.
+        """Send `body` as JSON; raise for statuses other than 2xx and `allow`.
 
         Raises:
             HeadraceError: as `exchange`; SINK_BUSY (429, 5xx), AUTHENTICATION (401, 403), SINK_REJECTED.
@@ -118,11 +118,11 @@ class Client:
         raise failures.from_status(answer.status, answer.data, answer.place)
 
     def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
-        """A request that changes nothing (GET, or POST where it has a body), repeated a few times."""
+        """Send a request that changes nothing (GET, or POST with a body), with a few retries."""
         method = "GET" if body is None else "POST"
         allowed = tuple(allow)
         for attempt in Retrying(
-            retry=retry_if_exception(_transient),
+            retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.1, max=2),
             stop=stop_after_attempt(self._read_attempts),
             reraise=True,
@@ -132,27 +132,27 @@ class Client:
         raise AssertionError("tenacity re-raises the last error")
 
     def wait_until_ready(self, seconds: float = 60.0) -> str:
-        """Wait until a node answers and the cluster accepts writes; gives back the server's version.
+        """Wait until a node answers and the cluster accepts writes; returns the server's version.
 
         Raises:
-            HeadraceError: the last failure after `seconds`; at once where waiting does not help.
+            HeadraceError: the last failure after `seconds`; at once for an error that is not retryable.
                 SINK_REJECTED where it is another kind of server, or too old.
         """
         for attempt in Retrying(
-            retry=retry_if_exception(_transient),
+            retry=retry_if_exception(_is_transient),
             wait=wait_random_exponential(multiplier=0.2, max=2),
             stop=stop_after_delay(seconds),
             reraise=True,
         ):
             with attempt:
                 self._product = None
-                found = self.product()
+                product = self.product()
                 self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
-                return found.version
+                return product.version
         raise AssertionError("tenacity re-raises the last error")
 
     def product(self) -> Product:
-        """Which server it is; asked once.
+        """Return the server's product and version; requested once.
 
         Raises:
             HeadraceError: SINK_REJECTED where it is another kind of server, or too old.
@@ -163,7 +163,9 @@ class Client:
         return self._product
 
     def primaries(self) -> dict[str, str | int]:
-        """What a search's query needs to ask primary shards: a replica may lag behind a refresh.
+        """Return the query parameters that send a search to primary shards.
+
+        A replica with segment replication may lag behind a refresh.
 
         Raises:
             HeadraceError: as `product`.
@@ -188,19 +190,19 @@ class Client:
                     continue
                 self._first = (node + 1) % len(urls)
                 raise failures.from_exception(error, _place(urls[node])) from error
-            self._first = (node + 1) % len(urls) if response.status in _ELSEWHERE else node
+            self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
             return Answer(response.status, response.data, _place(urls[node]))
         raise AssertionError("there is at least one node")
 
 
 def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
-    """A request's target from unescaped parts: `path("a/b", "_doc", "1")` is `/a%2Fb/_doc/1`."""
+    """Build a request's target from unescaped parts: `path("a/b", "_doc", "1")` is `/a%2Fb/_doc/1`."""
     escaped = "/" + "/".join(quote(part, safe=",*") for part in parts)
     return f"{escaped}?{urlencode(query)}" if query else escaped
 
 
-def joined(names: Sequence[str]) -> Iterator[str]:
-    """The names of indexes, with commas as in a path; as many at once as one request is to ask about."""
+def join_names(names: Sequence[str]) -> Iterator[str]:
+    """Join index names with commas, in as many portions as fit into requests' paths."""
     for first in range(0, len(names), _NAMES_AT_ONCE):
         yield ",".join(names[first : first + _NAMES_AT_ONCE])
 
@@ -227,23 +229,23 @@ def _place(url: str) -> str:
     return url.partition("://")[2]
 
 
-def _transient(error: BaseException) -> bool:
+def _is_transient(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF
 
 
 def _product(answer: Answer) -> Product:
     try:
-        found = Product.of(answer.json())
+        product = Product.of(answer.json())
     except ValueError as error:
         raise HeadraceError(
             Kind.SINK_REJECTED,
             f"what answers at {answer.place} is not OpenSearch",
             "Check the URL of the sink.",
         ) from error
-    if found.is_too_old:
+    if product.is_too_old:
         raise HeadraceError(
             Kind.SINK_REJECTED,
-            f"the cluster at {answer.place} is {found.name} {found.version}",
+            f"the cluster at {answer.place} is {product.name} {product.version}",
             "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
         )
-    return found
+    return product

@@ -1,7 +1,7 @@
-"""How does somebody elsewhere ask a pipeline to build an index anew, or to go back to what was before?
+"""Requests to a running pipeline: rebuild an index, or roll back to the generation before.
 
-An order is a document beside the pipeline's state, one to an index. Whoever runs the pipeline carries it out
-between two batches and takes it away; where nothing runs, the next start does.
+A request is a document beside the pipeline's state, one for each index. The driver carries it out between two
+batches and deletes it; where no pipeline runs, the next start does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,15 @@ What = Literal["reindex", "rollback"]
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest:
-    """What is asked for.
+    """A request for one index.
 
     Attributes:
-        number: of this order; what it was carried out on bears it, so that a kill does not repeat it.
-        asked_at: for people, ISO 8601.
+        index: the logical index.
+        what: what to do.
+        number: id of the request; the generation that it was carried out on stores it, so that it is not
+            repeated after a kill.
+        asked_at: ISO 8601.
+        seq_no, primary_term: the document's version, so that only this request is deleted.
     """
 
     index: str
@@ -36,7 +40,7 @@ class ControlRequest:
 
 
 class ControlRequests:
-    """The orders to one pipeline."""
+    """Reads and writes the control requests of one pipeline."""
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
@@ -44,7 +48,9 @@ class ControlRequests:
         self._meta = meta_index(prefix)
 
     def give(self, index: str, what: What) -> str:
-        """Ask; what was asked before of the same index and is not done is forgotten. Returns its number.
+        """Request something of the pipeline; returns the request's number.
+
+        Replaces a pending request for the same index.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
@@ -55,30 +61,30 @@ class ControlRequests:
         return number
 
     def read(self, indexes: Iterable[str]) -> list[ControlRequest]:
-        """What is asked of these indexes.
+        """Read the pending requests for these indexes.
 
         Raises:
             HeadraceError: as `give`.
         """
-        by_id = {self._id(one): one for one in indexes}
+        by_id = {self._id(index): index for index in indexes}
         answer = self._client.read(path(self._meta, "_mget"), {"ids": list(by_id)}, allow=(404,))
         if not by_id or not answer.ok:
             return []
         return [
             ControlRequest(
-                by_id[one["_id"]],
-                cast("What", one["_source"]["order"]),
-                one["_source"]["number"],
-                one["_source"]["updated_at"],
-                one["_seq_no"],
-                one["_primary_term"],
+                by_id[document["_id"]],
+                cast("What", document["_source"]["order"]),
+                document["_source"]["number"],
+                document["_source"]["updated_at"],
+                document["_seq_no"],
+                document["_primary_term"],
             )
-            for one in answer.json()["docs"]
-            if one.get("found") and one["_source"].get("order") in ("reindex", "rollback")
+            for document in answer.json()["docs"]
+            if document.get("found") and document["_source"].get("order") in ("reindex", "rollback")
         ]
 
     def done(self, order: ControlRequest) -> None:
-        """Take it away, unless another stands in its place.
+        """Delete a request, unless another one has replaced it.
 
         Raises:
             HeadraceError: as `give`.
@@ -88,7 +94,7 @@ class ControlRequests:
         self._client.call("DELETE", target, allow=(404, 409))
 
     def forget(self, indexes: Iterable[str]) -> None:
-        """Take all of them away."""
+        """Delete the requests for these indexes."""
         for index in indexes:
             self._client.call("DELETE", path(self._meta, "_doc", self._id(index)), allow=(404,))
 

@@ -1,8 +1,8 @@
-"""Which documents are still to be written for changes that count as read?
+"""Store the keys of documents that are written later, for changes that already count as read.
 
-A change that touches very many documents would keep every later one waiting. The keys of its documents are
-deferred: written in chunks to the system index `{prefix}headrace_deferred`. Each chunk is deleted once its
-documents are durable. Until none is left the slot stays before that change.
+A change that affects very many documents would delay every later one. The keys of its documents are deferred:
+they are written in chunks to the system index `{prefix}headrace_deferred`. Each chunk is deleted once its
+documents are durable. Until all are deleted, the slot is not confirmed past that change.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PROPERTIES = {
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some documents of one generation.
+    """Keys of some documents of one generation.
 
     Attributes:
         id: of the chunk.
         index: the logical index.
-        target: the generation's write alias, as it was when they were deferred.
-        version: a position that whoever assembles them now sees (decision 0015), in bytes.
-        keys: of the root rows; empty where only the chunk was asked for.
+        target: the generation's write alias at the time when they were deferred.
+        version: a log position (bytes) that is visible to every later read of the database (decision 0015).
+        keys: of the root rows; empty where the chunk was read without its keys.
     """
 
     id: str
@@ -45,7 +45,7 @@ class Chunk:
 
 
 class DeferredKeys:
-    """The deferred documents of one pipeline."""
+    """The deferred keys of one pipeline."""
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
@@ -55,11 +55,11 @@ class DeferredKeys:
 
     @property
     def identity(self) -> Identity | None:
-        """Another one where what was deferred cannot be there still: the index was deleted, or restored."""
+        """Return the index's identity; it differs from a former one if the index was deleted or restored."""
         return self._chunks.identity
 
     def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
-        """Keep the keys of each chunk; durable when it returns. What is deferred twice is written twice.
+        """Store the keys of each chunk; durable when it returns. What is deferred twice is written twice.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be deferred or none.
@@ -72,30 +72,30 @@ class DeferredKeys:
         )
 
     def count(self) -> int:
-        """How many chunks there are; 0 says that all documents of changes that are read are durable."""
-        return self._chunks.count(self._own())
+        """Count the chunks; 0 means that all documents of changes that were read are durable."""
+        return self._chunks.count(self._slot_query())
 
     def chunks(self, most: int) -> list[Chunk]:
-        """The oldest chunks, without their keys."""
-        found = self._chunks.oldest(self._own(), most, ("index", "target", "version"))
+        """Read the oldest chunks, without their keys."""
+        found = self._chunks.oldest(self._slot_query(), most, ("index", "target", "version"))
         return [_chunk(hit["_id"], hit["_source"]) for hit in found]
 
     def chunk(self, identity: str) -> Chunk | None:
-        """One chunk with its keys; None where it is done."""
+        """Read one chunk with its keys; None where it is done."""
         answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
         found = answer.json()
         return _chunk(identity, found["_source"]) if found.get("found") else None
 
     def done(self, chunks: Iterable[Chunk]) -> None:
-        """The documents of these chunks are durable, or nobody wants them any more."""
+        """Delete chunks: their documents are durable, or not needed any more."""
         self._chunks.write(("delete", {"_id": chunk.id}, None) for chunk in chunks)
 
     def forget(self) -> None:
-        """Take all chunks of the pipeline away."""
+        """Delete all chunks of the pipeline."""
         while found := self.chunks(1_000):
             self.done(found)
 
-    def _own(self) -> dict[str, Any]:
+    def _slot_query(self) -> dict[str, Any]:
         return {"term": {"slot": self._slot}}
 
 

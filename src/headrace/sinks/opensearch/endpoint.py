@@ -1,4 +1,4 @@
-"""Where is the cluster, how does one get in, and how are requests sent?"""
+"""The address of an OpenSearch cluster, its credentials, and how requests are sent."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Endpoint:
 
     @property
     def authorization(self) -> str | None:
-        """The header that lets us in."""
+        """Return the authorization header, or None without credentials."""
         if self.api_key is not None:
             encoded = _base64(self.api_key) if ":" in self.api_key else self.api_key
             return f"ApiKey {encoded}"
@@ -51,7 +51,7 @@ class Endpoint:
         return None
 
     def check_ca_file(self) -> None:
-        """Make sure that the certificates can be read here.
+        """Check that this process can read the file of certificates.
 
         Raises:
             HeadraceError: CONFIG.
@@ -69,12 +69,12 @@ class Endpoint:
             ) from error
 
     def normalised(self) -> Self:
-        """The same endpoint with credentials taken out of the URLs and trailing slashes removed.
+        """Return the same endpoint with credentials taken out of the URLs and trailing slashes removed.
 
         Raises:
             HeadraceError: CONFIG, where a URL is not of the form http(s)://HOST:PORT.
         """
-        parsed = [_parsed(url) for url in self.urls]
+        parsed = [_parse(url) for url in self.urls]
         if not parsed:
             raise HeadraceError(
                 Kind.CONFIG, "the OpenSearch sink has no URL", 'Set url = "http://HOST:9200".'
@@ -93,17 +93,17 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def _parsed(text: str) -> Url:
+def _parse(text: str) -> Url:
     try:
         url = parse_url(text)
     except LocationParseError as error:
-        raise _unusable() from error
+        raise _url_error() from error
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
-        raise _unusable()
+        raise _url_error()
     return url
 
 
-def _unusable() -> HeadraceError:
+def _url_error() -> HeadraceError:
     return HeadraceError(
         Kind.CONFIG,
         "the URL of the OpenSearch sink is not of the form http://HOST:PORT or https://HOST:PORT",

@@ -1,4 +1,4 @@
-"""What does a failed request mean to the operator?"""
+"""Turn failed requests into errors that say what the operator can do."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ _REASON_LIMIT = 1000
 _REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
 
 _WITHOUT_VALUES = [
-    re.compile(one)
-    for one in (
+    re.compile(pattern)
+    for pattern in (
         r"failed to parse field \[[^\]]*\] of type \[[^\]]*\]",
         r"object mapping for \[[^\]]*\] tried to parse field \[[^\]]*\] as object",
         r"object field starting or ending with a \[\.\]",
@@ -25,21 +25,21 @@ _WITHOUT_VALUES = [
         r'Document contains at least one immense term in field="[^"]*"',
     )
 ]
-"""The beginnings of reasons that name fields, types and limits; what may follow quotes the document."""
+"""Beginnings of reasons that name fields, types and limits only; the rest may quote the document."""
 
 
 def reason(data: bytes) -> str:
-    """OpenSearch's own words for a failure, on one line: `type: reason (cause)`."""
+    """Return OpenSearch's own words for a failure, on one line: `type: reason (cause)`."""
     try:
         parsed = json.loads(data)
     except ValueError:
         return " ".join(data[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
-    return described(error)
+    return describe(error)
 
 
-def described(error: object) -> str:
-    """An `error` object of an answer or of a bulk item as one line."""
+def describe(error: object) -> str:
+    """Format an `error` object of an answer or of a bulk item as one line."""
     if not isinstance(error, dict):
         return " ".join(str(error).split())[:_REASON_LIMIT]
     parts = [str(error.get("type", "")), str(error.get("reason", ""))]
@@ -50,22 +50,22 @@ def described(error: object) -> str:
     return " ".join(text.split())[:_REASON_LIMIT]
 
 
-def in_the_way(error: object) -> str:
-    """As `described`, of what is no document's fault: without the request that it quotes."""
-    return _without_request(described(error))
+def describe_without_request(error: object) -> str:
+    """Format as `describe` an error that no document caused, without the request that it quotes."""
+    return _without_request(describe(error))
 
 
-def without_values(data: bytes) -> str:
-    """As `reason`, of a document's refusal: without what it quotes of the document."""
+def reason_without_values(data: bytes) -> str:
+    """Format as `reason` the refusal of a document, without what it quotes of the document."""
     try:
         parsed = json.loads(data)
     except ValueError:
         return "an answer that is no JSON"
-    return public(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
+    return describe_without_values(parsed.get("error", parsed) if isinstance(parsed, dict) else parsed)
 
 
-def public(error: object) -> str:
-    """As `described`, with the types and the field only: reasons quote values in many ways."""
+def describe_without_values(error: object) -> str:
+    """Format as `describe`, with types and field only: reasons quote values in many ways."""
     if not isinstance(error, dict):
         return "no reason that could be shown"
     kinds, words = [], ""
@@ -82,12 +82,12 @@ def _without_request(text: str) -> str:
 
 
 def _known_words(reason: str) -> str:
-    found = next((match for one in _WITHOUT_VALUES if (match := one.match(reason))), None)
+    found = next((match for pattern in _WITHOUT_VALUES if (match := pattern.match(reason))), None)
     return "" if found is None else " ".join(found[0].split())[:_REASON_LIMIT]
 
 
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
-    """The error for an answer with an unexpected status."""
+    """Build the error for an answer with an unexpected status."""
     why = _without_request(reason(data))
     if status == 401:  # noqa: PLR2004
         return HeadraceError(
@@ -119,18 +119,18 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
 
 
 def not_sent(error: exceptions.HTTPError) -> bool:
-    """Whether the failure came before the request's first byte: trying elsewhere repeats nothing."""
+    """Tell whether the failure came before the request's first byte, so that another node repeats nothing."""
     early = isinstance(error, exceptions.NewConnectionError | exceptions.ConnectTimeoutError)
-    return early or _untrusted(error)
+    return early or _is_untrusted(error)
 
 
 def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
-    """The error for a request without an answer."""
-    if _untrusted(error):
+    """Build the error for a request without an answer."""
+    if _is_untrusted(error):
         return HeadraceError(
             Kind.AUTHENTICATION,
             f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
-            _remedy_of_tls(_innermost(error)),
+            _tls_remedy(_innermost(error)),
         )
     if not_sent(error):
         return HeadraceError(
@@ -145,14 +145,14 @@ def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
     )
 
 
-def _untrusted(error: BaseException) -> bool:
+def _is_untrusted(error: BaseException) -> bool:
     return isinstance(error, exceptions.SSLError) and any(
         isinstance(cause, ssl.SSLCertVerificationError) for cause in (*error.args, error.__cause__)
     )
 
 
-def _remedy_of_tls(said: str) -> str:
-    if "expired" in said or "not yet valid" in said:
+def _tls_remedy(message: str) -> str:
+    if "expired" in message or "not yet valid" in message:
         return "Renew the cluster's certificate (or correct this machine's clock), then start again."
     return "Set ca_file to the PEM file of its authority, or correct the host name in the URL."
 

@@ -1,8 +1,8 @@
-"""Which concrete index holds an index's documents, and how does the next one take its place?
+"""Create, finish, publish and drop generations: the concrete indexes of a logical index.
 
-`{prefix}{name}_{hash}_{number}` is a generation. It is written through its own alias `….write`, because
-OpenSearch can be told to refuse a bulk on a name that is no alias (`require_alias`) but not to refuse to
-make a missing index. It is read through the alias `{prefix}{name}`.
+`{prefix}{name}_{hash}_{number}` is a generation. It is written through its own alias `….write`: OpenSearch
+can be told to refuse a bulk on a name that is no alias (`require_alias`), but not to refuse to create a
+missing index. It is read through the alias `{prefix}{name}`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, joined, path
-from headrace.sinks.opensearch.contents import count
+from headrace.sinks.opensearch.client import Client, join_names, path
+from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import building, keep
+from headrace.sinks.opensearch.settings import backfill_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
 
 _OURS = "headrace"
@@ -27,9 +27,15 @@ _NARROWING = frozenset({"filter", "search_routing"})
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One concrete index of the logical index `name`; `uuid` is what OpenSearch gave it at its birth.
+    """One concrete index of a logical index.
 
-    `schema` is the normalised one that it was made for, as JSON text.
+    Attributes:
+        name: the logical index.
+        index: the concrete index.
+        hash: of everything that determines the documents, hexadecimal.
+        number: counts the generations of `name`.
+        uuid: the index's UUID in OpenSearch.
+        schema: the normalised schema that it was created for, as JSON text.
     """
 
     name: str
@@ -41,36 +47,41 @@ class Generation:
 
     @property
     def target(self) -> str:
-        """The alias that a writer writes to."""
+        """Return the alias for writing."""
         return self.index + _WRITE
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An index that is written to: `uuid` is its own, `aliases` lead to it."""
+    """An index behind write aliases: its UUID and all its aliases."""
 
     uuid: str
     aliases: frozenset[str]
 
 
 class Generations:
-    """The generations under one prefix."""
+    """Manages the generations under one prefix."""
 
     def __init__(self, client: Client, prefix: str = "") -> None:
         self._client = client
         self._prefix = prefix
 
     def alias(self, name: str) -> str:
-        """Where the documents of `name` are read."""
+        """Return the alias under which the documents of `name` are read."""
         return self._prefix + name
 
     def existing(self, name: str) -> list[Generation]:
-        """Every generation of `name`, oldest first; an index that only looks like one is left out."""
-        known = [self._read(name, index, about) for index, about in self._found(name).items()]
-        return sorted((one for one in known if one is not None), key=lambda one: one.number)
+        """List the generations of `name`, oldest first; other indexes with similar names are left out."""
+        known = [self._read(name, index, about) for index, about in self._candidates(name).items()]
+        return sorted(
+            (generation for generation in known if generation is not None),
+            key=lambda generation: generation.number,
+        )
 
     def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:
-        """What cannot stay the same where their documents become others, as far as it is known.
+        """Read the identities of indexes; unknown ones are left out.
+
+        An index's identity changes if its documents are replaced.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
@@ -78,7 +89,7 @@ class Generations:
         return identities(self._client, indexes)
 
     def is_gone(self, index: str) -> bool:
-        """Whether there is no index of this name.
+        """Tell whether no index has this name.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
@@ -86,7 +97,7 @@ class Generations:
         return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
     def made(self) -> list[tuple[Generation, tuple[str, ...]]]:
-        """Every generation of every index under the prefix, with the aliases that readers know, by name."""
+        """List every generation under the prefix with its aliases for readers, sorted by index."""
         answer = self._client.read(
             path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
         )
@@ -100,16 +111,16 @@ class Generations:
         return result
 
     def look(self, indexes: Sequence[str]) -> dict[str, Found]:
-        """What is written through the aliases of these generations, by the index's name.
+        """Find the indexes behind the write aliases of these generations, by the index's name.
 
-        Usually they themselves. One that is missing is gone, or its alias is; another one has taken an alias.
-        One request for twenty of them.
+        Usually they are the generations themselves. A missing one was deleted, or lost its alias; an
+        additional one has taken over an alias. One request covers twenty generations.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: nobody knows.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: the answer is not known.
         """
         found: dict[str, Found] = {}
-        for names in joined([index + _WRITE for index in indexes]):
+        for names in join_names([index + _WRITE for index in indexes]):
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
@@ -118,26 +129,28 @@ class Generations:
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
-        """Make the next generation of `name`, set up to be seeded: no refresh, no replicas, deletes kept.
+        """Create the next generation of `name`, set up for a backfill: no refresh, no replicas, deletes kept.
 
         Args:
             name: the logical index.
             spec_hash: hexadecimal, covers everything that determines the documents.
-            body: what `mapping` gave.
-            schema: the normalised schema, kept with the index.
+            body: as returned by `mapping`.
+            schema: the normalised schema, stored with the index.
 
         Raises:
             HeadraceError: SINK_REJECTED, where OpenSearch does not accept the mapping or the name.
         """
-        taken = [self._name(name, index) for index in self._found(name)]  # also by what only looks like one
-        number = max((int(one[2]) for one in taken if one is not None), default=0) + 1
+        taken = [
+            self._match(name, index) for index in self._candidates(name)
+        ]  # also by other indexes with similar names
+        number = max((int(match[2]) for match in taken if match is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
         settings = {
             **body["settings"]["index"],
             "refresh_interval": "-1",
             "number_of_replicas": 0,
-            **building(body["settings"]["index"]),
+            **backfill_settings(body["settings"]["index"]),
         }
         request = {
             "settings": {"index": settings},
@@ -148,57 +161,57 @@ class Generations:
         return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
-        """Make all that was seeded searchable and give the index its lasting settings."""
+        """Make all backfilled documents searchable and give the index its final settings."""
         self.finish_all([(generation, options)])
 
-    def finish_all(self, seeded: Sequence[tuple[Generation, IndexOptions]]) -> None:
-        """The same for several: twenty that get the same settings are one change of the cluster's state."""
+    def finish_all(self, backfilled: Sequence[tuple[Generation, IndexOptions]]) -> None:
+        """Finish several generations; twenty with the same settings are one update of the cluster state."""
         alike: dict[str, list[str]] = {}
-        for generation, options in seeded:
-            given = options.settings
+        for generation, options in backfilled:
+            settings = options.settings
             lasting = {
-                "refresh_interval": given.get("refresh_interval", options.refresh_interval),
-                "number_of_replicas": given.get("number_of_replicas", options.number_of_replicas),
-                "gc_deletes": given.get("gc_deletes", options.gc_deletes),
+                "refresh_interval": settings.get("refresh_interval", options.refresh_interval),
+                "number_of_replicas": settings.get("number_of_replicas", options.number_of_replicas),
+                "gc_deletes": settings.get("gc_deletes", options.gc_deletes),
             }
             alike.setdefault(json.dumps(lasting, sort_keys=True), []).append(generation.index)
         for text, indexes in alike.items():
-            for names in joined(indexes):
+            for names in join_names(indexes):
                 self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
                 self._client.call("POST", path(names, "_refresh"))
 
     def count(self, index: str) -> int | None:
-        """How many documents are findable in one, whoever wrote them."""
+        """Count the searchable documents of an index, whoever wrote them."""
         return count(self._client, index)
 
     def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Set right what somebody has altered of these settings of generations; what that was, in words.
+        """Restore these settings of generations where they were changed; returns what was changed, in words.
 
         Raises:
-            HeadraceError: what the cluster does not bear.
+            HeadraceError: any refusal of the cluster.
         """
-        return keep(self._client, wanted)
+        return restore_settings(self._client, wanted)
 
     def publish(self, generation: Generation) -> None:
-        """Point the alias at `generation` and at nothing else, in one step; adopted names come along.
+        """Point the alias at `generation` and at nothing else, in one step; adopted names move too.
 
         Raises:
-            HeadraceError: SINK_REJECTED, where the alias's name belongs to something that is not ours.
+            HeadraceError: SINK_REJECTED, where the alias's name belongs to an index of another program.
         """
         alias = self.alias(generation.name)
-        held = [one for one in self._holders(generation.name) if one != generation.index]
-        actions = [{"remove": {"index": one, "alias": alias}} for one in held]
+        current = [index for index in self._holders(generation.name) if index != generation.index]
+        actions = [{"remove": {"index": index, "alias": alias}} for index in current]
         actions.append({"add": {"index": generation.index, "alias": alias}})
-        for one in held:
-            for name, how in self._names(one, alias).items():
-                actions.append({"remove": {"index": one, "alias": name}})
+        for index in current:
+            for name, how in self._reader_aliases(index, alias).items():
+                actions.append({"remove": {"index": index, "alias": name}})
                 actions.append({"add": {"index": generation.index, "alias": name, **how}})
         self._client.call("POST", path("_aliases"), {"actions": actions})
 
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
-        """Why readers of an index do not see the whole generation that it should serve, by index.
+        """Explain, by index, why readers do not see the whole generation that it should serve.
 
-        One request for twenty of them.
+        One request covers twenty indexes.
 
         Args:
             served: the concrete generation, by index.
@@ -207,11 +220,11 @@ class Generations:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         known: dict[str, dict[str, Any]] = {}
-        for names in joined([self.alias(name) for name in served]):
-            answer = self._client.read(path("_alias", names), allow=(404,))  # 404: one of them is not there
-            for one, about in answer.json().items():
+        for names in join_names([self.alias(name) for name in served]):
+            answer = self._client.read(path("_alias", names), allow=(404,))  # 404: an alias is missing
+            for index, about in answer.json().items():
                 for alias, how in about["aliases"].items() if isinstance(about, dict) else ():
-                    known.setdefault(alias, {})[one] = how
+                    known.setdefault(alias, {})[index] = how
         found = {}
         for name, index in served.items():
             alias = self.alias(name)
@@ -224,24 +237,28 @@ class Generations:
                 found[name] = f"the alias {alias} has a {narrowed[0]}: its readers do not see every document"
         return found
 
-    def _names(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
-        """The names besides `alias` that readers of a generation know."""
+    def _reader_aliases(self, index: str, alias: str) -> dict[str, dict[str, Any]]:
+        """Read the other names than `alias` under which readers know a generation."""
         found: dict[str, dict[str, Any]] = self._client.read(path(index, "_alias")).json()[index]["aliases"]
         return {name: how for name, how in found.items() if name != alias and not name.endswith(_WRITE)}
 
     def published(self, name: str) -> Generation | None:
-        """The generation that the alias serves, or None."""
-        held = self._holders(name)
-        return next((one for one in self.existing(name) if one.index in held), None)
+        """Return the generation that the alias serves, or None."""
+        current = self._holders(name)
+        return next((generation for generation in self.existing(name) if generation.index in current), None)
 
     def drop(self, generation: Generation) -> None:
-        """Delete the generation and its documents; not where it is gone, or another index has its name."""
+        """Delete the generation and its documents, unless it is gone or another index has its name."""
         answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))
 
     def _holders(self, name: str) -> list[str]:
-        """The indexes behind the alias; all are generations of ours."""
+        """List the indexes behind the alias.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, where one of them is not a generation.
+        """
         alias = self.alias(name)
         answer = self._client.read(path(alias), allow=(404,))
         found = answer.json() if answer.ok else {}
@@ -256,32 +273,21 @@ class Generations:
                 )
         return list(found)
 
-    def _highest(self, name: str) -> int:
-        """The highest number under the name, of whoever made the index."""
-        query = {"expand_wildcards": "all", "filter_path": "*.settings.index.uuid"}
-        target = path(f"{self.alias(name)}_*", query=query)
-        answer = self._client.read(target, allow=(404,))
-        found = (self._match(name, index) for index in (answer.json() if answer.ok else {}))
-        return max((int(match[2]) for match in found if match is not None), default=0)
-
-    def _match(self, name: str, index: str) -> re.Match[str] | None:
-        return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
-
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
-        match = self._name(name, index)
+        match = self._match(name, index)
         ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
         if match is None or not ours or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
 
-    def _found(self, name: str) -> dict[str, dict[str, Any]]:
-        """What the cluster says of all that may be generations of `name`."""
+    def _candidates(self, name: str) -> dict[str, dict[str, Any]]:
+        """Read aliases, mappings and settings of all indexes that may be generations of `name`."""
         target = path(f"{self.alias(name)}_*", query={"expand_wildcards": "all"})
         answer = self._client.read(target, allow=(404,))
         return answer.json() if answer.ok else {}
 
-    def _name(self, name: str, index: str) -> re.Match[str] | None:
+    def _match(self, name: str, index: str) -> re.Match[str] | None:
         return re.fullmatch(re.escape(self.alias(name)) + r"_([0-9a-f]+)_([0-9]+)", index)
 
     def _uuid(self, index: str) -> str:

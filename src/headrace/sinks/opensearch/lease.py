@@ -1,11 +1,11 @@
-"""How is a second process kept away from a pipeline's state, and from the indexes that it writes?
+"""Leases keep a second process away from a pipeline's state and from the indexes that it writes.
 
-The lock in the database keeps two runs of one slot of one database apart. A database that was restored
-elsewhere has the same slot, and two slots can have an index of the same name: they meet in the cluster only.
-So whoever runs keeps leases in the meta index, one for its slot and one for each index, and renews them.
+The lock in the database separates two runs of one slot of one database. A restored copy of the database has
+the same slot, and two slots can have an index of the same name: only the cluster can tell. So a run holds
+leases in the meta index, one for its slot and one for each index, and renews them.
 
-No clock is compared with another: a lease whose beat does not change while somebody looks lost its holder. On
-the holder's own machine nobody has to wait: whether its process lives is to be seen.
+No clocks are compared: a lease has no holder any more if its beat does not change while another process
+watches. On the holder's own machine nobody has to wait: the operating system knows whether the process lives.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 _REQUEST_SECONDS = 4.0
-"""A request takes no longer: one that hangs leaves time for another before the lease counts as lost."""
+"""Limit of one request: after one that hangs, there is time for another before the lease counts as lost."""
 _WRITTEN = (200, 201)
 _GONE = {"type": "index_not_found_exception"}
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseHolder:
-    """Who has a lease.
+    """The process that holds a lease.
 
     Attributes:
-        machine: which boot of which machine, and which of its worlds of processes; empty where unknown.
-        born: when the process began, as that machine counts; with `pid` nobody else has it.
+        host: its machine's name.
+        pid: its process id.
+        machine: ids of the boot and of the PID namespace; empty where unknown.
+        born: start time of the process, as its machine counts; unique together with `pid`.
         since: ISO 8601.
+        slot: its replication slot.
     """
 
     host: str
@@ -58,13 +61,13 @@ class LeaseHolder:
 
     @classmethod
     def here(cls, slot: str) -> Self:
-        """This process."""
+        """Describe this process."""
         now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return cls(socket.gethostname(), os.getpid(), _machine(), _born(os.getpid()), now, slot)
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended for certain: it was on this machine and is not there."""
+        """Tell whether the process has certainly ended: it ran on this machine and exists no more."""
         return bool(self.machine) and self.machine == _machine() and _born(self.pid) != self.born
 
     def __str__(self) -> str:
@@ -79,7 +82,7 @@ def _machine() -> str:
 
 
 def _born(pid: int) -> str:
-    """When a process of this machine began; empty where there is none, or it has only not been buried."""
+    """Return the start time of a process of this machine; empty where it does not exist or is a zombie."""
     with contextlib.suppress(OSError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return "" if state in "ZX" else rest[18]
@@ -87,15 +90,19 @@ def _born(pid: int) -> str:
 
 
 class Lease:
-    """The leases of one run, from entering to leaving.
+    """Holds the leases of one run; a context manager.
 
     Args:
-        indexes: the logical ones that it writes.
-        me: who asks.
-        patience: how long a lease must not have changed, so that it is taken over (s).
+        client: of the cluster with the meta index.
+        slot: the run's replication slot.
+        prefix: of the sink's index names.
+        indexes: the logical indexes that it writes.
+        me: the holder; by default this process.
+        patience: seconds without a change after which a lease is taken over.
+        beat: seconds between two renewals.
 
     Raises:
-        HeadraceError: from entering, SLOT_IN_USE with who has one; what the cluster does not bear.
+        HeadraceError: on entering: SLOT_IN_USE with the present holder; any other failure of the cluster.
     """
 
     def __init__(
@@ -114,7 +121,7 @@ class Lease:
         self._me = me or LeaseHolder.here(slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
-        self._quick = Client(_impatient(client.endpoint), read_attempts=1)
+        self._quick = Client(_with_short_timeouts(client.endpoint), read_attempts=1)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._beat = 0
         self._lost: HeadraceError | None = None
@@ -129,14 +136,14 @@ class Lease:
 
     def __enter__(self) -> Self:
         seen: dict[str, tuple[object, float]] = {}
-        while held := self._not_ours(seen):
-            self._refuse_living(held, seen)
+        while others := self._held_elsewhere(seen):
+            self._refuse_living(others, seen)
             time.sleep(_LOOK_SECONDS)
         for document, what in self._leases.values():
             try:
                 document.save(self._body())
             except HeadraceError as error:
-                raise self._taken(document.load(), what, error) from error
+                raise self._conflict(document.load(), what, error) from error
         self._thread.start()
         return self
 
@@ -144,17 +151,17 @@ class Lease:
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(HeadraceError):
-            ours = {one: found for one, found in self._look().items() if self._is_ours(found)}
-            self._send([({"delete": _place(one, found)}, None) for one, found in ours.items()])
+            ours = {id_: found for id_, found in self._look().items() if self._is_ours(found)}
+            self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
         self._quick.close()
 
     def lost(self) -> HeadraceError | None:
-        """Why a lease is somebody else's now; None while all are ours, or nobody can tell."""
+        """Return why a lease was lost; None while all are held, or it is not known."""
         return self._lost
 
-    def _not_ours(self, seen: dict[str, tuple[object, float]]) -> list[tuple[str, Mapping[str, Any]]]:
-        """The leases that somebody has who may live; of each is noted since when its beat is the same."""
-        held = []
+    def _held_elsewhere(self, seen: dict[str, tuple[object, float]]) -> list[tuple[str, Mapping[str, Any]]]:
+        """Read the leases of holders that may live; `seen` notes since when each beat is unchanged."""
+        others = []
         for identity, (document, _) in self._leases.items():
             found = document.load()
             if found is None or _holder(found).gone:
@@ -164,14 +171,14 @@ class Lease:
             if before == mark and time.monotonic() - since >= self._patience:
                 continue
             seen.setdefault(identity, (mark, since))
-            held.append((identity, found))
-        return held
+            others.append((identity, found))
+        return others
 
     def _refuse_living(
-        self, held: list[tuple[str, Mapping[str, Any]]], seen: Mapping[str, tuple[object, float]]
+        self, others: list[tuple[str, Mapping[str, Any]]], seen: Mapping[str, tuple[object, float]]
     ) -> None:
-        """A beat that has changed since it was seen first has a holder that lives."""
-        for identity, found in held:
+        """Raise SLOT_IN_USE where a beat has changed since it was first seen: its holder lives."""
+        for identity, found in others:
             if seen[identity][0] != (found.get("owner"), found.get("beat")):
                 raise _in_use(self._leases[identity][1], _holder(found))
 
@@ -180,51 +187,53 @@ class Lease:
             self.renew()
 
     def renew(self) -> None:
-        """Say in one request that the holder lives; `lost` tells where somebody else has taken over."""
+        """Renew all leases in one request; `lost` returns the reason where another process has taken over."""
         self._beat += 1
         try:
             found = self._found or self._look()
             self._lost = self._why_lost(found)
-            self._found = self._written(found) if self._lost is None else {}
+            self._found = self._write(found) if self._lost is None else {}
         except HeadraceError as error:
             self._found = {}
-            if error.retry is not Retry.BACK_OFF:  # else nobody else reaches the cluster either
+            if error.retry is not Retry.BACK_OFF:  # else no other process reaches the cluster either
                 self._lost = error
 
     def _look(self) -> dict[str, Mapping[str, Any]]:
-        """The leases as they are."""
-        asked = {"ids": list(self._leases)}
-        docs = self._quick.read(path(self._index, "_mget"), asked).json()["docs"]
-        if unread := [one["error"] for one in docs if one.get("error", _GONE)["type"] != _GONE["type"]]:
-            raise HeadraceError(Kind.SINK_BUSY, f"the index {self._index} cannot be read: {unread[0]}")
-        return {one["_id"]: one for one in docs}
+        """Read the leases."""
+        request = {"ids": list(self._leases)}
+        docs = self._quick.read(path(self._index, "_mget"), request).json()["docs"]
+        if errors := [
+            document["error"] for document in docs if document.get("error", _GONE)["type"] != _GONE["type"]
+        ]:
+            raise HeadraceError(Kind.SINK_BUSY, f"the index {self._index} cannot be read: {errors[0]}")
+        return {document["_id"]: document for document in docs}
 
     def _why_lost(self, found: Mapping[str, Mapping[str, Any]]) -> HeadraceError | None:
         for identity, (_, what) in self._leases.items():
-            one = found[identity]
-            if not one.get("found"):
+            lease = found[identity]
+            if not lease.get("found"):
                 return HeadraceError(
                     Kind.CONTINUITY,
                     f"somebody deleted the lease of {what} from the index {self._index}",
                     "Start `headrace run` again, and let only one run with this slot.",
                 )
-            if not self._is_ours(one):
-                return _in_use(what, _holder(one["_source"]))
+            if not self._is_ours(lease):
+                return _in_use(what, _holder(lease["_source"]))
         return None
 
     def _is_ours(self, found: Mapping[str, Any]) -> bool:
         return bool(found.get("found")) and found["_source"].get("owner") == self._owner
 
-    def _written(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-        """Write what is ours, and how it is then; nothing, where one has been written in between."""
+    def _write(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+        """Write the leases and return them as stored; returns nothing where one was changed in between."""
         body = self._body()
-        told = self._send([({"index": _place(one, found[one])}, body) for one in self._leases])
-        if any(one["status"] not in _WRITTEN for one in told):
+        answers = self._send([({"index": _place(id_, found[id_])}, body) for id_ in self._leases])
+        if any(answer["status"] not in _WRITTEN for answer in answers):
             return {}
-        return {one["_id"]: {**one, "found": True, "_source": body} for one in told}
+        return {answer["_id"]: {**answer, "found": True, "_source": body} for answer in answers}
 
     def _send(self, actions: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[Any]:
-        """What the cluster answers to each."""
+        """Send a bulk request; returns the answer to each action."""
         if not actions:
             return []
         lines = [json.dumps(line) for action in actions for line in action if line is not None]
@@ -232,9 +241,9 @@ class Lease:
         answer = self._quick.exchange("POST", path(self._index, "_bulk"), body, "application/x-ndjson")
         if not answer.ok:
             raise failures.from_status(answer.status, answer.data, answer.place)
-        return [next(iter(one.values())) for one in answer.json()["items"]]
+        return [next(iter(item.values())) for item in answer.json()["items"]]
 
-    def _taken(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
+    def _conflict(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
         if error.kind is not Kind.CONTINUITY or found is None:
             return error
         return _in_use(what, _holder(found))
@@ -247,7 +256,7 @@ def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {"_id": identity, "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
 
 
-def _impatient(endpoint: Endpoint) -> Endpoint:
+def _with_short_timeouts(endpoint: Endpoint) -> Endpoint:
     return dataclasses.replace(
         endpoint,
         timeout=min(endpoint.timeout, _REQUEST_SECONDS),
@@ -256,12 +265,12 @@ def _impatient(endpoint: Endpoint) -> Endpoint:
 
 
 def slot_lease(slot: str) -> str:
-    """The id of a slot's lease."""
+    """Return the id of a slot's lease."""
     return f"{slot}.lease"
 
 
 def holder_of(client: Client, slot: str, prefix: str) -> LeaseHolder | None:
-    """Who runs with this slot, as far as the cluster knows; None where nobody seems to.
+    """Return the process that runs with this slot, as far as the cluster knows, or None.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.

@@ -1,4 +1,4 @@
-"""What index do the documents of a spec need? Pure.
+"""Build the settings and mappings of an index from its schema. Pure.
 
 Everything that the schema declares is typed and `dynamic: strict` refuses the rest, so a mistake shows at
 the first document and no field's type is guessed. Only `json` and `map` fields, whose keys are data, are
@@ -24,7 +24,7 @@ from headrace.schema.tree import (
 )
 from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
 from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import merged
+from headrace.sinks.opensearch.settings import merge
 
 _TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
 DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"
@@ -42,7 +42,7 @@ Properties = dict[str, Any]
 
 
 def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
-    """The body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
+    """Build the body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
     build = _Build(options)
     properties = build.properties(spec.fields, "")
     mappings: dict[str, Any] = {"dynamic": "strict", "date_detection": False, "properties": properties}
@@ -57,13 +57,13 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
         "analysis": analysis(options.text_analysis, build.ranks),
     }
     return {
-        "settings": {"index": merged(settings, options.settings)},
-        "mappings": merged(mappings, options.mappings),
+        "settings": {"index": merge(settings, options.settings)},
+        "mappings": merge(mappings, options.mappings),
     }
 
 
 class _Build:
-    """Walks the tree and collects what stands outside of the properties."""
+    """Walks the field tree and collects what stands outside of the properties."""
 
     def __init__(self, options: IndexOptions) -> None:
         self._subfields = options.auto_subfields
@@ -95,7 +95,7 @@ class _Build:
     def _column(self, field: ColumnField) -> Properties:
         result = _plain(field.opensearch)
         if self._subfields and field.tag != "uuid":
-            result |= _enriched(field)
+            result |= _search_subfields(field)
         if field.variants:
             name = self._rank(field.variants)
             subfields = result.get("fields", {})
@@ -131,7 +131,7 @@ def _plain(kind: str) -> Properties:
             return {"type": kind}
 
 
-def _enriched(field: ColumnField) -> Properties:
+def _search_subfields(field: ColumnField) -> Properties:
     lowercase = {"type": "keyword", "normalizer": LOWERCASE, "ignore_above": _SUBFIELD_TERM}
     if field.opensearch == "text":
         exact = {"type": "keyword", "ignore_above": _SUBFIELD_TERM}

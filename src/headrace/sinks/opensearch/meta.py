@@ -1,9 +1,9 @@
-"""Where does the state of a pipeline live, and how is it kept from two writers?
+"""Store a pipeline's state in OpenSearch, safe from a second writer.
 
-Two documents per pipeline in the hidden index `{prefix}headrace_meta`. One, its id the slot's name, says how
-far it is; whoever commits a batch writes it. The other, `SLOT.generations`, says which generations there are;
-the run writes it, also while batches are committed. A database that was restored elsewhere under the same
-slot meets the old state and can be told apart by it.
+Each pipeline has two documents in the hidden index `{prefix}headrace_meta`. One, whose id is the slot's name,
+says how far the pipeline is; the process that commits a batch writes it. The other, `SLOT.generations`, lists
+the generations; the driver writes it, also while batches are committed. A restored copy of the database with
+the same slot finds the old state there, and can be recognised by it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ _GENERATIONS = "generations"
 class MetaIndex:
     """The state of one pipeline; used from one thread.
 
-    Every write names the version that was read before, so a second writer is noticed and never
-    overwritten. Call `load` first.
+    Every write names the version that was read before, so a second writer is noticed and never overwritten.
+    Call `load` first.
 
     Args:
-        slot: the pipeline's. With `SLOT/SINK` it is the state of a secondary sink: the pipeline's own, with
-            the sink's generations; only those are written.
+        client: of the cluster that keeps the state.
+        slot: the pipeline's. `SLOT/SINK` is the state of a secondary sink: the pipeline's own, with the
+            sink's generations; only those are written.
+        prefix: of the sink's index names.
     """
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
@@ -45,24 +47,24 @@ class MetaIndex:
         what = f"the state of slot {slot}"
         pipeline, _, self._sink = slot.partition("/")
         self._progress = StateDocument(client, self.index, pipeline, what)
-        self._list = StateDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
+        self._generations = StateDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
         self._deferred = DeferredKeys(client, pipeline, prefix)
         self._state: PipelineState | None = None
-        self._kept: Sequence[Any] | None = None
+        self._saved_generations: Sequence[Any] | None = None
 
     def load(self) -> PipelineState | None:
-        """What was saved last, by anyone; None where the pipeline is new.
+        """Read the state that was saved last, by any process; None where the pipeline is new.
 
-        Where the index of what was deferred is gone, or was restored, nothing is ahead: it is still in the
-            log.
+        Where the index of deferred keys was deleted or restored, `ahead` is dropped: those changes are still
+        in the log.
 
         Raises:
             HeadraceError: CONTINUITY, where the document cannot be read.
         """
-        progress, generations = self._progress.load(), self._list.load()
-        self._kept = None if generations is None else generations.get(_GENERATIONS)
-        if self._sink and self._kept is None:
-            self._kept = ()
+        progress, generations = self._progress.load(), self._generations.load()
+        self._saved_generations = None if generations is None else generations.get(_GENERATIONS)
+        if self._sink and self._saved_generations is None:
+            self._saved_generations = ()
         state = None if progress is None else self._read(progress)
         if state is not None and self._has_lost(state):
             state = dataclasses.replace(state, ahead=None, deferred_in=None)
@@ -70,10 +72,10 @@ class MetaIndex:
         return state
 
     def look(self) -> None:
-        """See that the state is still the one that was loaded or saved last.
+        """Check that the stored state is the one that was loaded or saved last.
 
         Raises:
-            HeadraceError: CONTINUITY, where someone else wrote, or the cluster was restored;
+            HeadraceError: CONTINUITY, where another process wrote, or the cluster was restored;
                 SINK_UNREACHABLE, SINK_BUSY.
         """
         self._progress.look()
@@ -82,16 +84,16 @@ class MetaIndex:
         """Write `state` whole; durable when it returns.
 
         Raises:
-            HeadraceError: CONTINUITY, where someone else wrote since; SINK_UNREACHABLE and SINK_BUSY,
-                after which a further `save` finds out by itself what became of this one.
+            HeadraceError: CONTINUITY, where another process wrote since; SINK_UNREACHABLE and SINK_BUSY,
+                after which the next `save` finds out what became of this one.
         """
-        whole = state.to_json()
-        generations = whole.pop(_GENERATIONS)
-        if generations != self._kept:  # first: a state never names fewer than were made
-            self._list.save({_GENERATIONS: generations})
-            self._kept = generations
+        document = state.to_json()
+        generations = document.pop(_GENERATIONS)
+        if generations != self._saved_generations:  # first: a state never lists fewer generations than exist
+            self._generations.save({_GENERATIONS: generations})
+            self._saved_generations = generations
         if not self._sink:
-            self._progress.save(whole)
+            self._progress.save(document)
         self._state = state
 
     def advance(
@@ -105,11 +107,15 @@ class MetaIndex:
     ) -> PipelineState:
         """Note, in one request, that all changes up to `reached` are durable or `deferred`; never moves back.
 
-        `last` is the last transaction before that place, where it is known; `began` as in the state.
+        Args:
+            reached: position in the log (bytes).
+            counters: added to those of the state.
+            deferred: whether documents are deferred.
+            last: the last transaction before `reached`, where it is known.
+            began: as in the state.
 
         Raises:
-            HeadraceError: as `save`; CONTINUITY where the index of what was deferred is gone, or was
-                restored.
+            HeadraceError: as `save`; CONTINUITY where the index of deferred keys was deleted or restored.
         """
         assert self._state is not None, "load or save first"
         if not deferred and self._has_lost(self._state):
@@ -119,7 +125,7 @@ class MetaIndex:
                 "written are lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )
-        place = self._place_of_parked(self._state.deferred_place) if deferred else None
+        place = self._deferred_identity(self._state.deferred_place) if deferred else None
         state = self._state.advanced(
             reached, counters, deferred=deferred, deferred_in=place, last=last, began=began
         )
@@ -127,7 +133,7 @@ class MetaIndex:
         return state
 
     def keep(self, generations: Sequence[GenerationState]) -> None:
-        """Write only which generations there are; batches may be committed meanwhile by another process.
+        """Write only the list of generations; another process may commit batches meanwhile.
 
         Raises:
             HeadraceError: as `save`.
@@ -135,45 +141,45 @@ class MetaIndex:
         assert self._state is not None, "load or save first"
         state = dataclasses.replace(self._state, generations=tuple(generations))
         listed = state.to_json()[_GENERATIONS]
-        self._list.save({_GENERATIONS: listed})
-        self._state, self._kept = state, listed
+        self._generations.save({_GENERATIONS: listed})
+        self._state, self._saved_generations = state, listed
 
     def forget_log(self) -> None:
-        """Forget what was deferred and what somebody waits for: places in a log that does not go on."""
+        """Delete deferred keys and the position request: positions in a log that does not continue."""
         self._deferred.forget()
         self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
 
     def delete(self) -> None:
-        """Forget the pipeline, what it has deferred, what was refused and what was asked of it."""
+        """Delete the pipeline's state, deferred keys, quarantine and requests."""
         DeferredKeys(self._client, self._slot, self._prefix).forget()
         Quarantine(self._client, self._slot, self._prefix).forget()
         self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
-        for one in (self._list.load() or {}).get(_GENERATIONS, ()):
-            build_notes(self._client, self._slot, self._prefix, one["generation"]).delete()
-            ControlRequests(self._client, self._slot, self._prefix).forget([one["index"]])
+        for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):
+            build_notes(self._client, self._slot, self._prefix, generation["generation"]).delete()
+            ControlRequests(self._client, self._slot, self._prefix).forget([generation["index"]])
         if not self._sink:
             self._progress.delete()
-        self._list.delete()
-        self._state = self._kept = None
+        self._generations.delete()
+        self._state = self._saved_generations = None
 
-    def _place_of_parked(self, noted: Identity | None) -> Identity | None:
-        """Which index documents are deferred in, as it was when that was noted first."""
+    def _deferred_identity(self, noted: Identity | None) -> Identity | None:
+        """Return the identity of the index of deferred keys as it was when first noted."""
         if noted is not None and noted.is_known:
             return noted
-        found = self._deferred.identity
-        return found if noted is None or not noted.is_another(found) else noted
+        identity = self._deferred.identity
+        return identity if noted is None or not noted.is_another(identity) else noted
 
     def _has_lost(self, state: PipelineState) -> bool:
-        """Whether documents were deferred, and are not known any more."""
+        """Tell whether keys were deferred and have been lost."""
         if state.ahead is None:
             return False
-        found = self._deferred.identity
-        return found is None if state.deferred_in is None else state.deferred_in.is_another(found)
+        identity = self._deferred.identity
+        return identity is None if state.deferred_in is None else state.deferred_in.is_another(identity)
 
     def _read(self, progress: Mapping[str, Any]) -> PipelineState:
-        older = {} if self._kept is None else {_GENERATIONS: self._kept}
+        generations = {} if self._saved_generations is None else {_GENERATIONS: self._saved_generations}
         try:
-            return PipelineState.from_json({**progress, **older})
+            return PipelineState.from_json({**progress, **generations})
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise HeadraceError(
                 Kind.CONTINUITY,

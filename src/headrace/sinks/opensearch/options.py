@@ -1,4 +1,4 @@
-"""How are the indexes set up that Headrace makes?"""
+"""Options of the indexes that Headrace creates."""
 
 from __future__ import annotations
 
@@ -7,22 +7,24 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 _NESTED_OBJECTS = 10_000
-"""What the cluster takes unless an index says otherwise."""
+"""OpenSearch's default limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """Settings of new generations and what is added to their mappings.
+    """Settings of new generations, and additions to their mappings.
 
     Attributes:
+        number_of_shards: as in OpenSearch.
+        number_of_replicas: as in OpenSearch, after the backfill.
         refresh_interval: how soon a followed index finds a new document (OpenSearch's notation).
         gc_deletes: how long a deleted document's version is remembered. An older write that comes later
             than this brings the document back, so it stays far above every time limit of a writer.
         text_analysis: `icu` needs the plugin analysis-icu on every node.
         auto_subfields: whether text and keyword fields get subfields for exact, analysed and
             case-insensitive search.
-        settings: further index settings, as `settings.settings_of` gives them; they win.
-        mappings: laid over the mapping that the schema gives, as `settings.mappings_of` gives them.
+        settings: further index settings, as `settings.settings_of` returns them; they override the others.
+        mappings: laid over the mapping of the schema, as `settings.mappings_of` returns them.
     """
 
     number_of_shards: int = 1
@@ -36,6 +38,6 @@ class IndexOptions:
 
     @property
     def nested_objects(self) -> int:
-        """How many nested objects one document may hold."""
-        given = self.settings.get("mapping", {}).get("nested_objects", {}).get("limit")
-        return _NESTED_OBJECTS if given is None else int(given)
+        """Return how many nested objects one document may hold."""
+        limit = self.settings.get("mapping", {}).get("nested_objects", {}).get("limit")
+        return _NESTED_OBJECTS if limit is None else int(limit)

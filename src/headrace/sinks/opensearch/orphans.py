@@ -1,4 +1,4 @@
-"""Which indexes did Headrace make under a prefix that no deployment knows any more?"""
+"""Find indexes that Headrace created and that no deployment uses any more."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.generations import Generations
 from headrace.sinks.opensearch.state_document import meta_index
 
-_MOST = 10_000
+_MAX_HITS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A concrete index that no state in this cluster names.
+    """A generation that no pipeline's state in this cluster lists.
 
     Attributes:
-        name: the logical index that it was made for.
-        aliases: the names under which readers find it; the alias for writers is left out.
+        name: the logical index that it was created for.
+        index: the concrete index.
+        hash: as in `Generation`.
+        aliases: the aliases for readers, without the write alias.
     """
 
     name: str
@@ -28,28 +30,30 @@ class Orphan:
 
 
 def orphans(client: Client, prefix: str) -> list[Orphan]:
-    """The indexes that Headrace made under `prefix` and that no state in this cluster names, by name.
+    """List the generations under `prefix` that no pipeline's state in this cluster lists, sorted by name.
 
-    The state of a secondary sink's deployment is in another cluster: what such a sink holds here is listed.
+    The state of a secondary sink's deployment is in another cluster: the indexes of such a sink are listed
+    too.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    made = Generations(client, prefix).made()  # first: what is made meanwhile is named, or not seen
-    known = set(_named(client, prefix))
+    # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
+    generations = Generations(client, prefix).made()
+    known = set(_known_indexes(client, prefix))
     return [
         Orphan(generation.name, generation.index, generation.hash, aliases)
-        for generation, aliases in made
+        for generation, aliases in generations
         if generation.index not in known
     ]
 
 
-def _named(client: Client, prefix: str) -> Iterable[str]:
-    """The concrete indexes that the states under `prefix` name."""
+def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
+    """Iterate over the concrete indexes that the states under `prefix` list."""
     meta = meta_index(prefix)
     if not client.call("POST", path(meta, "_refresh"), allow=(404,)).ok:
         return
-    wanted = {"size": _MOST, "_source": ["generations.generation"], "query": {"match_all": {}}}
-    for hit in client.read(path(meta, "_search"), wanted).json()["hits"]["hits"]:
+    search = {"size": _MAX_HITS, "_source": ["generations.generation"], "query": {"match_all": {}}}
+    for hit in client.read(path(meta, "_search"), search).json()["hits"]["hits"]:
         for generation in hit["_source"].get("generations", ()):
             yield generation["generation"]

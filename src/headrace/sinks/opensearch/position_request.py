@@ -1,8 +1,8 @@
-"""How does somebody elsewhere ask a pipeline to note now how far it is?
+"""Ask a running pipeline, from another process, to note its position now.
 
-In a quiet time the applied position follows the server's log only now and then. Who waits for a place in the
-log says so in a document beside the pipeline's state; whoever runs the pipeline looks there. A wish that has
-come true, or that nobody waits for any more, does nothing.
+In a quiet time the applied position follows the server's log only now and then. A process that waits for a
+position writes it into a document beside the pipeline's state, which the driver reads. A request that has
+been met, or for which no process waits any more, has no effect.
 """
 
 from __future__ import annotations
@@ -14,19 +14,22 @@ from headrace.sinks.opensearch.client import Client, path
 
 
 def position_request_document(index: str, slot: str) -> tuple[str, str, str]:
-    """Where the wish stands; no slot's name has a dot."""
-    return index, "_doc", f"{slot}.wish"
+    """Return index, type and id of the request's document; no slot's name contains a dot."""
+    return index, "_doc", f"{slot}.position_request"
 
 
 class PositionRequest:
-    """The last wish to one pipeline. Two who wait overwrite each other's: both ask again while they wait."""
+    """The last position request to one pipeline.
+
+    Two processes that wait overwrite each other's request: both repeat it while they wait.
+    """
 
     def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
         self._client = client
         self._document = position_request_document(f"{prefix}headrace_meta", slot)
 
     def make(self, lsn: Lsn) -> None:
-        """Ask for an applied position of at least `lsn`, a place that the server has reached already.
+        """Request an applied position of at least `lsn`, which the server has reached already.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
@@ -35,7 +38,7 @@ class PositionRequest:
         self._client.call("PUT", path(*self._document), body)
 
     def read(self) -> Lsn:
-        """What was asked for last; 0 where nothing was, or what stands there cannot be read.
+        """Read the last request; 0 where there is none, or it cannot be read.
 
         Raises:
             HeadraceError: as `make`.

@@ -1,4 +1,4 @@
-"""Which server is it, and what does it do differently from OpenSearch 3? Pure; the only place that asks.
+"""Recognise the server's product and version, and what differs from OpenSearch 3. Pure.
 
 Run against OpenSearch 3.8 and 2.19 and Elasticsearch 7.10: bulks, versions and aliases are alike in all.
 """
@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-_OLDEST = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
-"""`require_alias` keeps a bulk from making an index of a name that is gone; nothing older has it."""
+_OLDEST_VERSIONS = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
+"""`require_alias` keeps a bulk from creating an index of a deleted name; older versions lack it."""
 
-_SEGMENTS = (2, 7)
-"""From here on OpenSearch has segment replication, and searches that are sent to primary shards."""
+_SEGMENT_REPLICATION = (2, 7)
+"""First version of OpenSearch with segment replication, and with searches sent to primary shards."""
 
 _WITHOUT_LICENCE = ("oss", "unknown")
 """Builds of Elasticsearch that lack its own field types."""
@@ -22,12 +22,12 @@ _WITHOUT_LICENCE = ("oss", "unknown")
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """What a server says of itself.
+    """A server's product, version and build, as it reports them.
 
     Attributes:
         name: `opensearch` or `elasticsearch`.
-        version: as it prints it.
-        build: which of Elasticsearch's builds.
+        version: as the server prints it.
+        build: Elasticsearch's build flavor.
     """
 
     name: str = "opensearch"
@@ -36,7 +36,7 @@ class Product:
 
     @classmethod
     def of(cls, about: object) -> Self:
-        """From the answer to `GET /`.
+        """Read the answer to `GET /`.
 
         Raises:
             ValueError: it is neither OpenSearch nor Elasticsearch.
@@ -49,30 +49,34 @@ class Product:
 
     @property
     def is_too_old(self) -> bool:
-        """Whether it lacks what the sink relies on."""
-        found = re.match(r"(\d+)\.(\d+)", self.version)
-        oldest = _OLDEST.get(self.name)
-        return found is None or oldest is None or (int(found[1]), int(found[2])) < oldest
+        """Tell whether the version lacks features that the sink relies on."""
+        match = re.match(r"(\d+)\.(\d+)", self.version)
+        oldest = _OLDEST_VERSIONS.get(self.name)
+        return match is None or oldest is None or (int(match[1]), int(match[2])) < oldest
 
     @property
     def copies_segments(self) -> bool:
-        """Whether an index may have segment replication: its replicas then find a document later."""
-        found = re.match(r"(\d+)\.(\d+)", self.version)
-        return self.name == "opensearch" and found is not None and (int(found[1]), int(found[2])) >= _SEGMENTS
+        """Tell whether indexes may have segment replication, whose replicas find documents later."""
+        match = re.match(r"(\d+)\.(\d+)", self.version)
+        return (
+            self.name == "opensearch"
+            and match is not None
+            and (int(match[1]), int(match[2])) >= _SEGMENT_REPLICATION
+        )
 
     def fitted(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body of an index's creation, as this server takes it."""
+        """Adapt the body of an index's creation to this server."""
         if self.name != "elasticsearch":
             return dict(body)
         open_keys: dict[str, object] = {"type": "flattened"}
         if self.build in _WITHOUT_LICENCE:
             open_keys = {"type": "object", "enabled": False}
-        return {**body, "mappings": _replaced(body["mappings"], {"type": "flat_object"}, open_keys)}
+        return {**body, "mappings": _replace(body["mappings"], {"type": "flat_object"}, open_keys)}
 
 
-def _replaced(value: Any, old: Any, new: Any) -> Any:
+def _replace(value: Any, old: Any, new: Any) -> Any:
     if value == old:
         return new
     if isinstance(value, Mapping):
-        return {name: _replaced(one, old, new) for name, one in value.items()}
+        return {name: _replace(inner, old, new) for name, inner in value.items()}
     return value

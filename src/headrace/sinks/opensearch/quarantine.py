@@ -1,8 +1,8 @@
-"""Which documents did the cluster refuse, why, and since when?
+"""Store the documents that the cluster refused, with reason and time.
 
 Each has an entry in the hidden index `{prefix}headrace_quarantine`, durable before the position moves past
-the change that made it. Beside the entries of a pipeline stands a mark that changes with each new one: who
-writes documents reads it first, and so knows whether one of them is to leave.
+the change that caused it. A mark document of the pipeline changes with each new entry: a writer of documents
+reads it first, and so knows whether an entry may have to be removed.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.contents import documents
+from headrace.sinks.opensearch.documents import documents
 from headrace.sinks.opensearch.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 
 Held = Mapping[str, Collection[str]]
-"""Ids by generation."""
+"""Ids of quarantined documents, by generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,11 @@ class Quarantined:
 
     Attributes:
         index: the logical index.
-        generation: which of its indexes refused it.
-        id: the document's, also one that can never be an id there.
-        position: the version that was refused, in bytes of the log.
-        at: when, ISO 8601 in UTC.
+        id: the document's; possibly one that OpenSearch does not accept.
+        reason: why it was refused.
+        position: its version, a log position (bytes).
+        at: time of the refusal, ISO 8601 in UTC.
+        generation: the concrete index that refused it.
     """
 
     index: str
@@ -46,7 +47,7 @@ class Quarantined:
 
     @classmethod
     def now(cls, index: str, id_: str, reason: str, position: Lsn, generation: str) -> Quarantined:
-        """Refused at this moment."""
+        """Create an entry with the current time."""
         at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return cls(index, id_, reason, position, at, generation)
 
@@ -60,11 +61,11 @@ class Quarantine:
         self.index = f"{prefix}headrace_quarantine"
         self._entries = SystemIndex(client, self.index, _PROPERTIES)
         self._mark = path(self.index, "_doc", f"{slot}.mark")
-        self._seen: object = None
+        self._mark_version: object = None
         self._held: dict[str, set[str]] = {}
 
     def put(self, entries: Sequence[Quarantined]) -> None:
-        """Keep entries; durable when it returns. A document has one: a later one takes its place.
+        """Store entries; durable when it returns. A document has one entry: a later one replaces it.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, after which it may be called again.
@@ -73,70 +74,70 @@ class Quarantine:
             return
         self._entries.make()
         self._entries.write(
-            ("index", self._about(one.generation, one.id), self._source(one)) for one in entries
+            ("index", self._parameters(entry.generation, entry.id), self._source(entry)) for entry in entries
         )
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
     def drop(self, generation: str, ids: Iterable[str]) -> None:
-        """Forget entries; nothing happens where there is none."""
-        gone = list(ids)
-        self._entries.write(("delete", self._about(generation, one), None) for one in gone)
-        self._held.get(generation, set()).difference_update(gone)
+        """Delete entries; ids without an entry are ignored."""
+        dropped = list(ids)
+        self._entries.write(("delete", self._parameters(generation, id_), None) for id_ in dropped)
+        self._held.get(generation, set()).difference_update(dropped)
 
     def held(self) -> Held:
-        """The ids that have an entry; asks the cluster for them only where there are new ones."""
+        """Return the ids that have an entry; reads them from the cluster only after a change."""
         answer = self._client.read(self._mark, allow=(404,))
-        seen = answer.json().get("_seq_no") if answer.ok else None
-        if seen != self._seen:
+        version = answer.json().get("_seq_no") if answer.ok else None
+        if version != self._mark_version:
             self._held = {}
-            for one in self.entries():
-                self._held.setdefault(one.generation, set()).add(one.id)
-            self._seen = seen
+            for entry in self.entries():
+                self._held.setdefault(entry.generation, set()).add(entry.id)
+            self._mark_version = version
         return self._held
 
     def entries(self, index: str | None = None, id_: str | None = None) -> list[Quarantined]:
-        """All, or those of an index or a document; oldest first."""
+        """Read all entries, or those of an index or a document, oldest first."""
         if not self._entries.refreshed():
             return []
         held = documents(self._client, self.index)
         found = [_entry(source) for _, source in held if self._is_ours(source)]
-        wanted = (one for one in found if index in (None, one.index) and id_ in (None, one.id))
-        return sorted(wanted, key=lambda one: (one.at, one.index, one.id))
+        wanted = (entry for entry in found if index in (None, entry.index) and id_ in (None, entry.id))
+        return sorted(wanted, key=lambda entry: (entry.at, entry.index, entry.id))
 
     def counts(self) -> dict[str, int]:
-        """How many there are, by index."""
-        asked = {
+        """Count the entries by index."""
+        search = {
             "size": 0,
             "query": {"term": {"slot": self._slot}},
             "aggs": {"indexes": {"terms": {"field": "index", "size": 10_000}}},
         }
         target = path(self.index, "_search", query=self._client.primaries())
-        answer = self._client.read(target, asked, allow=(404,))
+        answer = self._client.read(target, search, allow=(404,))
         found = answer.json()["aggregations"]["indexes"]["buckets"] if answer.ok else []
-        return dict(Counter({one["key"]: one["doc_count"] for one in found}))
+        return dict(Counter({bucket["key"]: bucket["doc_count"] for bucket in found}))
 
     def forget(self, generation: str | None = None) -> None:
-        """Take all entries of the pipeline away, or those of a generation."""
-        for one in self.entries():
-            if generation in (None, one.generation):
-                self.drop(one.generation, [one.id])
+        """Delete all entries of the pipeline, or those of a generation."""
+        for entry in self.entries():
+            if generation in (None, entry.generation):
+                self.drop(entry.generation, [entry.id])
         if generation is None:
             self._client.call("DELETE", self._mark, allow=(404,))
 
-    def _about(self, generation: str, id_: str) -> dict[str, Any]:
-        """The entry of any id, also of an empty one or one that is too long."""
+    def _parameters(self, generation: str, id_: str) -> dict[str, Any]:
+        """Return the entry's id, for any document id, also an empty or too long one."""
         parts = (self._slot, generation, id_)
         return {"_id": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()}
 
-    def _source(self, one: Quarantined) -> dict[str, Any]:
+    def _source(self, entry: Quarantined) -> dict[str, Any]:
         return {
             "slot": self._slot,
-            "index": one.index,
-            "generation": one.generation,
-            "id": one.id,
-            "reason": one.reason,
-            "position": format_lsn(one.position),
-            "at": one.at,
+            "index": entry.index,
+            "generation": entry.generation,
+            "id": entry.id,
+            "reason": entry.reason,
+            "position": format_lsn(entry.position),
+            "at": entry.at,
         }
 
     def _is_ours(self, source: Mapping[str, Any]) -> bool:

@@ -1,6 +1,6 @@
-"""How are documents taken out of an answer without changing a byte of them?
+"""Read values out of JSON text without changing a byte of them. Pure.
 
-An answer is walked value by value; what is asked for as it stands is a slice of the answer. Pure.
+The text is walked value by value; a raw value is a slice of the text.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def _number(_: str) -> None:
-    """Numbers of any length are passed over."""
+    """Ignore a number of any length."""
 
 
 _skip = json.JSONDecoder(parse_int=_number, parse_float=_number).raw_decode
@@ -22,10 +22,10 @@ _decode = json.JSONDecoder().raw_decode
 
 
 class RawJson:
-    """A place in a JSON text, moved on by every method.
+    """A cursor in a JSON text; every method moves it forward.
 
     Raises:
-        ValueError: the text is not what was expected there; also for a text that ends too early.
+        ValueError: the text is not what was expected, or ends too early.
     """
 
     def __init__(self, text: str) -> None:
@@ -33,7 +33,7 @@ class RawJson:
         self._at = 0
 
     def fields(self) -> Iterator[str]:
-        """The keys of an object; whoever gets one takes its value before the next."""
+        """Iterate over the keys of an object; the caller takes each value before the next key."""
         self._take("{")
         more = self._peek() != "}"
         while more:
@@ -46,7 +46,7 @@ class RawJson:
         self._take("}")
 
     def items(self) -> Iterator[None]:
-        """The places of a list's items; whoever gets one takes its value before the next."""
+        """Iterate over the items of a list; the caller takes each value before the next."""
         self._take("[")
         more = self._peek() != "]"
         while more:
@@ -57,12 +57,12 @@ class RawJson:
         self._take("]")
 
     def value(self) -> Any:
-        """The next value, parsed."""
+        """Take the next value, parsed."""
         found, self._at = _decode(self._text, self._start())
         return found
 
     def raw(self) -> str:
-        """The next value as it stands there."""
+        """Take the next value as unchanged text."""
         start = self._start()
         _, self._at = _skip(self._text, start)
         return self._text[start : self._at]

@@ -1,8 +1,9 @@
-"""How does a document that a column routes stay the only one of its id, whatever its routing was before?
+"""Keep documents that a column routes unique by id, whatever their routing was before.
 
-To a cluster a document is an id on a shard: another routing is another document, and versions fence each by
-itself. Nobody knows for certain where a document lay (batches repeat, a seeding comes late), so all shards
-are asked: a delete goes to each, and behind a write of all that have the id only the newest stays.
+To a cluster, a document is an id on a shard: with another routing it is another document, and versions fence
+each of them separately. Where a document lay before is not known for certain (batches repeat, a backfill
+comes late), so all shards are queried: a delete goes to every shard, and after a write only the newest of all
+copies stays.
 """
 
 from __future__ import annotations
@@ -15,23 +16,23 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.stored import Copy, copies
+from headrace.sinks.opensearch.documents import Copy, copies
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
-_AT_ONCE = 1_000
-_ASKED_AT_ONCE = 5_000
-_MOST_TRIES = 100_000
+_BATCH_SIZE = 1_000
+_MGET_SIZE = 5_000
+_MAX_TRIES = 100_000
 
 
 class Shards:
-    """One routing value to each shard of indexes; asked once, for an index keeps its shards."""
+    """Finds one routing value for each shard of an index; cached, because an index keeps its shards."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known: dict[str, tuple[str, ...]] = {}
 
     def of(self, index: str) -> tuple[str, ...]:
-        """Values that lead to all shards of an index or alias, each to another; in the shards' order.
+        """Return values that lead to the shards of an index or alias, one each, in the shards' order.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED.
@@ -46,7 +47,7 @@ class Shards:
         if count == 1:
             return ("0",)
         found: dict[int, str] = {}
-        for number in range(_MOST_TRIES):
+        for number in range(_MAX_TRIES):
             target = path(index, "_search_shards", query={"routing": str(number)})
             [led_to] = self._client.read(target).json()["shards"]
             if not led_to:
@@ -64,18 +65,18 @@ class Shards:
 def open_writer(
     client: Client, targets: Mapping[str, str], options: WriterOptions, routed: Collection[str]
 ) -> DocumentWriter:
-    """A writer for indexes of which a column routes the documents of `routed`."""
+    """Create a writer for indexes; a column routes the documents of those in `routed`."""
     writer = OpenSearchWriter(client, targets, options)
     return RoutedWriter(client, writer, targets, routed) if routed else writer
 
 
 class RoutedWriter(DocumentWriter):
-    """Writes through another writer; documents of routed indexes are there once when `write` returns.
+    """Writes through another writer and keeps documents of routed indexes unique.
 
     Args:
         client: stays the caller's.
-        writer: becomes this one's, to be closed.
-        targets: what is written, by index.
+        writer: owned from now on; closed with this one.
+        targets: the alias that is written, by index.
         routed: the indexes whose documents a column routes.
     """
 
@@ -89,20 +90,22 @@ class RoutedWriter(DocumentWriter):
         self._shards = Shards(client)
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Write all.
+        """Write all operations.
 
         Raises:
-            HeadraceError: as the writer; SINK_UNREACHABLE and SINK_BUSY, too, where the shards do not say
-                what they hold: documents may be there twice until they are written again.
+            HeadraceError: as the writer; SINK_UNREACHABLE and SINK_BUSY also where the shards cannot be
+                queried: documents may then exist twice until they are written again.
         """
-        total, left = WriteResult(), iter(operations)
-        while portion := list(islice(left, _AT_ONCE)):
-            more = sum(len(self._of(one)) - 1 for one in portion if self._is_unknown(one))
-            result = self._writer.write(self._everywhere(portion))
-            self._tidy(portion)
-            fewer = min(more, result.deleted)  # a delete is one, however many shards were asked
+        total, remaining = WriteResult(), iter(operations)
+        while portion := list(islice(remaining, _BATCH_SIZE)):
+            extra = sum(
+                len(self._routings(operation)) - 1 for operation in portion if self._is_unknown(operation)
+            )
+            result = self._writer.write(self._to_all_shards(portion))
+            self._delete_older_copies(portion)
+            extra_deleted = min(extra, result.deleted)  # a delete counts once, however many shards it went to
             result = dataclasses.replace(
-                result, deleted=result.deleted - fewer, fenced=result.fenced - (more - fewer)
+                result, deleted=result.deleted - extra_deleted, fenced=result.fenced - (extra - extra_deleted)
             )
             total += result
         return total
@@ -111,36 +114,38 @@ class RoutedWriter(DocumentWriter):
         """Close the writer."""
         self._writer.close()
 
-    def _of(self, one: DocumentOperation) -> tuple[str, ...]:
-        return self._shards.of(self._targets[one.index])
+    def _routings(self, operation: DocumentOperation) -> tuple[str, ...]:
+        return self._shards.of(self._targets[operation.index])
 
-    def _is_unknown(self, one: DocumentOperation) -> bool:
-        """Whether it may concern any shard."""
-        return one.body is None and one.index in self._routed
+    def _is_unknown(self, operation: DocumentOperation) -> bool:
+        """Tell whether the document may lie on any shard."""
+        return operation.body is None and operation.index in self._routed
 
-    def _everywhere(self, portion: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
-        for one in portion:
-            if self._is_unknown(one):
-                yield from (dataclasses.replace(one, routing=routing) for routing in self._of(one))
+    def _to_all_shards(self, portion: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
+        for operation in portion:
+            if self._is_unknown(operation):
+                yield from (
+                    dataclasses.replace(operation, routing=routing) for routing in self._routings(operation)
+                )
             else:
-                yield one
+                yield operation
 
-    def _tidy(self, portion: Iterable[DocumentOperation]) -> None:
+    def _delete_older_copies(self, portion: Iterable[DocumentOperation]) -> None:
         """Delete all but the newest copy of what was written.
 
-        Of two that write one document at once, the one that looks last sees both copies. Where both have one
-        version either will do, but everybody must choose the same: what differs is written again.
+        Of two processes that write one document at the same time, the later one to read sees both copies.
+        Where both copies have the same version either may stay, but every process must choose the same one.
         """
         written: dict[str, list[str]] = {}
-        for one in portion:
-            if one.body is not None and one.index in self._routed:
-                written.setdefault(one.index, []).append(one.id)
+        for operation in portion:
+            if operation.body is not None and operation.index in self._routed:
+                written.setdefault(operation.index, []).append(operation.id)
         for index, ids in written.items():
             target = self._targets[index]
             routings = self._shards.of(target)
             if len(routings) == 1:
                 continue
-            step = max(1, _ASKED_AT_ONCE // len(routings))
+            step = max(1, _MGET_SIZE // len(routings))
             for first in range(0, len(ids), step):
                 found = copies(self._client, target, ids[first : first + step], routings)
                 if surplus := list(_surplus(index, found, routings)):
@@ -148,12 +153,12 @@ class RoutedWriter(DocumentWriter):
 
 
 def _surplus(index: str, found: Iterable[Copy], routings: tuple[str, ...]) -> Iterator[DocumentOperation]:
-    """Deletes of all copies but the newest, at its version: nothing older comes back there."""
+    """Yield deletes of all copies but the newest, at its version, so that nothing older is accepted there."""
     by_id: dict[str, list[Copy]] = {}
-    for one in found:
-        by_id.setdefault(one.id, []).append(one)
-    for some in by_id.values():
-        newest = max(some, key=lambda one: (one.version, routings.index(one.routing)))
-        for one in some:
-            if one is not newest:
-                yield DocumentOperation(index, one.id, newest.version, None, one.routing)
+    for copy in found:
+        by_id.setdefault(copy.id, []).append(copy)
+    for document_copies in by_id.values():
+        newest = max(document_copies, key=lambda copy: (copy.version, routings.index(copy.routing)))
+        for copy in document_copies:
+            if copy is not newest:
+                yield DocumentOperation(index, copy.id, newest.version, None, copy.routing)

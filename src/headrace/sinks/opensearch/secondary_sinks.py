@@ -1,4 +1,4 @@
-"""Which sinks does a pipeline write to beside the one that keeps its state, and what is noted of each?"""
+"""The stored list of a pipeline's secondary sinks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from headrace.sinks.opensearch.state_document import StateDocument, meta_index
 
 
 def sinks_document(client: Client, slot: str, prefix: str) -> StateDocument:
-    """Which secondary sinks a pipeline writes to."""
+    """Return the document that lists a pipeline's secondary sinks."""
     return StateDocument(client, meta_index(prefix), f"{slot}.sinks", f"the sinks of slot {slot}")
 
 
 def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
-    """Forget what is noted of a secondary sink; its documents stay where they are.
+    """Delete what is stored about a secondary sink; its documents stay in the sink.
 
-    Its generations first: a start that is killed in between must not take them for intact, without what was
-    deferred for them, if the sink comes back.
+    Its generations are deleted first. Otherwise, after a kill in between, a later start would take them for
+    complete although their deferred keys are gone.
     """
     own = f"{slot}/{name}"
     MetaIndex(client, own, prefix).delete()

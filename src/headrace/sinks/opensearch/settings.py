@@ -1,6 +1,7 @@
-"""What do a user's own settings and mappings do to an index: which need a new one, which change in place?
+"""The operator's own index settings and mappings: which need a new index, and which change in place.
 
-Pure, but for `adjust`. Settings are kept as a nested table below `index`, whatever way they were written.
+Pure, but for the functions that take a client. Settings are held as a nested table below `index`, however
+they were written.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.system_index import UNALTERED
 
@@ -27,16 +28,16 @@ _DYNAMIC = re.compile(
             |dimension_fields)\.limit""",
     re.VERBOSE,
 )
-"""What a living index takes. Anything else, and what determines documents (pipelines), needs a new index."""
+"""Settings that change in place. All others, and those that change documents, need a new index."""
 
 _SECONDS = {"nanos": 1e-9, "micros": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _TIME_VALUE = re.compile(rf"(\d+)({'|'.join(_SECONDS)})", re.IGNORECASE)
 SHORTEST_GC_DELETES = 3600.0
-"""For so long (s) at least a delete is remembered: whoever writes is behind his reading by far less."""
+"""Lower limit of gc_deletes (s): the time between a read and its write is far shorter."""
 
 _HIGHEST = 2**31 - 1
 _TOMBSTONES = "24h"
-"""How long a delete fences older writes while a generation is seeded; see decision 0064."""
+"""gc_deletes during a backfill: how long a delete fences older writes (decision 0064)."""
 _FLAT: dict[str, str | int] = {
     "flat_settings": "true",
     "ignore_unavailable": "true",
@@ -47,15 +48,17 @@ _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_n
 
 
 def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings in a file's content: with or without `settings` and `index` around them, dots or tables.
+    """Read the settings in a file's content.
+
+    They may stand below `settings` and `index` or not, with dotted names or nested.
 
     Raises:
-        ValueError: one that Headrace cannot work with; the text says which.
+        ValueError: a setting that Headrace does not support; the text names it.
     """
     inner = found.get("settings", found)
     if not isinstance(inner, Mapping):
         raise ValueError("settings is no table")  # noqa: TRY004 - of a file, not of a caller
-    flat = {name.removeprefix("index."): value for name, value in flattened(inner)}
+    flat = {name.removeprefix("index."): value for name, value in flatten(inner)}
     for name in flat:
         if name.partition(".")[0] in _NOT_FOR_FILES:
             raise ValueError(f"{name} cannot be set: documents could not be found again")
@@ -65,14 +68,14 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
         )
     if str(flat.get("translog.durability", "request")).lower() != "request":
         raise ValueError("translog.durability must be request: a node that crashes would lose documents")
-    return _nested(flat)
+    return _nest(flat)
 
 
 def mappings_of(found: Mapping[str, Any]) -> dict[str, Any]:
-    """The mappings in a file's content: with or without `mappings` around them.
+    """Read the mappings in a file's content, with or without `mappings` around them.
 
     Raises:
-        ValueError: what Headrace cannot work with.
+        ValueError: a mapping that Headrace does not support.
     """
     inner = found.get("mappings", found)
     if not isinstance(inner, Mapping):
@@ -83,12 +86,10 @@ def mappings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     return dict(inner)
 
 
-def merged(ours: Any, theirs: Any) -> Any:
-    """`ours` with `theirs` over it: tables key by key, lists with theirs first, else theirs."""
+def merge(ours: Any, theirs: Any) -> Any:
+    """Merge `theirs` over `ours`: tables key by key, lists with theirs first, other values replaced."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
-        both = {
-            name: merged(value, theirs[name]) if name in theirs else value for name, value in ours.items()
-        }
+        both = {name: merge(value, theirs[name]) if name in theirs else value for name, value in ours.items()}
         return both | {name: value for name, value in theirs.items() if name not in ours}
     if isinstance(ours, list) and isinstance(theirs, list):
         return [*theirs, *ours]
@@ -96,16 +97,16 @@ def merged(ours: Any, theirs: Any) -> Any:
 
 
 def determining(options: IndexOptions) -> dict[str, object]:
-    """What of a user's settings and mappings needs a new index when it changes; empty without any."""
-    fixed = {name: value for name, value in flattened(options.settings) if not _DYNAMIC.fullmatch(name)}
+    """Return the operator's settings and mappings that need a new index when they change."""
+    fixed = {name: value for name, value in flatten(options.settings) if not _DYNAMIC.fullmatch(name)}
     found: dict[str, object] = {"settings": fixed, "mappings": dict(options.mappings)}
     return {name: value for name, value in found.items() if value}
 
 
 def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
-    """Give a living index the settings that can change in place; returns those that were different.
+    """Update the settings of an existing index that can change in place; returns those that were different.
 
-    A setting that is asked for no more keeps its value.
+    A setting that the operator has removed keeps its value.
 
     Raises:
         HeadraceError: SINK_REJECTED, for a value that the cluster refuses.
@@ -115,7 +116,7 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
         "number_of_replicas": options.number_of_replicas,
         "gc_deletes": options.gc_deletes,
     }
-    wanted |= {name: value for name, value in flattened(options.settings) if _DYNAMIC.fullmatch(name)}
+    wanted |= {name: value for name, value in flatten(options.settings) if _DYNAMIC.fullmatch(name)}
     if "auto_expand_replicas" in wanted:
         del wanted["number_of_replicas"]
     answer = client.read(path(index, "_settings", query={"flat_settings": "true"})).json()
@@ -126,71 +127,73 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     return changed
 
 
-def building(given: Mapping[str, Any]) -> dict[str, str]:
-    """What an index has beside the settings that are given, while it is filled."""
-    known = dict(flattened(given))
+def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return the additional settings of an index during its backfill."""
+    known = dict(flatten(settings))
     return {name: value for name, value in UNALTERED.items() if name not in known} | {
         "gc_deletes": _TOMBSTONES
     }
 
 
 def lasting(options: IndexOptions, *, seeded: bool, other: bool) -> dict[str, str]:
-    """The settings that an index must keep, so that its documents stay what was written.
+    """Return the settings that an index must keep, so that its documents stay as they were written.
 
     Args:
-        seeded: whether it is filled.
-        other: it was made from other options, which pipelines are a part of.
+        options: the present options of the index.
+        seeded: whether its backfill is complete.
+        other: whether it was created with other options, which include pipelines.
     """
-    given = {name: str(value) for name, value in flattened(options.settings)}
+    own_settings = {name: str(value) for name, value in flatten(options.settings)}
     durability = {"translog.durability": UNALTERED["translog.durability"]}
-    own = durability if other else {name: given.get(name, value) for name, value in UNALTERED.items()}
-    return own | {"gc_deletes": given.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
+    own = durability if other else {name: own_settings.get(name, value) for name, value in UNALTERED.items()}
+    return own | {"gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
 
 
-def keep(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Set right what somebody has altered of `lasting`, by index; what that was, in words.
+def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """Restore settings of `lasting`, by index, where they were changed; returns what was changed, in words.
 
     Raises:
-        HeadraceError: what the cluster does not bear.
+        HeadraceError: any refusal of the cluster.
     """
-    altered = []
-    for names in joined(sorted(wanted)):
+    changes = []
+    for names in join_names(sorted(wanted)):
         target = path(names, "_settings", query=_FLAT)
         for index, about in client.read(target).json().items():
             found, own = about["settings"], wanted.get(index, {})
-            wrong = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
-            if wrong:
-                client.call("PUT", path(index, "_settings"), {"index": wrong})
-                before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in wrong)
-                altered.append(f"{index}: {', '.join(before)}")
-    return altered
+            changed = {name: value for name, value in own.items() if found.get(f"index.{name}") != value}
+            if changed:
+                client.call("PUT", path(index, "_settings"), {"index": changed})
+                before = (f"{name} was {found.get(f'index.{name}', 'not set')}" for name in changed)
+                changes.append(f"{index}: {', '.join(before)}")
+    return changes
 
 
 def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
-    """Whether the cluster would make an index of that body, asked without making one: as a template's.
+    """Tell whether the cluster would create an index of that body, without creating one.
 
-    False where it would not, or does not say; `try_out` then knows. What a cluster does with templates of its
-    own, and its limit of shards, only a real index shows.
+    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_out` then
+    finds out. The effect of the cluster's own templates and of its limit of shards shows only with a real
+    index.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
     fitted = client.product().fitted({**body, "settings": {"index": body["settings"]["index"]}})
     template = {"settings": fitted["settings"], "mappings": fitted["mappings"]}
-    asked = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
-    return client.read(path("_index_template", "_simulate"), asked, allow=(400, 403, 404, 405)).ok
+    request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
+    return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
 
 def try_out(
     client: Client, name: str, body: Mapping[str, Any], look: Callable[[], object] = lambda: None
 ) -> None:
-    """Make an index of that body and delete it again, without waiting for its shards.
+    """Create an index of that body and delete it again, without waiting for its shards.
 
     Args:
-        look: is called while it is there.
+        look: is called while the index exists.
 
     Raises:
-        HeadraceError: SINK_REJECTED, what the cluster says of it; AUTHENTICATION.
+        HeadraceError: SINK_REJECTED, with the cluster's reason; AUTHENTICATION.
     """
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
@@ -202,7 +205,7 @@ def try_out(
 
 
 def check_pipeline(client: Client, name: str) -> None:
-    """Make sure that an ingest pipeline exists.
+    """Check that an ingest pipeline exists.
 
     Raises:
         HeadraceError: SINK_REJECTED.
@@ -215,22 +218,22 @@ def check_pipeline(client: Client, name: str) -> None:
         )
 
 
-def flattened(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its dotted name."""
+def flatten(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Iterate over all values with their dotted names."""
     for name, value in nested.items():
         if isinstance(value, Mapping):
-            yield from flattened(value, f"{above}{name}.")
+            yield from flatten(value, f"{above}{name}.")
         else:
             yield above + name, value
 
 
 def _seconds(value: object) -> float:
-    """Of a time as OpenSearch writes it; 0 of what is none."""
+    """Convert a time in OpenSearch's notation to seconds; 0 for any other text."""
     found = _TIME_VALUE.fullmatch(str(value).strip())
     return int(found[1]) * _SECONDS[found[2].lower()] if found else 0.0
 
 
-def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in flat.items():
         *above, last = name.split(".")
@@ -244,7 +247,7 @@ def _nested(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differs(found: Mapping[str, Any], name: str, value: Any) -> bool:
-    """The cluster tells every value as a text."""
+    """Compare a wanted value with the cluster's, which reports every value as text."""
     text = value if isinstance(value, str) else json.dumps(value)
-    told = found.get(f"index.{name}")
-    return told != text if told is not None else value is not None
+    actual = found.get(f"index.{name}")
+    return actual != text if actual is not None else value is not None

@@ -1,8 +1,8 @@
-"""Are the documents of an index those that were written to it?
+"""Recognise whether an index still has the documents that were written to it.
 
-Each shard has a history, whose name is another one once documents came from elsewhere or were lost: after
-a restore in place, which keeps the index's UUID, and after an empty or a stale copy was made the primary.
-It stays over closing and opening, new starts, moves and failovers. All of it was measured on OpenSearch 3.8.
+Each shard has a history UUID. It changes when documents come from elsewhere or are lost: after a restore in
+place, which keeps the index's UUID, and after an empty or stale copy became the primary. It stays the same
+over close and open, restarts, moves and failovers. All of this was measured on OpenSearch 3.8.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.sinks.opensearch.client import Client, joined, path
+from headrace.sinks.opensearch.client import Client, join_names, path
 
 _NOT_TOLD = (400, 403, 404)
 _KEPT = "indices.*.uuid,indices.*.shards.*.routing.primary,indices.*.shards.*.commit.user_data.history_uuid"
 
 History = tuple[str, ...]
-"""The name of each shard's history, in the shards' order; empty where it is not known."""
+"""The history UUID of each shard, in the shards' order; empty where unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What an index cannot keep when its documents become others."""
+    """The UUID and shard histories of an index; at least one changes when its documents are replaced."""
 
     uuid: str
     history: History = ()
 
     @property
     def is_known(self) -> bool:
-        """Whether the history of every shard is."""
+        """Tell whether the history of every shard is known."""
         return bool(self.history) and all(self.history)
 
     def is_another(self, found: Identity | None) -> bool:
-        """Whether what is found now is not this index as it was; what is unknown is not compared."""
+        """Tell whether `found` is not this index as it was; unknown histories are not compared."""
         return found is None or self.uuid != found.uuid or is_another(self.history, found.history)
 
     def to_json(self) -> dict[str, Any]:
-        """As it is kept."""
+        """Convert to JSON for storing."""
         return {"index": self.uuid, "history": list(self.history)}
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Identity:
-        """Read what `to_json` made; an older note has no history.
+        """Read the result of `to_json`; older notes have no history.
 
         Raises:
             KeyError: something else wrote it.
@@ -51,40 +51,40 @@ class Identity:
 
 
 def identities(client: Client, indexes: Iterable[str]) -> dict[str, Identity]:
-    """What is known of indexes: nothing of one that is closed or gone, or that the user may not ask about.
+    """Read the identities of indexes; closed, missing and unreadable ones are left out.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
     """
     query = {"level": "shards", "ignore_unavailable": "true", "filter_path": _KEPT}
     found: dict[str, Identity] = {}
-    for names in joined(sorted(indexes)):
+    for names in join_names(sorted(indexes)):
         answer = client.read(path(names, "_stats", "docs", query=query), allow=_NOT_TOLD)
-        told = answer.json().get("indices", {}) if answer.ok else {}
-        for index, about in told.items():
+        indices = answer.json().get("indices", {}) if answer.ok else {}
+        for index, about in indices.items():
             found[index] = Identity(about["uuid"], _history(about.get("shards", {})))
     return found
 
 
 def is_another(noted: History, found: History) -> bool:
-    """Whether a shard has another history than the one that was noted; what is unknown is not compared."""
+    """Tell whether a shard's history differs from the noted one; unknown ones are not compared."""
     return any(before and now and before != now for before, now in zip(noted, found, strict=False))
 
 
 def completed(noted: History, found: History) -> History:
-    """What was noted, with what was not known of it."""
+    """Fill the unknown histories in `noted` from `found`."""
     if not noted:
         return found
     return tuple(before or now for before, now in zip(noted, found or noted, strict=False))
 
 
 def _history(shards: Mapping[str, Any]) -> History:
-    names = {int(number): _of_primary(copies) for number, copies in shards.items()}
+    names = {int(number): _primary_history(copies) for number, copies in shards.items()}
     return tuple(names.get(number, "") for number in range(max(names, default=-1) + 1))
 
 
-def _of_primary(copies: Iterable[Mapping[str, Any]]) -> str:
-    for one in copies:
-        if one["routing"]["primary"]:
-            return str(one.get("commit", {}).get("user_data", {}).get("history_uuid", ""))
+def _primary_history(copies: Iterable[Mapping[str, Any]]) -> str:
+    for copy in copies:
+        if copy["routing"]["primary"]:
+            return str(copy.get("commit", {}).get("user_data", {}).get("history_uuid", ""))
     return ""

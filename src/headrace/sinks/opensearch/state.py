@@ -1,4 +1,4 @@
-"""What does a pipeline remember about itself? Pure values and their JSON."""
+"""The stored state of a pipeline and its JSON form. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Phase = Literal["creating", "seeding", "following"]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """Since the pipeline was made; a repeated batch counts again."""
+    """Counts since the pipeline was created; a repeated batch counts again."""
 
     changes: int = 0
     upserts: int = 0
@@ -39,17 +39,18 @@ class GenerationState:
 
     Attributes:
         index: the logical index.
-        generation: the concrete one; its `hash` and `uuid` are as OpenSearch has them.
-        seeded_at: None while it is built; then the position at which it was complete.
-        as_of: before this place in the log a table may have had another shape than the generation's plan
-            knows; what was written then was read when it was seeded (bytes).
-        joined: every change behind this position is written to it; no document has a lower version (bytes).
-        published: whether the alias serves it. Of an index's seeded generations one is, the others are kept.
-        pinned: the hash of the schema that a rollback has turned away from: while the file says that,
-            nothing newer is built.
+        generation: the concrete one; its `hash` and `uuid` are as in OpenSearch.
+        seeded_at: None during the backfill; then the position at which it was complete.
+        as_of: before this position (bytes) a table may have had other columns than the generation's plan
+            knows; what was written then was read by the backfill.
+        joined: every change after this position (bytes) is written to it; no document has a lower version.
+        published: whether the alias serves it. Of an index's complete generations one is served, the others
+            are retained.
+        pinned: the hash of the schema that a rollback has turned away from: as long as the file has this
+            schema, no newer generation is built.
         frozen: why it is not followed any more; it then only waits to be dropped.
-        order: the last order that was carried out on it.
-        history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where nobody could ask.
+        order: the last control request that was carried out on it.
+        history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where unknown.
     """
 
     index: str
@@ -67,35 +68,42 @@ class GenerationState:
 
     @property
     def building(self) -> bool:
-        """Whether documents are still missing."""
+        """Tell whether the backfill is not complete yet."""
         return self.seeded_at is None
 
     @property
     def followed(self) -> bool:
-        """Whether live changes are written to it."""
+        """Tell whether live changes are written to it."""
         return not self.frozen
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineState:
-    """Everything that a restart needs and the slot does not know.
+    """Everything that a restart needs and that the slot does not store.
 
     Attributes:
         system_identifier: of the PostgreSQL cluster, as it prints it.
+        timeline: of the PostgreSQL cluster.
+        database_oid: of the database.
+        slot: the replication slot's name.
+        publication: the publication's name.
+        phase: of the pipeline.
         consistent_point: where the slot began.
-        applied: every change up to here is durable in the documents; the slot is confirmed no further.
-        ahead: where documents are deferred: every change up to here is durable or deferred, and the stream
-            goes on from here; else None.
-        deferred_in: the index of their keys, as it was when `ahead` was noted; None where it is not known.
-        last: the last transaction with a change before `reached`; None where it is not known.
-        began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
-        standby: whether the server is a standby; None where it is not known.
-        generations: all that are written or kept, in the order in which they were made.
-        published: the membership of each table in the publication, as the server names it; another one
-            than here means that changes in between are not in the log.
-        catalog: what the documents depend on in the database's catalog, as it was when they were seeded or
-            a run began last (`headrace.catalog.fingerprint`).
-        identities_before: by table, the SQL that gives it its old replica identity back.
+        applied: every change up to this position is durable in the documents; the slot is confirmed no
+            further.
+        generations: all that are written or retained, in the order of their creation.
+        published: the membership of each table in the publication, as the server names it; a different one
+            now means that changes in between are not in the log.
+        identities_before: by table, the SQL that restores its former replica identity.
+        catalog: what the documents depend on in the database's catalog, at the time of the backfill or of the
+            last start (`headrace.catalog.fingerprint`).
+        counters: since the pipeline was created.
+        ahead: where documents are deferred: every change up to this position is durable or deferred, and the
+            stream continues there; else None.
+        last: the last transaction with a change before `reached`; None where unknown.
+        began: where the timeline left the one before it (bytes), 0 for the first; None where unknown.
+        deferred_in: identity of the index of deferred keys when `ahead` was noted; None where unknown.
+        standby: whether the server is a standby; None where unknown.
     """
 
     system_identifier: str
@@ -119,45 +127,49 @@ class PipelineState:
 
     @property
     def reached(self) -> Lsn:
-        """Up to where changes need not be read again."""
+        """Return the position before which changes need not be read again."""
         return self.applied if self.ahead is None else self.ahead
 
     @property
     def deferred_place(self) -> Identity | None:
-        """The index that documents are deferred in; None where none are, or it is not known."""
+        """Return the index of deferred keys; None where nothing is deferred, or it is unknown."""
         return None if self.ahead is None else self.deferred_in
 
     def of(self, index: str) -> tuple[GenerationState, ...]:
-        """The generations of one logical index, oldest first."""
-        return tuple(one for one in self.generations if one.index == index)
+        """Return the generations of one logical index, oldest first."""
+        return tuple(generation for generation in self.generations if generation.index == index)
 
     def served(self, index: str) -> GenerationState | None:
-        """The generation that its readers see; None before the first is complete."""
-        return next((one for one in self.of(index) if one.published), None)
+        """Return the generation that readers see; None before the first is complete."""
+        return next((generation for generation in self.of(index) if generation.published), None)
 
     @property
     def seeded(self) -> bool:
-        """Whether readers of every logical index see a generation that is complete and followed."""
-        right = {one.index for one in self.generations if one.published and one.followed}
-        return self.phase == "following" and right == {one.index for one in self.generations}
+        """Tell whether readers of every logical index see a complete and followed generation."""
+        served = {
+            generation.index
+            for generation in self.generations
+            if generation.published and generation.followed
+        }
+        return self.phase == "following" and served == {generation.index for generation in self.generations}
 
     def follows(self, generation: str) -> bool:
-        """Whether live changes are written to the generation of this concrete name."""
-        return any(one.generation == generation and one.followed for one in self.generations)
+        """Tell whether live changes are written to the generation of this concrete name."""
+        return any(state.generation == generation and state.followed for state in self.generations)
 
     def changed(self, *generations: GenerationState) -> Self:
-        """With these in the place of those of the same concrete name; a new one comes last."""
-        by_name = {one.generation: one for one in generations}
-        known = tuple(by_name.pop(one.generation, one) for one in self.generations)
+        """Return the state with these generations replacing those of the same name; new ones come last."""
+        by_name = {generation.generation: generation for generation in generations}
+        known = tuple(by_name.pop(generation.generation, generation) for generation in self.generations)
         return replace(self, generations=(*known, *by_name.values()))
 
     def without(self, *names: str) -> Self:
-        """Without the generations of these concrete names."""
-        left = tuple(one for one in self.generations if one.generation not in names)
-        return replace(self, generations=left)
+        """Return the state without the generations of these concrete names."""
+        remaining = tuple(generation for generation in self.generations if generation.generation not in names)
+        return replace(self, generations=remaining)
 
     def frozen(self, reason: str) -> Self:
-        """With nothing that is followed any more."""
+        """Return the state with all followed generations frozen."""
         followed = [generation for generation in self.generations if generation.followed]
         return self.changed(*(replace(generation, frozen=reason) for generation in followed))
 
@@ -171,13 +183,15 @@ class PipelineState:
         last: KnownCommit | None = None,
         began: Lsn | None = None,
     ) -> Self:
-        """The state after a batch. After a restart batches repeat, so `reached` may lie behind: kept.
+        """Return the state after a batch. Batches repeat after a restart, so an earlier `reached` is ignored.
 
         Args:
+            reached: position up to which changes are durable or deferred.
+            counters: added to those of the state.
             deferred: some documents are not durable yet; then `applied` stays.
-            deferred_in: where they are, if that was not known before, or not as well.
-            last: the last transaction before `reached`; None where it is the one that is known.
-            began: where the timeline begins, if it was not known before.
+            deferred_in: the index of deferred keys, if it was unknown before, or known less completely.
+            last: the last transaction before `reached`; None where it is the known one.
+            began: where the timeline begins, if it was unknown before.
         """
         since = began if self.began is None else self.began
         known = self.last if last is None or reached < self.reached else last
@@ -188,7 +202,7 @@ class PipelineState:
         return replace(state, applied=reached, ahead=None, deferred_in=None)
 
     def place(self) -> dict[str, Any]:
-        """Whose log the documents come from, and up to where they have it."""
+        """Describe whose log the documents come from, and up to which position."""
         return {
             "system": self.system_identifier,
             "timeline": self.timeline,
@@ -200,7 +214,7 @@ class PipelineState:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """As the meta index keeps it; positions as text."""
+        """Convert to JSON for the meta index, with positions as text."""
         return {
             "system_identifier": self.system_identifier,
             "timeline": self.timeline,
@@ -215,7 +229,7 @@ class PipelineState:
             "last": None if self.last is None else self.last.to_json(),
             "timeline_began": None if self.began is None else format_lsn(self.began),
             "standby": self.standby,
-            "generations": [_generation_to_json(one) for one in self.generations],
+            "generations": [_generation_to_json(generation) for generation in self.generations],
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
             "catalog": self.catalog,
@@ -224,7 +238,7 @@ class PipelineState:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Self:
-        """Read what `to_json` made.
+        """Read the result of `to_json`.
 
         Raises:
             KeyError, ValueError: something else wrote it.
@@ -251,43 +265,46 @@ class PipelineState:
         )
 
 
-def _generation_to_json(one: GenerationState) -> dict[str, Any]:
+def _generation_to_json(generation: GenerationState) -> dict[str, Any]:
     return {
-        "index": one.index,
-        "generation": one.generation,
-        "uuid": one.uuid,
-        "hash": one.hash,
-        "seeded_at": None if one.seeded_at is None else format_lsn(one.seeded_at),
-        "as_of": format_lsn(one.as_of),
-        "joined": format_lsn(one.joined),
-        "published": one.published,
-        "pinned": one.pinned,
-        "frozen": one.frozen,
-        "order": one.order,
-        "history": list(one.history),
+        "index": generation.index,
+        "generation": generation.generation,
+        "uuid": generation.uuid,
+        "hash": generation.hash,
+        "seeded_at": None if generation.seeded_at is None else format_lsn(generation.seeded_at),
+        "as_of": format_lsn(generation.as_of),
+        "joined": format_lsn(generation.joined),
+        "published": generation.published,
+        "pinned": generation.pinned,
+        "frozen": generation.frozen,
+        "order": generation.order,
+        "history": list(generation.history),
     }
 
 
 def _generations_from_json(found: Mapping[str, Any]) -> tuple[GenerationState, ...]:
     if "generations" in found:
-        return tuple(_generation_from_json(one) for one in found["generations"])
-    # Before there were several to an index, what was seeded was served.
-    older = [_generation_from_json({"index": name, **one}) for name, one in found["indexes"].items()]
-    return tuple(replace(one, joined=one.seeded_at or 0, published=not one.building) for one in older)
+        return tuple(_generation_from_json(generation) for generation in found["generations"])
+    # The older format has one generation for each index: it was served once it was complete.
+    older = [_generation_from_json({"index": name, **fields}) for name, fields in found["indexes"].items()]
+    return tuple(
+        replace(generation, joined=generation.seeded_at or 0, published=not generation.building)
+        for generation in older
+    )
 
 
-def _generation_from_json(one: Mapping[str, Any]) -> GenerationState:
+def _generation_from_json(fields: Mapping[str, Any]) -> GenerationState:
     return GenerationState(
-        one["index"],
-        one["generation"],
-        one["uuid"],
-        one["hash"],
-        None if one["seeded_at"] is None else parse_lsn(one["seeded_at"]),
-        parse_lsn(one.get("as_of", "0/0")),
-        parse_lsn(one.get("joined", "0/0")),
-        published=one.get("published", False),
-        pinned=one.get("pinned", ""),
-        frozen=one.get("frozen", ""),
-        order=one.get("order", ""),
-        history=tuple(one.get("history", ())),
+        fields["index"],
+        fields["generation"],
+        fields["uuid"],
+        fields["hash"],
+        None if fields["seeded_at"] is None else parse_lsn(fields["seeded_at"]),
+        parse_lsn(fields.get("as_of", "0/0")),
+        parse_lsn(fields.get("joined", "0/0")),
+        published=fields.get("published", False),
+        pinned=fields.get("pinned", ""),
+        frozen=fields.get("frozen", ""),
+        order=fields.get("order", ""),
+        history=tuple(fields.get("history", ())),
     )

@@ -1,9 +1,9 @@
-"""How is one small document kept in the meta index, safe from two writers and from lost answers?
+"""Store a small document in the meta index, safe from a second writer and from lost answers.
 
 Every write names the version that was read before, so a second writer is noticed and never overwritten. A
-write whose answer is lost may have happened or not, or be about to: the next one looks first, and once more
-where it finds that the lost one came in between. Writes are numbered: one of ours that was followed by
-another is there again only where the cluster was restored from a snapshot, and what came behind it is lost.
+write whose answer is lost may have happened, not happened, or happen later. So the next write reads first,
+and once more where the lost write came in between. Writes are numbered: an earlier write of ours that is
+stored again means that the cluster was restored from a snapshot, and that later writes are lost.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 
 from headrace.errors import SEED_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.system_index import make_system_index
+from headrace.sinks.opensearch.system_index import create_system_index
 
 _PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 
 
 def meta_index(prefix: str) -> str:
-    """The hidden index that holds what Headrace remembers under one prefix."""
+    """Return the name of the hidden index with the state of all pipelines under one prefix."""
     return f"{prefix}headrace_meta"
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The document's place in the index's history."""
+    """Sequence number and primary term of the document, as last seen."""
 
     seq_no: int
     primary_term: int
@@ -41,9 +41,10 @@ class StateDocument:
     """One document; used from one thread. Call `load` first.
 
     Args:
+        client: of the cluster.
         index: the meta index.
         identity: the document's id.
-        what: whose it is, for people: "the state of slot s".
+        what: names the document in messages: "the state of slot s".
     """
 
     def __init__(self, client: Client, index: str, identity: str, what: str) -> None:
@@ -57,7 +58,7 @@ class StateDocument:
         self._unsure = True
 
     def load(self) -> Mapping[str, Any] | None:
-        """What was saved last, by anyone; None where nothing was.
+        """Read what was saved last, by any process; None where nothing was.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
@@ -67,7 +68,9 @@ class StateDocument:
         return None if found is None else found["_source"]
 
     def look(self) -> None:
-        """See that it is still there as it was loaded or saved last; nothing, where that is not known.
+        """Check that the stored document is the one that was loaded or saved last.
+
+        Does nothing where that is unknown.
 
         Raises:
             HeadraceError: CONTINUITY, where it is another; SINK_UNREACHABLE, SINK_BUSY.
@@ -79,13 +82,13 @@ class StateDocument:
         """Write `body` whole; durable when it returns.
 
         Raises:
-            HeadraceError: CONTINUITY, where someone else wrote since; SINK_UNREACHABLE and SINK_BUSY,
-                after which a further `save` finds out by itself what became of this one.
+            HeadraceError: CONTINUITY, where another process wrote since; SINK_UNREACHABLE and SINK_BUSY,
+                after which the next `save` finds out what became of this one.
         """
         unsure, self._unsure = self._unsure, True
         if unsure:
             self._find_out()
-        while not self._put(body):  # an earlier write of ours came late, and in between
+        while not self._put(body):  # an earlier write of this process arrived late
             before = self._seen
             self._find_out()
             if self._seen == before:
@@ -93,19 +96,19 @@ class StateDocument:
         self._unsure = False
 
     def delete(self) -> None:
-        """Forget it, whatever it says."""
+        """Delete the document, whatever it contains."""
         self._client.call("DELETE", path(*self._document), allow=(404,))
         self._seen = None
 
     def _put(self, body: Mapping[str, Any]) -> bool:
-        """Whether what was seen last was still there, so that it is replaced."""
+        """Replace the document if it is the one seen last; tells whether it was."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
-            make_system_index(self._client, self._index, _PROPERTIES)
+            create_system_index(self._client, self._index, _PROPERTIES)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         self._writes += 1
-        whole = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
-        answer = self._client.call("PUT", path(*self._document, query=condition), whole, allow=(409,))
+        document = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
+        answer = self._client.call("PUT", path(*self._document, query=condition), document, allow=(409,))
         if answer.ok:
             saved = answer.json()
             self._seen = _Seen(saved["_seq_no"], saved["_primary_term"])
@@ -113,7 +116,7 @@ class StateDocument:
         return answer.ok
 
     def _find_out(self) -> None:
-        """After a write that may have happened: take what is there if it is what we saw or wrote then."""
+        """Accept the stored document after a lost answer, if it is what this process saw or wrote."""
         found = self._get()
         if _seen(found) == self._seen:
             return
@@ -157,7 +160,7 @@ def _seen(found: dict[str, Any] | None) -> _Seen | None:
 
 
 def build_notes(client: Client, slot: str, prefix: str, generation: str) -> StateDocument:
-    """Where the progress of a generation's seeding is kept; nothing else writes there."""
+    """Return the document with the progress of a generation's backfill."""
     return StateDocument(
         client, meta_index(prefix), f"{slot}.build.{generation}", f"the progress of {generation}"
     )

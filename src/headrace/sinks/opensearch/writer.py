@@ -1,4 +1,4 @@
-"""How do document operations become durable in OpenSearch?"""
+"""Write document operations to OpenSearch by bulk requests."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headrace.sinks.opensearch.client import Answer, Client, path
 
 _NDJSON = "application/x-ndjson"
 _UNANSWERED = (502, 504)
-"""Statuses of a proxy that lost the node: whether the bulk was applied is unknown."""
+"""Statuses of a proxy that lost the node; whether the bulk was applied is unknown."""
 _TOO_LARGE = 413
 _REFUSED_WHOLE = (400, _TOO_LARGE)
-"""Statuses that one item can bring upon all of a request; nothing of it was applied."""
+"""Statuses of a whole request that a single item can cause; nothing was applied."""
 _STALE_SECONDS = 300.0
-"""Longer nothing is sent again as it was read. Three chunks may wait for one another, so what arrives was
-read less than half an hour before: far within `settings.SHORTEST_GC_DELETES`."""
+"""After this time the same bytes are not sent again. Three chunks may wait for one another, so what arrives
+was read less than half an hour before: far within `settings.SHORTEST_GC_DELETES`."""
 _GENTLE_BYTES = 2_000_000
 _OVERLOADED = (429, 503)
-"""Statuses of a whole request that was refused for want of room; a smaller one may find it."""
+"""Statuses of a whole request that was refused because of overload; a smaller one may be accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +42,14 @@ class WriterOptions:
         max_bytes: of one request before compression; 5 MB is where throughput stops growing. A cluster
             that refuses requests gets smaller ones for a while, see `BulkSize`.
         max_count: operations of one request.
-        max_document_bytes: a larger document is refused here and not sent; None: whatever the cluster takes.
+        max_document_bytes: a larger document is rejected without being sent; None: the cluster's own limit.
         senders: requests under way at once; two keep a small node busy.
-        busy_seconds: how long 429 and 503 are answered with patience before `write` gives up, and its
-            caller assembles anew. Within it the same bytes are sent again.
+        busy_seconds: how long 429 and 503 are retried with the same bytes before `write` gives up, and its
+            caller assembles the documents again.
         pipeline: an ingest pipeline of the cluster.
         require_alias: targets must be aliases, so that a bulk on a dropped generation fails instead of
-            making an index with guessed types.
-        report: who is told what the writer does and waits for.
+            creating an index with guessed types.
+        report: where the writer's activity is reported.
     """
 
     max_bytes: int = 5_000_000
@@ -62,17 +62,17 @@ class WriterOptions:
     report: ReportTo | None = None
 
     def gentle(self) -> Self:
-        """The same, for who writes beside others that are waited for.
+        """Return options for a writer beside others that have priority.
 
-        A small node has a thread for each processor: one request at a time, which is not a large one, leaves
-        them room.
+        A small node has a thread for each processor: one request at a time, of moderate size, leaves the
+        others capacity.
         """
         return replace(self, senders=1, max_bytes=min(self.max_bytes, _GENTLE_BYTES))
 
 
 @dataclass(slots=True)
 class _Delivery:
-    """A chunk on its way: what is still to be sent, and what became of the rest."""
+    """A chunk under way: the parts still to be sent, and the result of the rest."""
 
     parts: deque[list[Item]]
     settled: WriteResult = field(default_factory=WriteResult)
@@ -81,13 +81,14 @@ class _Delivery:
 class OpenSearchWriter(DocumentWriter):
     """Writes by bulk requests; versions fence older operations, so senders need no order among them.
 
-    So two operations of one id may be in two requests at once: whichever comes last, the newer one stays.
-    The one thing that versions cannot order: two operations on the same id with the same version and
-    different content. The caller never gives both within one `write`.
+    Two operations of one id may be in two requests at once: whichever arrives last, the newer one stays.
+    Versions cannot order two operations on the same id with the same version and different content: the
+    caller never passes both to one `write`.
 
     Args:
         client: stays the caller's: `close` does not close it.
         targets: logical index → the alias (or, without `require_alias`, the index) that is written.
+        options: by default `WriterOptions()`.
     """
 
     def __init__(
@@ -102,7 +103,9 @@ class OpenSearchWriter(DocumentWriter):
         self._senders = ThreadPoolExecutor(self._options.senders, "headrace-bulk")
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Write all; memory is bounded by (senders + 1) times `max_bytes` and the largest document.
+        """Write all operations.
+
+        Memory is bounded by (senders + 1) times `max_bytes` and the largest document.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE (a bulk got no answer), SINK_BUSY (overloaded for
@@ -113,7 +116,7 @@ class OpenSearchWriter(DocumentWriter):
         total = WriteResult()
         under_way: deque[Future[WriteResult]] = deque()
         try:
-            for chunk in self._cut(items):
+            for chunk in self._chunks(items):
                 if len(under_way) >= self._options.senders:
                     total += under_way.popleft().result()
                 under_way.append(self._senders.submit(self._deliver, chunk))
@@ -124,7 +127,7 @@ class OpenSearchWriter(DocumentWriter):
         return sum(refused, total)
 
     def close(self) -> None:
-        """End the senders."""
+        """Stop the senders."""
         self._senders.shutdown()
         self._activity.close()
 
@@ -136,15 +139,15 @@ class OpenSearchWriter(DocumentWriter):
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
             elif operation.body is None:
-                refused.append(WriteResult(deleted=1))  # nothing can be there under such an id
+                refused.append(WriteResult(deleted=1))  # no document can exist under such an id
             else:
                 item = Item(operation.index, operation.id, operation.body is None, b"")
                 refused.append(bulk.rejected(item, reason))
 
     def _deliver(self, chunk: list[Item]) -> WriteResult:
-        """Send `chunk`, in as many parts and as often as it takes; 429 and 5xx are met with patience.
+        """Send `chunk`, in as many parts and attempts as needed; 429 and 5xx are retried.
 
-        Patience ends after `busy_seconds` in which nothing went forward, and where it took too long in all.
+        Gives up after `busy_seconds` without progress, and where it takes too long in all.
         """
         delivery = _Delivery(deque([chunk]))
         stale_at = time.monotonic() + _STALE_SECONDS
@@ -152,7 +155,7 @@ class OpenSearchWriter(DocumentWriter):
             if time.monotonic() > stale_at:
                 raise _stale(delivery.parts[0], self._client.endpoint.urls[0])
             for attempt in Retrying(
-                retry=retry_if_exception(_busy),
+                retry=retry_if_exception(_is_busy),
                 wait=wait_random_exponential(multiplier=0.1, max=5),
                 stop=stop_after_delay(self._options.busy_seconds),
                 reraise=True,
@@ -162,10 +165,10 @@ class OpenSearchWriter(DocumentWriter):
         return delivery.settled
 
     def _send(self, delivery: _Delivery) -> None:
-        """Send the next part; what is not settled of it stays, cut as the answer asks for.
+        """Send the next part; what is not settled stays in `delivery`, cut as the answer demands.
 
         Raises:
-            HeadraceError: SINK_BUSY, after which it may be called again; what ends a `write`.
+            HeadraceError: SINK_BUSY, after which it may be called again; any error that ends `write`.
         """
         part = delivery.parts[0]
         data = bulk.body(part)
@@ -173,12 +176,12 @@ class OpenSearchWriter(DocumentWriter):
             with self._activity.request():
                 answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
             if answer.status in _REFUSED_WHOLE:
-                self._refused(delivery, answer, len(data))
+                self._halve(delivery, answer, len(data))
                 return
             if answer.status in _OVERLOADED:
                 self._size.overloaded(len(data))
                 delivery.parts.popleft()
-                delivery.parts.extendleft(reversed(list(self._cut(part))))
+                delivery.parts.extendleft(reversed(list(self._chunks(part))))
             verdict = _verdict(answer, part)
             self._refuse_strays(answer, part)
             delivery.parts.popleft()
@@ -188,17 +191,17 @@ class OpenSearchWriter(DocumentWriter):
                 self._size.overloaded(len(data))
                 raise _overloaded(verdict.again, verdict.reason, answer.place)
         except HeadraceError as error:
-            told = self._of_one_large(error, part, len(data))
-            if told.retry is Retry.BACK_OFF:
-                self._activity.refused(told, self._size.bytes)
-            if told is error:
+            cause = self._name_large_document(error, part, len(data))
+            if cause.retry is Retry.BACK_OFF:
+                self._activity.refused(cause, self._size.bytes)
+            if cause is error:
                 raise
-            raise told from error
+            raise cause from error
         self._size.accepted(len(data))
         self._activity.accepted(self._size.bytes)
 
-    def _of_one_large(self, error: HeadraceError, part: list[Item], sent: int) -> HeadraceError:
-        """The same; where the request was one large document, it is named."""
+    def _name_large_document(self, error: HeadraceError, part: list[Item], sent: int) -> HeadraceError:
+        """Name the document in the error where the request was one large document."""
         if error.kind is not Kind.SINK_UNREACHABLE or len(part) > 1 or sent <= self._options.max_bytes:
             return error
         item = part[0]
@@ -212,26 +215,26 @@ class OpenSearchWriter(DocumentWriter):
             detail=f"{error.cause}: the request was {where}, id {item.id})",
         )
 
-    def _refused(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
-        """Halve what the server refuses whole, until the guilty item stands alone."""
+    def _halve(self, delivery: _Delivery, answer: Answer, sent: int) -> None:
+        """Halve a part that the server refuses as a whole, until the cause stands alone."""
         part = delivery.parts.popleft()
         if len(part) == 1:
             if answer.status == _TOO_LARGE:
                 delivery.settled += bulk.rejected(part[0], _too_large(sent))
             else:
-                told = failures.reason(answer.data), failures.without_values(answer.data)
-                delivery.settled += bulk.rejected(part[0], *told)
+                cause = failures.reason(answer.data), failures.reason_without_values(answer.data)
+                delivery.settled += bulk.rejected(part[0], *cause)
             return
         if answer.status == _TOO_LARGE:
             self._size.too_large(sent)
         middle = len(part) // 2
         delivery.parts.extendleft((part[middle:], part[:middle]))
 
-    def _cut(self, items: Iterable[Item]) -> Iterator[list[Item]]:
+    def _chunks(self, items: Iterable[Item]) -> Iterator[list[Item]]:
         return bulk.chunks(items, lambda: self._size.bytes, self._options.max_count)
 
     def _refuse_strays(self, answer: Answer, part: list[Item]) -> None:
-        """Notice a delete that made an index of its target's name: `require_alias` binds upserts only."""
+        """Notice a delete that created an index: `require_alias` applies to upserts only."""
         if not self._options.require_alias or not any(item.delete for item in part):
             return
         for target in self._targets.values():
@@ -252,7 +255,7 @@ def _query(options: WriterOptions) -> dict[str, str | int]:
 
 
 def _too_long(operation: DocumentOperation, most: int | None) -> str | None:
-    """Why a document is not even sent, if it is not."""
+    """Explain why a document is not sent, or return None."""
     size = 0 if operation.body is None else len(operation.body)
     if most is None or size <= most:
         return None
@@ -260,7 +263,7 @@ def _too_long(operation: DocumentOperation, most: int | None) -> str | None:
 
 
 def _too_large(sent: int) -> str:
-    """The cluster itself says nothing of it."""
+    """Explain status 413, for which the cluster gives no reason."""
     return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
 
 
@@ -315,5 +318,5 @@ def _stale(part: Sequence[Item], url: str) -> HeadraceError:
     )
 
 
-def _busy(error: BaseException) -> bool:
+def _is_busy(error: BaseException) -> bool:
     return isinstance(error, HeadraceError) and error.kind is Kind.SINK_BUSY

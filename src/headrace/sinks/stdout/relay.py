@@ -1,7 +1,7 @@
-"""How do documents that are written anywhere reach the standard output of the run?
+"""Print documents that workers write on the standard output of the driver.
 
-What a worker process prints nobody sees. So the run listens, workers send operations, and what is printed is
-acknowledged: one printer, one order, one sequence.
+Nobody sees what a worker process prints. So the driver listens, workers send operations, and what is printed
+is acknowledged: one printer, one order, one sequence.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 
-_AT_ONCE = 500
+_BATCH_SIZE = 500
 _ANSWER_SECONDS = 10.0
 
 
 class Relay:
-    """Hands what workers send to `writer`, one after the other; a context manager.
+    """Passes what workers send to one writer, one batch after the other; a context manager.
 
     Args:
         writer: stays the caller's.
-        host: the address of this machine that workers reach; what it listens on.
+        host: the address of this machine that workers reach, and on which the relay listens.
     """
 
     def __init__(self, writer: DocumentWriter, host: str = "127.0.0.1") -> None:
@@ -42,7 +42,7 @@ class Relay:
         self._thread = threading.Thread(target=self._accept, name="headrace relay", daemon=True)
 
     def options(self) -> dict[str, Any]:
-        """What a `RelayWriter` must know."""
+        """Return the arguments of `RelayWriter`."""
         host, port = self._socket.getsockname()[:2]
         return {"host": host, "port": port, "token": self._token}
 
@@ -72,7 +72,7 @@ class Relay:
             token = stream.readline().decode().strip()
             if not hmac.compare_digest(token, self._token):
                 return
-            while (operations := _received(stream)) is not None:
+            while (operations := _receive(stream)) is not None:
                 stream.write(json.dumps(self._answer(operations)).encode() + b"\n")
                 stream.flush()
 
@@ -88,10 +88,10 @@ class Relay:
 
 
 class RelayWriter(DocumentWriter):
-    """Sends operations to a `Relay`; the connection is opened when it is needed.
+    """Sends operations to a `Relay`; the connection is opened at the first write.
 
     Args:
-        host, port, token: as `Relay.options` gives them.
+        host, port, token: as `Relay.options` returns them.
     """
 
     def __init__(self, host: str, port: int, token: str) -> None:
@@ -101,15 +101,15 @@ class RelayWriter(DocumentWriter):
         self._stream: BufferedRWPair | None = None
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Send all; when it returns, they are printed.
+        """Send all operations; when it returns, they are printed.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE; SINK_BUSY where they cannot be printed.
         """
-        total, left = WriteResult(), iter(operations)
-        while portion := list(islice(left, _AT_ONCE)):
+        total, remaining = WriteResult(), iter(operations)
+        while portion := list(islice(remaining, _BATCH_SIZE)):
             try:
-                answer = self._exchanged(portion)
+                answer = self._exchange(portion)
             except (OSError, ValueError) as error:
                 self.close()
                 raise HeadraceError(
@@ -130,7 +130,7 @@ class RelayWriter(DocumentWriter):
             self._connection.close()
         self._stream = self._connection = None
 
-    def _exchanged(self, portion: list[DocumentOperation]) -> dict[str, Any]:
+    def _exchange(self, portion: list[DocumentOperation]) -> dict[str, Any]:
         if self._stream is None:
             self._connection = socket.create_connection(self._address, _ANSWER_SECONDS)
             self._stream = self._connection.makefile("rwb")
@@ -141,23 +141,29 @@ class RelayWriter(DocumentWriter):
 
 
 def _send(stream: BufferedRWPair, portion: list[DocumentOperation]) -> None:
-    heads = [
-        (one.index, one.id, one.version, None if one.body is None else len(one.body), one.routing)
-        for one in portion
+    headers = [
+        (
+            operation.index,
+            operation.id,
+            operation.version,
+            None if operation.body is None else len(operation.body),
+            operation.routing,
+        )
+        for operation in portion
     ]
-    stream.write(json.dumps(heads).encode() + b"\n")
-    for one in portion:
-        if one.body is not None:
-            stream.write(one.body)
+    stream.write(json.dumps(headers).encode() + b"\n")
+    for operation in portion:
+        if operation.body is not None:
+            stream.write(operation.body)
     stream.flush()
 
 
-def _received(stream: BufferedRWPair) -> list[DocumentOperation] | None:
+def _receive(stream: BufferedRWPair) -> list[DocumentOperation] | None:
     line = stream.readline()
     if not line:
         return None
-    found = []
+    operations = []
     for index, identity, version, size, routing in json.loads(line):
         body = None if size is None else stream.read(size)
-        found.append(DocumentOperation(index, identity, version, body, routing))
-    return found
+        operations.append(DocumentOperation(index, identity, version, body, routing))
+    return operations

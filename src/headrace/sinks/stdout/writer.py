@@ -1,7 +1,7 @@
-"""How are document operations shown on a stream?
+"""Write document operations to a stream, one JSON envelope each.
 
-One envelope per operation: which sink and version wrote it, when, in what order, what it says. It fences
-nothing: a stream has no memory.
+An envelope says which sink and version wrote it, when, and in which order. Nothing is fenced: a stream has no
+memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def _now() -> str:
 class StdoutWriter(DocumentWriter):
     """Writes envelopes to `stream`, which stays the caller's.
 
-    A compact envelope holds the document's bytes as they are; a pretty one is printed anew, so that long
-    fractions may lose digits there.
+    A compact envelope holds the document's bytes unchanged; a pretty one is parsed and printed again, so long
+    fractions may lose digits.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class StdoutWriter(DocumentWriter):
         self._sequence = 0
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Write and flush all."""
+        """Write all operations and flush."""
         upserted = deleted = size = 0
         for operation in operations:
             line = self._envelope(operation)
@@ -50,11 +50,11 @@ class StdoutWriter(DocumentWriter):
         return WriteResult(upserted=upserted, deleted=deleted, bytes=size)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def _envelope(self, operation: DocumentOperation) -> str:
         self._sequence += 1
-        head: dict[str, Any] = {
+        header: dict[str, Any] = {
             "sink": self._sink,
             "version": __version__,
             "ts": self._now(),
@@ -64,20 +64,20 @@ class StdoutWriter(DocumentWriter):
             "id": operation.id,
         }
         if operation.body is None:
-            return self._dumped(head)
+            return self._dump(header)
         document = json.loads(operation.body)
-        head["meta"] = {"fields": len(document), "bytes": len(operation.body)}
+        header["meta"] = {"fields": len(document), "bytes": len(operation.body)}
         if self._pretty:
-            return self._dumped({**head, "document": document})
+            return self._dump({**header, "document": document})
         text = operation.body.decode().replace("\n", " ")
-        return f'{self._dumped(head)[:-1]},"document":{text}}}'
+        return f'{self._dump(header)[:-1]},"document":{text}}}'
 
-    def _dumped(self, value: dict[str, Any]) -> str:
+    def _dump(self, value: dict[str, Any]) -> str:
         if self._pretty:
             return json.dumps(value, ensure_ascii=False, indent=2)
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def to_stdout(options: Mapping[str, Any]) -> StdoutWriter:
-    """A writer to this process's standard output, with the sink's option `pretty`."""
+    """Create a writer to this process's standard output, with the sink's option `pretty`."""
     return StdoutWriter(sys.stdout, pretty=bool(options.get("pretty", False)))

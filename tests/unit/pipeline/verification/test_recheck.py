@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from headrace.pipeline.verification.recheck import Look, Recheck, Verdict
-from headrace.sinks.opensearch.stored import Stored
+from headrace.sinks.opensearch.documents import Stored
 
 Step = Callable[["World"], None]
 

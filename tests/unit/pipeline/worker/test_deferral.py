@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from headrace.datasources.partitioning import LEAST_ROWS, Task, TaskShare, shared
+from headrace.datasources.partitioning import LEAST_ROWS, Task, TaskShare, plan_tasks
 from headrace.model import CHANGES_SCHEMA, Key
 from headrace.pipeline.worker.deferral import Deferral, halves, portion_of
 
@@ -90,7 +90,7 @@ def test_shares_are_all_of_the_documents_and_none_twice(count: int) -> None:
 
 @pytest.mark.parametrize(("count", "tasks"), [(0, 1), (LEAST_ROWS - 1, 1), (LEAST_ROWS, 3)])
 def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
-    parts = shared([rows(count)] if count else [], 700, 800, most=3)
+    parts = plan_tasks([rows(count)] if count else [], 700, 800, max_tasks=3)
     told = [Task.of(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
     assert [one.share for one in told] == [TaskShare(number, tasks) for number in range(tasks)]
     assert {(one.position, one.version, one.rows.num_rows) for one in told} == {(700, 800, count)}

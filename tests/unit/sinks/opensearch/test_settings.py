@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.sinks.opensearch import IndexOptions
-from headrace.sinks.opensearch.settings import determining, mappings_of, merged, settings_of
+from headrace.sinks.opensearch.settings import determining, mappings_of, merge, settings_of
 
 NESTED = {"analysis": {"analyzer": {"a": {"type": "keyword"}}}, "max_result_window": 5}
 
@@ -65,13 +65,13 @@ def test_mappings_may_stand_alone_or_in_a_body() -> None:
 def test_theirs_lies_over_ours() -> None:
     ours = {"a": {"type": "text", "fields": {"x": 1}}, "b": 1, "templates": ["ours"]}
     theirs = {"a": {"fields": {"y": 2}}, "c": 3, "templates": ["theirs"]}
-    assert merged(ours, theirs) == {
+    assert merge(ours, theirs) == {
         "a": {"type": "text", "fields": {"x": 1, "y": 2}},
         "b": 1,
         "c": 3,
         "templates": ["theirs", "ours"],
     }
-    assert merged(ours, {"b": None})["b"] is None
+    assert merge(ours, {"b": None})["b"] is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.assembly import ReadStrategy, plan_document
-from headrace.assembly.forms import (
+from headrace.assembly.plan import DocumentPlan, RelatedValue
+from headrace.assembly.read_strategies import (
     FEW_KEYS,
     MANY_KEYS,
     form_for_blocks,
@@ -16,7 +17,6 @@ from headrace.assembly.forms import (
     is_single,
     uses_sets,
 )
-from headrace.assembly.plan import DocumentPlan, RelatedValue
 from headrace.catalog.table import Catalog, Table
 from headrace.schema.tree import AggregateField, IndexSpec, JoinField, Through
 from unit.assembly.shop import PLACE, SHOP, catalog, name, table

@@ -1,6 +1,6 @@
-"""In which form are related rows read: looked up for each parent, or as sets for many parents at once?
+"""Choose how related rows are read: by lookups for each parent, or as sets for many parents at once.
 
-A lookup costs an index access, or a reading of the whole table where no index serves it; a set costs one pass
+A lookup costs an index access, or a scan of the whole table where no index serves it; a set costs one pass
 over the table, whatever the number of parents. docs/decisions/0039 has the figures.
 """
 
@@ -28,24 +28,24 @@ class ReadStrategy(Enum):
     """How the related rows of a statement are read."""
 
     CORRELATED = "correlated"
-    """Each relation by lookups."""
+    """Every relation by lookups."""
     MIXED = "mixed"
-    """As sets those that no index serves, and those above them; the others by lookups."""
+    """Relations that no index serves, and those above them, as sets; the others by lookups."""
     AGGREGATED = "aggregated"
-    """As sets all that can be."""
+    """All relations as sets, where possible."""
 
 
 FEW_KEYS = 3
-"""So many readings of a table cost about as much as a set that is made from it."""
+"""Number of table scans that cost about as much as building a set from the table."""
 MANY_KEYS = 100
-"""From here on sets are faster than lookups that an index serves, up to twice as fast."""
+"""From this number of keys on, sets are faster than index lookups, up to twice as fast."""
 MOST_BYTES = 256 << 20
-"""How much of related rows a range may hold as sets, as far as the catalog's estimates tell."""
+"""Limit of a range's related rows as sets (bytes, by the catalog's estimates)."""
 _PAGE_BYTES = 8192
 
 
 def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
-    """The fastest form for the documents of so many keys."""
+    """Return the fastest strategy for the documents of `count` keys."""
     if count >= MANY_KEYS:
         return ReadStrategy.AGGREGATED
     if count > FEW_KEYS or _is_multiplied(plan.members, many=False):
@@ -54,7 +54,7 @@ def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
 
 
 def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
-    """The fastest form for the documents of so many blocks of the root table (8 kB each).
+    """Return the fastest strategy for the documents of `count` blocks of the root table (8 kB each).
 
     As sets all their related rows are held at once, by PostgreSQL in its temporary files.
     """
@@ -67,14 +67,14 @@ def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
 
 
 def form_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
-    """As `form_for_blocks`, for so many root rows."""
+    """Return the fastest strategy for `count` root rows, as `form_for_blocks`."""
     table = plan.table
     pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
     return form_for_blocks(plan, ceil(pages))
 
 
 def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
-    """The related rows of so many rows of `parent`, by the estimates of the last ANALYZE."""
+    """Estimate the bytes of the related rows of `parents` rows, from the last ANALYZE."""
     held = 0.0
     for value in values:
         relation = value.relation
@@ -92,7 +92,7 @@ def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
 
 
 def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
-    """Whether a relation that no index serves is looked up for each row of a list."""
+    """Tell whether a relation that no index serves is looked up for each row of a list."""
     return any(
         (many and not is_served(value.relation) and _is_hashed(value.relation))
         or (isinstance(value, RelatedValue) and _is_multiplied(value.members, many=many or value.many))
@@ -100,45 +100,47 @@ def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
     )
 
 
-def by_sets(value: Joined, form: ReadStrategy) -> bool:
-    """Whether the rows of `value` are read as sets, if those of its parent are at hand as one."""
-    if form is ReadStrategy.CORRELATED or not _is_hashed(value.relation):
+def reads_as_set(value: Joined, strategy: ReadStrategy) -> bool:
+    """Tell whether the rows of `value` are read as sets, if those of its parent are available as one."""
+    if strategy is ReadStrategy.CORRELATED or not _is_hashed(value.relation):
         return False
     if not is_served(value.relation):
         return True
-    if form is ReadStrategy.AGGREGATED:
+    if strategy is ReadStrategy.AGGREGATED:
         return not _is_in_index(value)
-    return isinstance(value, RelatedValue) and any(by_sets(one, form) for one in joined_values(value.members))
+    return isinstance(value, RelatedValue) and any(
+        reads_as_set(inner, strategy) for inner in joined_values(value.members)
+    )
 
 
-def uses_sets(plan: DocumentPlan, form: ReadStrategy) -> bool:
-    """Whether the statement differs from the correlated one."""
-    return any(by_sets(one, form) for one in joined_values(plan.members))
+def uses_sets(plan: DocumentPlan, strategy: ReadStrategy) -> bool:
+    """Tell whether the statement differs from the correlated one."""
+    return any(reads_as_set(value, strategy) for value in joined_values(plan.members))
 
 
 def is_served(relation: RelationPlan) -> bool:
-    """Whether indexes lead from one parent to its related rows."""
-    between = relation.junction
-    if between is None:
+    """Tell whether indexes lead from one parent to its related rows."""
+    junction = relation.junction
+    if junction is None:
         names = [ours.name for ours, _ in relation.links]
         return relation.table.serves(names) and all(as_stored(*pair) for pair in relation.links)
-    return leads_into(between) and as_stored(between.related, between.right)
+    return leads_into(junction) and as_stored(junction.related, junction.right)
 
 
-def leads_into(between: Junction) -> bool:
-    """Whether an index leads from one parent to its rows of the junction."""
-    return between.table.serves([between.left.name]) and as_stored(between.left, between.parent)
+def leads_into(junction: Junction) -> bool:
+    """Tell whether an index leads from one parent to its rows of the junction."""
+    return junction.table.serves([junction.left.name]) and as_stored(junction.left, junction.parent)
 
 
 def is_single(relation: RelationPlan) -> bool:
-    """Whether a parent has at most one related row, whatever the data."""
+    """Tell whether a parent has at most one related row, whatever the data."""
     linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
     keys = [set(key.columns) for key in relation.table.unique_keys]
     return any(key <= linked for key in keys)
 
 
 def _is_in_index(value: Joined) -> bool:
-    """Whether an index leads to the least or greatest value itself, past all others."""
+    """Tell whether an index leads directly to the least or greatest value."""
     if value.relation.junction is not None or not isinstance(value, AggregateValue):
         return False
     if value.op not in ("min", "max") or value.column is None:
@@ -147,7 +149,7 @@ def _is_in_index(value: Joined) -> bool:
 
 
 def _is_hashed(relation: RelationPlan) -> bool:
-    between = relation.junction
-    if between is None:
+    junction = relation.junction
+    if junction is None:
         return all(is_hashed(*pair) for pair in relation.links)
-    return is_hashed(between.left, between.parent) and is_hashed(between.right, between.related)
+    return is_hashed(junction.left, junction.parent) and is_hashed(junction.right, junction.related)

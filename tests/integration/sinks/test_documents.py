@@ -10,7 +10,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
-from headrace.sinks.opensearch.stored import Stored, stored
+from headrace.sinks.opensearch.documents import Stored, stored
 
 _INDEX = "stored"
 _BODIES = {

@@ -1,0 +1,236 @@
+"""Read the documents of an index: all of them by scroll, or some by id.
+
+A scroll in `_doc` order is one consistent view, needs no sort, and is the same on every version of
+OpenSearch. It does not see what is not refreshed: call `refresh` first. Primary shards are queried: with
+segment replication, only they have everything at that time.
+
+A read by id returns documents as they are now, refreshed or not. `_source` is byte for byte what was sent.
+Where a column decides on which shard a document lies, every shard is queried for every id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind
+from headrace.sinks.opensearch.client import Answer, Client, path
+from headrace.sinks.opensearch.raw_json import RawJson
+
+_KEEP_ALIVE = "10m"
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A stored document: its external version, and its bytes as they were sent.
+
+    The bytes are empty where two copies of the document exist, which must not happen.
+    """
+
+    version: int
+    source: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """One copy of a document, with the routing value that leads to its shard."""
+
+    id: str
+    routing: str
+    version: int
+
+
+def ids(client: Client, index: str, *, size: int = 10_000) -> Iterator[str]:
+    """Iterate over the ids of all documents, in arbitrary order."""
+    for hit in _hits(client, index, {"size": size, "_source": False}):
+        yield hit["_id"]
+
+
+def documents(client: Client, index: str, *, size: int = 1_000) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Iterate over the ids and contents of all documents."""
+    for hit in _hits(client, index, {"size": size}):
+        yield hit["_id"], hit["_source"]
+
+
+def document(client: Client, index: str, identity: str, routing: str | None = None) -> dict[str, Any] | None:
+    """Read one document as it is now, refreshed or not; None where it does not exist."""
+    query = client.primaries() | ({} if routing is None else {"routing": routing})
+    answer = client.read(path(index, "_doc", identity, query=query), allow=(404,))
+    found = answer.json()
+    return found["_source"] if found.get("found") else None
+
+
+def count(client: Client, index: str, query: dict[str, Any] | None = None) -> int:
+    """Count the documents that a search finds: all, or those of `query`."""
+    body = None if query is None else {"query": query}
+    return int(_whole(client.read(path(index, "_count", query=client.primaries()), body), index)["count"])
+
+
+def refresh(client: Client, index: str) -> None:
+    """Make everything that was written searchable, at least on the primary shards.
+
+    Raises:
+        HeadraceError: SINK_BUSY also where a shard fails to refresh.
+    """
+    answer = client.call("POST", path(index, "_refresh"))
+    if failed := answer.json()["_shards"]["failed"]:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"{failed} shards of the index {index} at {answer.place} are not refreshed",
+            "Look at the cluster's health.",
+        )
+
+
+def await_replicas(client: Client, index: str, seconds: float) -> None:
+    """Wait until replicas with segment replication have what the primary shards have at the time of the call.
+
+    Does nothing without segment replication, for a missing index, and where the user may not query it.
+
+    Raises:
+        HeadraceError: SINK_BUSY, where they do not within `seconds`.
+    """
+    if not client.product().copies_segments:
+        return
+    deadline = time.monotonic() + seconds
+    target = path("_cat", "segment_replication", index, query={"format": "json", "h": "bytes_behind"})
+    while (answer := client.read(target, allow=(403, 404))).ok:
+        if all(shard["bytes_behind"] == "0b" for shard in answer.json()):
+            return
+        if time.monotonic() > deadline:
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"replicas of the index {index} do not find yet what its primary shards find",
+                "Look at _cat/segment_replication, or ask with a longer timeout.",
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[str]) -> list[Copy]:
+    """Find all copies of documents, without their bytes.
+
+    Args:
+        routings: one value for each shard.
+
+    Raises:
+        HeadraceError: as `stored`.
+    """
+    requested = [(id_, routing) for id_ in ids for routing in routings]
+    if not requested:
+        return []
+    docs = [{"_id": id_, "routing": routing, "_source": False} for id_, routing in requested]
+    filter_path = "docs._id,docs._version,docs.found,docs.error"
+    answer = client.read(
+        path(index, "_mget", query={"filter_path": filter_path, **client.primaries()}), {"docs": docs}
+    )
+    found = []
+    for (identity, routing), entry in zip(requested, answer.json().get("docs", ()), strict=True):
+        if "error" in entry:
+            raise _unreadable(answer.place, identity, entry["error"])
+        if entry.get("found"):
+            found.append(Copy(identity, routing, entry["_version"]))
+    return found
+
+
+def stored(client: Client, index: str, ids: Sequence[str], routings: Sequence[str] = ()) -> dict[str, Stored]:
+    """Read documents by id; ids without a document are left out.
+
+    All of them are held in memory: the caller splits `ids` into portions.
+
+    Args:
+        routings: one value for each shard, where the id does not decide on which shard a document lies.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; SINK_BUSY, also where a shard does not answer; SINK_REJECTED where
+            the index does not exist.
+    """
+    if not ids:
+        return {}
+    docs = [{"_id": id_, "routing": routing} for id_ in ids for routing in routings]
+    answer = client.read(
+        path(index, "_mget", query=client.primaries()), {"docs": docs} if routings else {"ids": list(ids)}
+    )
+    try:
+        return _read_answer(answer)
+    except ValueError as error:
+        raise HeadraceError(
+            Kind.SINK_UNREACHABLE, f"the answer of OpenSearch at {answer.place} cannot be read: {error}"
+        ) from error
+
+
+def _hits(client: Client, index: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    opening = path(index, "_search", query={"scroll": _KEEP_ALIVE, **client.primaries()})
+    page = _whole(client.read(opening, {**body, "sort": ["_doc"]}), index)
+    try:
+        while page["hits"]["hits"]:
+            yield from page["hits"]["hits"]
+            # Not repeated: a lost page would be skipped by the next request.
+            following = {"scroll": _KEEP_ALIVE, "scroll_id": page["_scroll_id"]}
+            page = _whole(client.call("POST", path("_search", "scroll"), following), index)
+    finally:
+        with suppress(HeadraceError):  # the server forgets it by itself
+            client.call("DELETE", path("_search", "scroll"), {"scroll_id": page["_scroll_id"]}, allow=(404,))
+
+
+def _whole(answer: Answer, index: str) -> dict[str, Any]:
+    """Parse the answer, but only if every shard took part: documents of a missing one would seem deleted."""
+    page: dict[str, Any] = answer.json()
+    shards = page["_shards"]
+    if shards["failed"] or shards["successful"] < shards["total"]:
+        raise HeadraceError(
+            Kind.SINK_BUSY,
+            f"{shards['total'] - shards['successful']} of {shards['total']} shards of the index {index} "
+            f"at {answer.place} do not answer",
+            "Look at the cluster's health.",
+        )
+    return page
+
+
+def _read_answer(answer: Answer) -> dict[str, Stored]:
+    found: dict[str, Stored] = {}
+    text = RawJson(answer.data.decode())
+    for key in text.fields():
+        if key != "docs":
+            text.raw()
+            continue
+        for _ in text.items():
+            identity, document_ = _read_document(text, answer.place)
+            if document_ is not None:
+                twice = found.get(identity)
+                found[identity] = (
+                    document_ if twice is None else Stored(max(document_.version, twice.version), b"")
+                )
+    return found
+
+
+def _read_document(text: RawJson, place: str) -> tuple[str, Stored | None]:
+    known: dict[str, object] = {}
+    source: str | None = None
+    for key in text.fields():
+        if key == "_source":
+            source = text.raw()
+        elif key in ("_id", "_version", "error"):
+            known[key] = text.value()
+        else:
+            text.raw()
+    if "error" in known:
+        raise _unreadable(place, known.get("_id"), known["error"])
+    identity, version = known.get("_id"), known.get("_version")
+    if not isinstance(identity, str):
+        raise ValueError("a document without an id")  # noqa: TRY004 - of the answer, not of a caller
+    if source is None:
+        return identity, None
+    if not isinstance(version, int):
+        raise ValueError("a document without a version")  # noqa: TRY004
+    return identity, Stored(version, source.encode())
+
+
+def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"OpenSearch at {place} cannot read the document {identity!r}: {error}",
+        "Look at the cluster's health.",
+    )
