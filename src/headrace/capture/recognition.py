@@ -1,9 +1,9 @@
-"""Is what the server sends again what was read before?
+"""Compare transactions that the server sends again with those that were read before.
 
-A storage that was put back, or a standby that was promoted beside another, can have written past the place
-that was read, in a log that is another one from some place on. System, timeline and positions agree then. But
-its slot stands where it stood before that place, so the server sends again what was read behind it: the last
-transaction that was read must come, exactly that one, and none between it and the place that was reached.
+A restored storage, or another promoted standby, can have a log that differs from some place on and is already
+longer than what was read. System, timeline and positions agree then. But its slot has an older position, so
+the server sends again what was read behind it. The last transaction that was read must come, exactly that
+one, and no other between it and the position that was reached.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.pgoutput.columnar import Mask
 
 
 class Recognition:
-    """Remembers the last transaction that was read, and compares what comes again.
+    """Remembers the last transaction that was read, and compares it with what the server sends again.
 
-    Only transactions with a change count: servers before 15 send the others too, as it happens.
+    Only transactions with a change count: servers before 15 may or may not send empty ones.
 
     Args:
-        read: a place in the log, with the last transaction before it; None: nothing was read.
+        read: an offset up to which the log was read, with the last transaction before it; None: nothing was.
     """
 
     def __init__(self, read: Offset | None = None) -> None:
@@ -33,19 +33,19 @@ class Recognition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log may still turn out to be another one: nothing may be confirmed until then.
+        """Whether the comparison is not finished; nothing may be confirmed before.
 
-        A slot that is moved would not show it again.
+        After a confirmation the server would not send again what must be compared.
         """
         return self._awaited or self._repeats
 
     def connected(self, confirmed: Lsn, left: Lsn | None = None) -> None:
-        """A connection begins to read.
+        """Begin the comparison for a new connection.
 
         Args:
-            confirmed: where the slot stands (bytes).
-            left: where the timeline that was read was left for the server's, if that is another; what was
-                known of it behind there, does not hold.
+            confirmed: the slot's confirmed position (bytes).
+            left: where the timeline that was read ended, if the server is on another; what was read behind
+                it is not compared.
         """
         if left is not None:
             self._upto = min(self._upto, left)
@@ -53,7 +53,7 @@ class Recognition:
         self._repeats = self.last is not None and confirmed < self._upto
 
     def beginning(self, resume: Lsn) -> Lsn:
-        """Where to begin in place of `resume` (bytes), so that all comes again that can be compared.
+        """Return where to begin instead of `resume` (bytes), so that the last transaction is sent again.
 
         The server leaves out what lies before the slot's confirmed position.
         """
@@ -78,7 +78,7 @@ class Recognition:
         self._upto = max(self._upto, int(found.end_lsn.max(initial=0)))
 
     def passed(self, lsn: Lsn) -> None:
-        """The server has nothing more before `lsn`.
+        """Note that the server has no more transactions before `lsn`.
 
         Raises:
             HeadraceError: OTHER_LOG.
