@@ -52,7 +52,7 @@ def amounts(texts: pa.StringArray, scale: int) -> pa.StringArray:
 
 
 def octets(texts: pa.StringArray) -> Converted:
-    r"""`bytea` from its hex form, `\x00ff`."""
+    r"""Convert `bytea` from its hex format, `\x00ff`."""
     filled = pc.fill_null(texts, "\\x")
     _, offsets, data = filled.buffers()
     ends = np.frombuffer(offsets, np.int32)[filled.offset : filled.offset + len(filled) + 1]
