@@ -1,4 +1,4 @@
-"""Reporters of a pipeline's progress and warnings: to a log, to nobody, or to a terminal."""
+"""Report a pipeline's progress and warnings to a log, to a terminal, or not at all."""
 
 from __future__ import annotations
 

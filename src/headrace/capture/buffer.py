@@ -246,13 +246,13 @@ class ChangeBuffer:
             return self._idle
 
     def is_empty_after(self, offset: Offset) -> bool:
-        """Whether no change, not even of an unfinished transaction, lies behind `offset`."""
+        """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:
-        """Whether all commits before `upto` have arrived and none of them lies behind `start`."""
+        """Return whether all commits before `upto` have arrived and none lies behind `start`."""
         with self._changed:
             if not self._arrived(Offset(upto)):
                 return False

@@ -59,23 +59,25 @@ class Recognition:
         """
         return resume if self.last is None else min(resume, self.last.lsn)
 
-    def look(self, found: Transactions) -> None:
+    def look(self, transactions: Transactions) -> None:
         """Compare the next transactions of the log with what is remembered, then remember the last.
 
         Raises:
             HeadraceError: OTHER_LOG.
         """
-        if not len(found.xid):
+        if not len(transactions.xid):
             return
-        filled = _with_changes(found)
+        filled = _with_changes(transactions)
         if self.last is not None:
-            self._compare(found, filled, self.last)
-            self._repeats = self._repeats and bool(found.commit_lsn[-1] < self._upto)
-        new = np.flatnonzero(filled & (found.commit_lsn > (-1 if self.last is None else self.last.lsn)))
+            self._compare(transactions, filled, self.last)
+            self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
+        new = np.flatnonzero(
+            filled & (transactions.commit_lsn > (-1 if self.last is None else self.last.lsn))
+        )
         if len(new):
-            self.last = _known(found, int(new[-1]))
+            self.last = _commit_at(transactions, int(new[-1]))
             self._upto = max(self._upto, self.last.lsn + 1)
-        self._upto = max(self._upto, int(found.end_lsn.max(initial=0)))
+        self._upto = max(self._upto, int(transactions.end_lsn.max(initial=0)))
 
     def passed(self, lsn: Lsn) -> None:
         """Note that the server has no more transactions before `lsn`.
@@ -88,33 +90,39 @@ class Recognition:
         self._repeats = self._repeats and lsn < self._upto
         self._upto = max(self._upto, lsn)
 
-    def _compare(self, found: Transactions, filled: Mask, last: KnownCommit) -> None:
-        at = np.flatnonzero(found.commit_lsn == last.lsn)
+    def _compare(self, transactions: Transactions, filled: Mask, last: KnownCommit) -> None:
+        at = np.flatnonzero(transactions.commit_lsn == last.lsn)
         if len(at):
-            now = _known(found, int(at[0]))
+            now = _commit_at(transactions, int(at[0]))
             if now != last:
                 raise _another(f"the {last}, which was read last, is transaction {now.xid} there now")
             self._awaited = False
-        if self._awaited and (found.commit_lsn > last.lsn).any():
+        if self._awaited and (transactions.commit_lsn > last.lsn).any():
             raise _another(f"the {last}, which was read last, is not in the log any more")
-        new = np.flatnonzero(filled & (found.commit_lsn > last.lsn) & (found.commit_lsn < self._upto))
+        new = np.flatnonzero(
+            filled & (transactions.commit_lsn > last.lsn) & (transactions.commit_lsn < self._upto)
+        )
         if len(new):
-            now = _known(found, int(new[0]))
+            now = _commit_at(transactions, int(new[0]))
             raise _another(
                 f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: "
                 f"the last before that was the {last}"
             )
 
 
-def _with_changes(found: Transactions) -> Mask:
-    filled: Mask = np.bincount(found.owner, minlength=len(found.xid)) > 0
-    if len(found.sequence) and found.owner[0] == 0 and found.sequence[0] > 1:
+def _with_changes(transactions: Transactions) -> Mask:
+    filled: Mask = np.bincount(transactions.owner, minlength=len(transactions.xid)) > 0
+    if len(transactions.sequence) and transactions.owner[0] == 0 and transactions.sequence[0] > 1:
         filled[0] = True
     return filled
 
 
-def _known(found: Transactions, place: int) -> KnownCommit:
-    return KnownCommit(int(found.commit_lsn[place]), int(found.xid[place]), int(found.commit_time[place]))
+def _commit_at(transactions: Transactions, place: int) -> KnownCommit:
+    return KnownCommit(
+        int(transactions.commit_lsn[place]),
+        int(transactions.xid[place]),
+        int(transactions.commit_time[place]),
+    )
 
 
 def _another(what: str) -> HeadraceError:

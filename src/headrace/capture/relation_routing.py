@@ -171,12 +171,12 @@ class DocumentRouting(RootRouting):
     def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
         columns = {column.name: column for column in relation.columns}
         for name, need in needs.items():
-            found = columns.get(name)
-            if found is None and (need.type_oid is not None or need.carried):
+            column = columns.get(name)
+            if column is None and (need.type_oid is not None or need.carried):
                 has = ", ".join(relation.names)
                 raise _changed(f"the table {relation.table} has no column {name} in the log, it has: {has}")
-            if found is not None and need.type_oid is not None and not _fits(found, need):
-                is_now = self._type(found)
+            if column is not None and need.type_oid is not None and not _fits(column, need):
+                is_now = self._type(column)
                 raise _changed(
                     f"the column {name} of the table {relation.table} was {need.type}, and is {is_now} now"
                 )

@@ -26,7 +26,7 @@ Absence = tuple[Lsn, frozenset[str]]
 """A position (bytes), and the columns that the log lacks in transactions that commit there or later."""
 
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
-"""The values of `_change_type`, in the words of Delta's change data feed; `truncate` is ours."""
+"""The values of `_change_type`, as in Delta's change data feed; `truncate` is an addition."""
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(len(CHANGE_TYPES))
 _ALWAYS = {Op.READ: _INSERT, Op.INSERT: _INSERT, Op.DELETE: _DELETE, Op.TRUNCATE: _TRUNCATE}
 
@@ -301,11 +301,11 @@ class _Sides:
             return
         places = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
         texts = [self._after[name].texts.take(pa.array(places)).to_pylist() for name in key]
-        found = look(list(zip(*texts, strict=True)), tuple(gaps))
-        at = np.array(sorted(found), np.int64)
+        values_of = look(list(zip(*texts, strict=True)), tuple(gaps))
+        at = np.array(sorted(values_of), np.int64)
         for number, (name, gap) in enumerate(gaps.items()):
             indices = at[gap[places[at]]]
-            values = [found[index][number] for index in indices.tolist()]
+            values = [values_of[index][number] for index in indices.tolist()]
             self._after[name] = _with_values(self._after[name], places[indices], values)
 
     def unchanged(self) -> pa.ListArray:

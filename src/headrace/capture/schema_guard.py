@@ -125,16 +125,16 @@ def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> Non
 
 def _difference(relation: Relation, expected: PlannedTable) -> str | None:
     """Describe the first difference that the query would see; None where there is none."""
-    found = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
+    logged = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
     checked = expected.columns
     if expected.may_change:
         checked = {name: kind for name, kind in checked.items() if name in expected.key}
     for name, kind in checked.items():
-        if name not in found:
-            return f"the log has no column {name}, it has {', '.join(found)}"
-        if found[name] != kind:
+        if name not in logged:
+            return f"the log has no column {name}, it has {', '.join(logged)}"
+        if logged[name] != kind:
             return f"the column {name} has another type in the log"
     if expected.may_change or expected.chosen:
         return None
-    new = [name for name in found if name not in expected.columns and name not in expected.left_out]
+    new = [name for name in logged if name not in expected.columns and name not in expected.left_out]
     return f"it has a column {new[0]} that the query does not have" if new else None

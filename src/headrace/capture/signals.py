@@ -112,7 +112,7 @@ def beat(status: Path | None) -> None:
     file, now = status.with_suffix(".beat"), time.monotonic_ns()
     with contextlib.suppress(OSError):
         try:
-            os.utime(file, ns=(now, now))  # of the monotonic clock, which nobody can set
+            os.utime(file, ns=(now, now))  # monotonic: the system time can be changed
         except FileNotFoundError:
             file.touch()
             os.utime(file, ns=(now, now))

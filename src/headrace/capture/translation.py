@@ -214,68 +214,68 @@ class Translation:
         relations = self._streamed if streamed else self._relations
         if streamed and self._transaction is None:
             relations.forget()
-        found = find_transactions(batch, letters, self._transaction)
-        self.recognition.look(found)
-        known = self._is_known(found)
+        transactions = find_transactions(batch, letters, self._transaction)
+        self.recognition.look(transactions)
+        known = self._is_known(transactions)
         state = relations.state()
         try:
-            chosen = _choose(batch, letters, found, known, relations)
+            chosen = _choose(batch, letters, transactions, known, relations)
         except HeadraceError:
             relations.restore(state)
             raise
         chosen, described = _drop_unused(chosen, relations.known)
-        rows = _rows(batch, letters, found, chosen, described)
-        before, kept = self.position.lsn, self._kept(found, chosen)
-        self._advance(found, known, kept)
-        return rows, self._ends(rows, found, chosen, kept, before)
+        rows = _rows(batch, letters, transactions, chosen, described)
+        before, kept = self.position.lsn, self._kept(transactions, chosen)
+        self._advance(transactions, known, kept)
+        return rows, self._ends(rows, transactions, chosen, kept, before)
 
     def adopt(self, described: Iterable[int]) -> None:
         """Use a streamed transaction's descriptions of these relations (oids) from now on."""
         for oid in described:
             self._relations.adopt(oid, self._streamed)
 
-    def _is_known(self, found: Transactions) -> Mask:
+    def _is_known(self, transactions: Transactions) -> Mask:
         """Return which changes `resume` covers."""
-        resume, commit_lsn = self.resume, found.commit_lsn[found.owner]
+        resume, commit_lsn = self.resume, transactions.commit_lsn[transactions.owner]
         if resume.transaction is None:
             return commit_lsn < resume.lsn
-        inside = (commit_lsn == resume.transaction) & (found.sequence <= resume.sequence)
+        inside = (commit_lsn == resume.transaction) & (transactions.sequence <= resume.sequence)
         known: Mask = inside | (commit_lsn < resume.transaction)
         return known
 
-    def _kept(self, found: Transactions, chosen: _Chosen) -> Mask:
+    def _kept(self, transactions: Transactions, chosen: _Chosen) -> Mask:
         """Return whether each transaction has a kept change."""
-        kept = np.bincount(found.owner[chosen.place], minlength=len(found.xid)) > 0
+        kept = np.bincount(transactions.owner[chosen.place], minlength=len(transactions.xid)) > 0
         if self._transaction is not None and self._transaction.kept:
             kept[0] = True
         return kept
 
-    def _advance(self, found: Transactions, known: Mask, kept: Mask) -> None:
+    def _advance(self, transactions: Transactions, known: Mask, kept: Mask) -> None:
         """Remember the unfinished transaction and the position."""
-        reached = int(found.end_lsn.max(initial=0))
+        reached = int(transactions.end_lsn.max(initial=0))
         if reached > self.position.lsn:
             self.position = Offset(reached)
-        unfinished = found.unfinished
+        unfinished = transactions.unfinished
         if unfinished is not None:
             unfinished = replace(unfinished, kept=bool(kept[-1]))
-            if (~known & (found.owner == len(found.xid) - 1)).any():
+            if (~known & (transactions.owner == len(transactions.xid) - 1)).any():
                 self.position = Offset(self.position.lsn, unfinished.commit_lsn, unfinished.sequence)
         self._transaction = unfinished
 
     def _ends(
-        self, rows: ChangeRows, found: Transactions, chosen: _Chosen, kept: Mask, before: Lsn
+        self, rows: ChangeRows, transactions: Transactions, chosen: _Chosen, kept: Mask, before: Lsn
     ) -> ChangeEnds:
         """Return the ends of batches: new commits with kept changes, and the last change if none follows."""
-        done = len(found.end_lsn)
-        resumed = found.commit_lsn[:done] == (self.resume.transaction or 0)
-        reached = np.maximum.accumulate(np.concatenate(([before], found.end_lsn)))[:-1]
-        is_new = found.end_lsn > reached
+        done = len(transactions.end_lsn)
+        resumed = transactions.commit_lsn[:done] == (self.resume.transaction or 0)
+        reached = np.maximum.accumulate(np.concatenate(([before], transactions.end_lsn)))[:-1]
+        is_new = transactions.end_lsn > reached
         if (kept[:done] & ~is_new).any():
             raise broken("a transaction ends before an earlier one")
         ending = np.flatnonzero((kept[:done] | resumed) & is_new)
         weight = np.concatenate(([0], np.cumsum(rows.weight)))
-        upto = np.searchsorted(chosen.message, found.commit_messages[ending])
-        lsn, xid = found.end_lsn[ending], found.xid[ending]
+        upto = np.searchsorted(chosen.message, transactions.commit_messages[ending])
+        lsn, xid = transactions.end_lsn[ending], transactions.xid[ending]
         inside = None
         if self._transaction is not None and self._transaction.kept and len(rows):
             inside = self.position
@@ -285,21 +285,21 @@ class Translation:
 
 
 def _choose(
-    batch: MessageBatch, letters: Letters, found: Transactions, known: Mask, relations: _Relations
+    batch: MessageBatch, letters: Letters, transactions: Transactions, known: Mask, relations: _Relations
 ) -> _Chosen:
     """Choose the changes that are new and wanted; a description applies to the rows behind it."""
     numerals = Numerals(batch.data)
-    is_row = ~known & (letters[found.changes] != TRUNCATE)
-    new_truncates = set(found.changes[~known & (letters[found.changes] == TRUNCATE)].tolist())
+    is_row = ~known & (letters[transactions.changes] != TRUNCATE)
+    new_truncates = set(transactions.changes[~known & (letters[transactions.changes] == TRUNCATE)].tolist())
     parts: list[_Chosen] = []
     behind = 0
 
     def rows_before(message: int) -> None:
         nonlocal behind
-        upto = int(np.searchsorted(found.changes, message))
+        upto = int(np.searchsorted(transactions.changes, message))
         places = behind + np.flatnonzero(is_row[behind:upto])
         behind = upto
-        messages = found.changes[places]
+        messages = transactions.changes[places]
         if (batch.end[messages] - batch.begin[messages] < _RELATION_ENDS).any():
             raise broken("a row ends before its relation")
         parts.append(_Chosen(messages, places, relations.numbers(numerals.uint32(batch.begin[messages] + 1))))
@@ -308,11 +308,11 @@ def _choose(
         message = decode_message(batch.payload(index))
         if isinstance(message, Relation):
             rows_before(index)
-            relations.describe(message, *found.around(index))
+            relations.describe(message, *transactions.around(index))
         elif isinstance(message, Truncate) and index in new_truncates:
             rows_before(index)
             numbers = np.array(relations.truncate_numbers(message.relations), np.int64)
-            place = np.full(len(numbers), np.searchsorted(found.changes, index))
+            place = np.full(len(numbers), np.searchsorted(transactions.changes, index))
             parts.append(_Chosen(np.full(len(numbers), index), place, numbers))
     rows_before(len(letters))
     chosen = _Chosen.join(parts)
@@ -333,7 +333,7 @@ def _drop_unused(chosen: _Chosen, known: list[Relation]) -> tuple[_Chosen, tuple
 def _rows(
     batch: MessageBatch,
     letters: Letters,
-    found: Transactions,
+    transactions: Transactions,
     chosen: _Chosen,
     relations: tuple[Relation, ...],
 ) -> ChangeRows:
@@ -343,17 +343,17 @@ def _rows(
     widths = [len(relation.columns) for relation in relations]
     part = MessageBatch(batch.data, batch.begin[messages], batch.end[messages])
     decoded = decode_rows(part, chosen.relation[tupled], widths)
-    owner = found.owner[chosen.place]
+    owner = transactions.owner[chosen.place]
     old_kind = np.zeros(len(op), np.uint8)
     old_kind[tupled] = decoded.old_kind
     return ChangeRows(
         relations=relations,
         relation=chosen.relation,
         op=op,
-        commit_lsn=found.commit_lsn[owner],
-        sequence=found.sequence[chosen.place],
-        commit_time=found.commit_time[owner],
-        xid=found.xid[owner],
+        commit_lsn=transactions.commit_lsn[owner],
+        sequence=transactions.sequence[chosen.place],
+        commit_time=transactions.commit_time[owner],
+        xid=transactions.xid[owner],
         old_kind=old_kind,
         old=_spread(decoded.old, tupled, len(op)),
         new=_spread(decoded.new, tupled, len(op)),

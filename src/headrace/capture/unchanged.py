@@ -69,9 +69,9 @@ def _of_one_table(
     missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
     keys = list(zip(*(texts.to_pylist() for texts in key_texts(partial, table.key)), strict=True))
     whole = [at for at, key in enumerate(keys) if None not in key]
-    found = look([keys[at] for at in whole], missing) if missing else {}
+    looked_up = look([keys[at] for at in whole], missing) if missing else {}
     rows: dict[int, list[tuple[str, str | None]]] = {}
-    for place, texts in found.items():
+    for place, texts in looked_up.items():
         at = whole[place]
         logged = partial.column("after")[at].as_py()
         gaps = [

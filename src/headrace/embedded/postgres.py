@@ -65,7 +65,7 @@ class EmbeddedPostgres(EmbeddedServer):
         return self.database_url("postgres")
 
     def database_url(self, name: str) -> str:
-        """The superuser's connection URL of a database."""
+        """Return the superuser's connection URL of a database."""
         secret = quote(self._password, safe="")
         return f"postgresql://{SUPERUSER}:{secret}@127.0.0.1:{self._port}/{quote(name, safe='')}"
 

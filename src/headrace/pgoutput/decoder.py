@@ -189,9 +189,9 @@ def _time(cursor: Cursor) -> int:
 
 
 def _expect(cursor: Cursor, letter: str) -> None:
-    found = cursor.letter()
-    if found != letter:
-        raise broken(f"expected {letter!r}, found {found!r}")
+    actual = cursor.letter()
+    if actual != letter:
+        raise broken(f"expected {letter!r}, found {actual!r}")
 
 
 _READERS: dict[str, Callable[[Cursor], Message]] = {
