@@ -1,7 +1,7 @@
-"""What can go wrong, whether waiting helps, and what the operator should do about it?
+"""The errors that Headrace raises, with a stable code, a retry directive and a remedy each.
 
-One root error for the whole package. Every kind has a stable code, a retry directive and an exit code
-in one table; the text of an error is one line: the code, the cause, the remedy.
+The whole package has one root error. One table gives every kind a retry directive and an exit code. The text
+of an error is one line: the code, the cause, the remedy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tenacity import Retrying, retry_if_exception, sleep_using_event, wait_expon
 
 
 class Retry(enum.Enum):
-    """Whether the same action can succeed later without anyone doing anything."""
+    """Whether an action that failed can succeed later without an intervention."""
 
     NEVER = "never"
     BACK_OFF = "back_off"
@@ -24,14 +24,14 @@ class Retry(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a kind of error is treated: `retry` by the engine, `exit_code` by the command line."""
+    """How a kind of error is handled: `retry` by the pipeline, `exit_code` by the command line."""
 
     retry: Retry
     exit_code: int
 
 
 class Kind(enum.Enum):
-    """The kinds of error; the value is the stable code's last part, `[HEADRACE_<value>]`."""
+    """The kinds of errors; the value is the last part of the stable code, `[HEADRACE_<value>]`."""
 
     USAGE = "USAGE"
     CONFIG = "CONFIG"
@@ -93,7 +93,7 @@ SEED_AGAIN = (
     "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is seeded "
     "anew."
 )
-"""The remedy where a deployment cannot go on from its slot."""
+"""The remedy where a deployment cannot continue from its slot."""
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
@@ -102,16 +102,16 @@ _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
 class HeadraceError(Exception):
     """The root of all errors that Headrace raises on purpose.
 
-    Picklable, so that it crosses from a Spark worker to the driver; there only its text arrives, inside
-    a Spark exception, and `find` reads it back.
+    It is picklable. From a Spark worker the driver gets only its text, inside a Spark exception; `find` reads
+    it back.
 
     Args:
-        kind: what went wrong.
-        cause: one sentence without a trailing full stop.
-            It quotes no values of rows: logs and `/status` show it to whoever may read them.
-        remedy: what to do, one sentence; may be empty where the cause says it all.
-        detail: the cause with the values that it quotes, where that says more; for who may see rows, and not
-            in the error's text. It stays within the process.
+        kind: the kind of error.
+        cause: one sentence without a trailing full stop. It quotes no values of rows, because logs and
+            `/status` show it.
+        remedy: what the operator should do, one sentence; empty where the cause is enough.
+        detail: the cause with values of rows, where that says more; for readers who may see rows. It is not
+            part of the error's text and stays in the process.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
@@ -128,17 +128,17 @@ class HeadraceError(Exception):
 
     @property
     def retry(self) -> Retry:
-        """Whether the engine may try the same thing again."""
+        """Whether the pipeline may try the same action again."""
         return POLICIES[self.kind].retry
 
     @property
     def exit_code(self) -> int:
-        """1 failed, 2 wrong usage or configuration."""
+        """The exit code: 1 failed, 2 wrong usage or configuration."""
         return POLICIES[self.kind].exit_code
 
     @property
     def told(self) -> str:
-        """All that is known of the cause, for who may see rows."""
+        """The most detailed cause, for readers who may see rows."""
         return self.detail or self.cause
 
     def __str__(self) -> str:
@@ -150,47 +150,50 @@ class HeadraceError(Exception):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """The last error whose line stands in `text` (a Spark stack trace), or None."""
-        found = None
+        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none."""
+        error = None
         for match in _LINE.finditer(text):
             if match["kind"] in Kind.__members__:
-                found = cls(Kind[match["kind"]], match["text"].rstrip())
-        return found
+                error = cls(Kind[match["kind"]], match["text"].rstrip())
+        return error
 
 
 def without_values(text: str) -> str:
-    """A foreign error's text up to its first quotation mark: what stands in them may be of a row."""
-    found = _QUOTED.search(text)
-    return text if found is None else f"{text[: found.start()].rstrip(' :([{=,')} …".lstrip()
+    """Cut a foreign error's text at its first quotation mark: a quoted value may be of a row."""
+    quote = _QUOTED.search(text)
+    return text if quote is None else f"{text[: quote.start()].rstrip(' :([{=,')} …".lstrip()
 
 
 def unexpected(
     what: str, error: BaseException, kind: Kind = Kind.INTERNAL, remedy: str = ""
 ) -> HeadraceError:
-    """The error for an exception that is not ours, whose text may quote anything.
+    """Return the error for a foreign exception, without the values that its text may quote.
 
     Args:
         what: what failed, without a full stop.
+        error: the exception.
+        kind: the kind of the new error.
+        remedy: its remedy.
     """
-    said = without_values(" ".join(str(error).split()))
-    cause = f"{what}: {type(error).__name__}" + (f": {said}" if said else "")
+    message = without_values(" ".join(str(error).split()))
+    cause = f"{what}: {type(error).__name__}" + (f": {message}" if message else "")
     return HeadraceError(kind, cause, remedy, f"{what}: {error!r}")
 
 
 def patiently(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
-    """Try for as long as it takes whatever may succeed by itself.
+    """Return the attempts of an action that is tried again after each retryable error.
 
     Args:
-        first, longest: pauses (s).
-        ending: once it is set nobody waits any more, and the next failure is the last.
+        first, longest: the first and the longest pause (seconds).
+        ending: once it is set there are no more pauses, and the next failure is raised.
     """
     ended = ending or Event()
 
-    def is_passing(error: BaseException) -> bool:
+    def is_retryable(error: BaseException) -> bool:
         return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF and not ended.is_set()
 
     return Retrying(
-        retry=retry_if_exception(is_passing),
+        retry=retry_if_exception(is_retryable),
         wait=wait_exponential_jitter(multiplier=first, max=longest, jitter=first),
         sleep=sleep_using_event(ended),
         reraise=True,

@@ -1,4 +1,4 @@
-"""Who is told what a pipeline does: a person at a terminal, a log, or nobody."""
+"""Report a pipeline's progress and warnings to a log, to a terminal, or not at all."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Protocol
 
 
 class Reporter(Protocol):
-    """Is told what a pipeline does, in sentences for people; from several threads."""
+    """Receives what a pipeline does, as sentences for people; called from several threads."""
 
     def info(self, text: str) -> None:
-        """Tell what is being done."""
+        """Report what is being done."""
         ...
 
     def done(self, text: str) -> None:
-        """Tell what has been done."""
+        """Report what has been done."""
         ...
 
     def warning(self, text: str) -> None:
-        """Tell what is not as it should be, but no reason to stop."""
+        """Report a problem that does not stop the pipeline."""
         ...
 
     def working(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Tell what is being done while the context lasts."""
+        """Report what is being done while the context lasts."""
         ...
 
     def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
-        """Yield a function that is told how many of `total` are done."""
+        """Yield a function to be called with the number of `total` that are done."""
         ...
 
 
 class SilentReporter:
-    """Tells nobody."""
+    """A reporter that ignores everything."""
 
     def info(self, text: str) -> None:
         """Do nothing."""
@@ -56,7 +56,7 @@ class SilentReporter:
 
 
 class LoggingReporter(SilentReporter):
-    """Tells a logger: what is done at level INFO, warnings at WARNING; progress is not told."""
+    """A reporter that writes to a logger: work at level INFO, warnings at WARNING, no progress."""
 
     def __init__(self, logger: logging.Logger) -> None:
         self._logger = logger
@@ -70,7 +70,7 @@ class LoggingReporter(SilentReporter):
         self._logger.info("%s", text)
 
     def warning(self, text: str) -> None:
-        """Log what is not as it should be."""
+        """Log a warning."""
         self._logger.warning("%s", text)
 
     def working(self, text: str) -> contextlib.AbstractContextManager[object]:

@@ -1,4 +1,4 @@
-"""How do changes leave the log? Slot to messages to changes, in order, confirmed only when durable."""
+"""Read changes from a replication slot: in commit order, confirmed only when they are durable."""
 
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset

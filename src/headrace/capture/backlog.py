@@ -1,8 +1,8 @@
-"""How is a backlog read ahead while what came before is decoded?
+"""Read a backlog of the log through SQL with two sessions that take turns.
 
-The server collects all of a window of the log before it sends the first message, so two sessions take
-turns: while one sends, the other collects the next window, and this process decodes the last. What waits
-between them is bounded in bytes.
+The server collects a whole window of the log before it sends the first message. So while one session sends,
+the other collects the next window, and this process decodes the last one. What waits between them is bounded
+in bytes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 
 _WAITING = 8  # batches of about 8 MB, for each session
-_LARGE = 32 << 20  # a batch of one wide row, which waits by itself
+_LARGE = 32 << 20  # such a batch holds a wide row and waits alone
 _LARGE_SECONDS = 0.02
 _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 1.0
@@ -31,19 +31,19 @@ _Item = MessageBatch | Lsn | HeadraceError
 class BacklogFeed:
     """The messages of the log in (start, end], in order, as a context manager and an iterator.
 
-    Yields batches of messages, and behind each window its end: everything that committed before has been
-    yielded. Behind such a place the messages describe their relations again, and a transaction right at it
+    Yields batches of messages, and after each window its end: everything that committed before has been
+    yielded. After such an end the messages describe their relations again, and the transaction right at it
     may come again.
 
     Args:
-        readers: sessions that stand at `start` or before; each has a thread of its own.
-        start: what is committed up to here is left out.
-        end: the last place.
-        window: bytes of log from one place to the next; the server decodes each from the slot's restart
-            position on, so not too small.
+        readers: sessions whose position is `start` or before; each gets a thread.
+        start: transactions that committed up to this position are left out.
+        end: the last position.
+        window: bytes of log in one window. The server decodes each window from the slot's restart position
+            on, so a small one is slow.
 
     Raises:
-        HeadraceError: from iterating, what ended the reading.
+        HeadraceError: while iterating, the error that ended the reading.
     """
 
     def __init__(self, readers: Sequence[BacklogReader], start: Lsn, end: Lsn, window: int) -> None:
@@ -64,15 +64,15 @@ class BacklogFeed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Returns when the sessions are nobody's: to close one that a thread reads would end the process."""
+        """Stop the threads; a session that is closed while a thread reads from it would crash the process."""
         self._closing.set()
         for reader, thread in zip(self._readers, self._threads, strict=True):
-            while thread.is_alive():  # it may have been between two statements
+            while thread.is_alive():  # cancel again: the thread may have been between two statements
                 reader.cancel()
                 thread.join(timeout=_CANCEL_SECONDS)
 
     def __iter__(self) -> Iterator[MessageBatch | Lsn | None]:
-        """What comes next; None now and then while nothing does."""
+        """Yield what arrives next; None from time to time while nothing arrives."""
         for number, place in enumerate(self._places[1:]):
             waiting = self._queues[number % len(self._readers)]
             while True:
@@ -106,7 +106,7 @@ class BacklogFeed:
                     return
         except HeadraceError as error:
             self._put(waiting, error)
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever iterates gets them
+        except Exception as error:  # noqa: BLE001 - the iterating thread raises it
             self._put(waiting, unexpected("reading the backlog failed", error))
 
     def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:

@@ -1,6 +1,7 @@
-"""Which changes wait to be handed out, and where may a batch end?
+"""Buffer decoded changes in memory until batches read them.
 
-Filled by the reading thread, emptied by the batches. Bounded in bytes: the reader waits while it is full.
+The reading thread puts changes in, batches take them out. The buffer is bounded in bytes: the reader waits
+while it is full.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from headrace.pgoutput.batch import Numbers
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A place, and the bytes and rows before it since the beginning of the buffer's life."""
+    """An offset, with the bytes and rows put into the buffer before it."""
 
     offset: Offset
     bytes: int = 0
@@ -31,10 +32,13 @@ class _Mark:
 
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """A stretch of the log: its changes, where a batch may end in it, and what lay before it.
+    """A part of the log: its changes and the offsets at which a batch may end in it.
 
     Attributes:
+        batch: the changes.
         held: the memory that its changes take (bytes).
+        before: the end of the chunk before it.
+        ends: where a batch may end.
     """
 
     batch: pa.RecordBatch
@@ -43,14 +47,14 @@ class _Chunk:
     ends: ChangeEnds
 
     def ends_upto(self, offset: Offset) -> int:
-        """How many of its ends are not behind `offset`."""
+        """Count its ends that lie at or before `offset`."""
         inside = self.ends.inside
         whole = len(self.ends) - (inside is not None)
         count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
         return count + (inside is not None and inside.order <= offset.order)
 
-    def allowed(self, upto: Lsn | None) -> int:
-        """How many of its ends are of transactions that are committed before `upto`."""
+    def ends_before(self, upto: Lsn | None) -> int:
+        """Count its ends of transactions that committed before `upto`; None: all."""
         if upto is None:
             return len(self.ends)
         inside = self.ends.inside
@@ -59,13 +63,13 @@ class _Chunk:
         return count + (count == whole and inside is not None and inside.order[0] < upto)
 
     def mark(self, index: int) -> _Mark:
-        """One of its ends."""
+        """Return the end at `index`."""
         ends, before = self.ends, self.before
         size, rows = before.bytes + int(ends.bytes[index]), before.rows + int(ends.rows[index])
         return _Mark(ends.offset(index), size, rows)
 
-    def fitting(self, first: int, base: _Mark, limit: Limit) -> int:
-        """How many ends, from `first` on, are within `limit` of `base`."""
+    def count_within(self, first: int, base: _Mark, limit: Limit) -> int:
+        """Count its ends, from `first` on, that are within `limit` of `base`."""
         room = base.bytes + limit.bytes - self.before.bytes
         count = int(np.searchsorted(self.ends.bytes[first:], room, side="right"))
         if limit.rows is not None:
@@ -76,10 +80,12 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much one batch may hold; the first transaction is cut where it alone is larger.
+    """The most that one batch may hold; a first transaction that is larger is cut.
 
     Attributes:
-        upto: what is committed behind here belongs to no batch (bytes); None: all does.
+        bytes: the weight of its changes.
+        rows: the number of its changes; None: any.
+        upto: only transactions that committed before this position (bytes) belong to a batch; None: all do.
     """
 
     bytes: int
@@ -88,7 +94,7 @@ class Limit:
 
 
 class ChangeBuffer:
-    """A queue of chunks and the ends in them; every method is safe from any thread."""
+    """A bounded queue of chunks of the log; every method may be called from any thread."""
 
     def __init__(self, start: Offset, limit_bytes: int) -> None:
         self._limit = limit_bytes
@@ -100,13 +106,13 @@ class ChangeBuffer:
         self._error: Exception | None = None
         self._held = 0
         self._released = start
-        self._wanted: Offset | None = None
+        self._requested: Offset | None = None
         self._waiting = 0
 
     def put(self, batch: pa.RecordBatch, size: int, ends: ChangeEnds) -> None:
-        """Add a chunk of `size` bytes in the log; `ends` has one behind its last row, if it has rows.
+        """Add a chunk of `size` bytes; if it has rows, the last of `ends` must lie behind its last row.
 
-        Without that one a full buffer could wait for its reader, and the reader for the end of a batch.
+        Without that end a full buffer could wait for its reader, and the reader for the end of a batch.
         """
         with self._changed:
             before = self._filled
@@ -119,12 +125,12 @@ class ChangeBuffer:
 
     @property
     def chunks(self) -> int:
-        """How many chunks wait."""
+        """The number of chunks in the buffer."""
         return len(self._chunks)
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody waits for what comes next."""
+        """Whether a thread waits for the next changes."""
         return self._waiting > 0
 
     def _wait_for(self, ready: Callable[[], bool], timeout: float) -> bool:
@@ -135,60 +141,60 @@ class ChangeBuffer:
             self._waiting -= 1
 
     def idle_at(self, lsn: Lsn, last: KnownCommit | None = None) -> None:
-        """The server has nothing more for us before `lsn`; the last transaction before it was `last`."""
+        """Note that no more changes come before `lsn`; the last transaction before it was `last`."""
         with self._changed:
             if lsn >= self._idle.lsn:
                 self._idle = Offset(lsn, last=last)
             self._changed.notify_all()
 
     def fail(self, error: Exception) -> None:
-        """Nothing more will come; the first `error` goes to whoever asks for more than has come."""
+        """Note that no more changes will come: waiting for more raises the first `error`."""
         with self._changed:
             self._error = self._error or error
             self._changed.notify_all()
 
     def wait_for_room(self, timeout: float) -> bool:
-        """Whether there is room now, after at most `timeout` seconds."""
+        """Wait at most `timeout` seconds for room; return whether there is room."""
         with self._changed:
             return bool(self._changed.wait_for(self._has_room, timeout))
 
     def _has_room(self) -> bool:
-        """A range that was asked for must come, even where it is larger than the buffer."""
-        asked = self._wanted is not None and not self._arrived(self._wanted)
+        """Report room also while a requested range has not arrived, even if it is larger than the buffer."""
+        asked = self._requested is not None and not self._arrived(self._requested)
         return self._held < self._limit or asked
 
     def wait_for_cut(self, start: Offset, limit: Limit, timeout: float) -> Offset | None:
-        """As `cut`, but waits at most `timeout` seconds for a batch that can end.
+        """Return what `cut` returns; wait at most `timeout` seconds until a batch can end.
 
         Raises:
-            Exception: what the reading thread ended with, once all that came before has been handed out.
+            Exception: the error that ended the reading thread, once all changes before it are handed out.
         """
         with self._changed:
-            found: Offset | None = None
+            end: Offset | None = None
 
-            def look() -> bool:
-                nonlocal found
-                found = self.cut(start, limit)
-                return self._error is not None or found is not None
+            def try_cut() -> bool:
+                nonlocal end
+                end = self.cut(start, limit)
+                return self._error is not None or end is not None
 
-            self._wait_for(look, timeout)
-            if found is None and self._error is not None:
+            self._wait_for(try_cut, timeout)
+            if end is None and self._error is not None:
                 raise self._error
-            return found
+            return end
 
     def wait_until(self, offset: Offset, timeout: float) -> bool:
-        """Whether everything up to `offset` has arrived, after at most `timeout` seconds.
+        """Wait at most `timeout` seconds for all changes up to `offset`; return whether they have arrived.
 
         Raises:
-            Exception: what the reading thread ended with before it came so far.
+            Exception: the error that ended the reading thread before it reached `offset`.
         """
         with self._changed:
-            self._wanted = offset
+            self._requested = offset
             self._changed.notify_all()
             try:
                 self._wait_for(lambda: self._error is not None or self._arrived(offset), timeout)
             finally:
-                self._wanted = None
+                self._requested = None
             arrived = self._arrived(offset)
             if not arrived and self._error is not None:
                 raise self._error
@@ -200,10 +206,10 @@ class ChangeBuffer:
         return self._filled.offset.order >= offset.order
 
     def cut(self, start: Offset, limit: Limit) -> Offset | None:
-        """Where the batch behind `start` ends, None where it cannot end yet.
+        """Return the end of the batch that begins at `start`; None where it cannot end yet.
 
-        That is the last commit within `limit`; else, where the first transaction alone is larger, the last
-        place inside it that is within, or the first one.
+        That is the last commit within `limit`. Where the first transaction alone is larger, it is the last
+        place inside it that is within `limit`, or its first place.
         """
         with self._changed:
             base = self._at(start)
@@ -211,10 +217,10 @@ class ChangeBuffer:
             overflow = self._held >= self._limit
             for chunk in self._chunks:
                 first = chunk.ends_upto(start)
-                left = chunk.allowed(limit.upto) - first
+                left = chunk.ends_before(limit.upto) - first
                 if left <= 0 < len(chunk.ends) - first:
                     break
-                fitting = min(left, chunk.fitting(first, base, limit))
+                fitting = min(left, chunk.count_within(first, base, limit))
                 chosen = _last_of(chunk, first, first + fitting, chosen)
                 if fitting < left:
                     overflow = True
@@ -224,42 +230,42 @@ class ChangeBuffer:
             return chosen if chosen is not None and (chosen.transaction is None or overflow) else None
 
     def _at(self, offset: Offset) -> _Mark:
-        found = self._base
+        mark = self._base
         for chunk in self._chunks:
             count = chunk.ends_upto(offset)
             if count:
-                found = max(found, chunk.mark(count - 1), key=lambda mark: mark.offset.order)
+                mark = max(mark, chunk.mark(count - 1), key=lambda candidate: candidate.offset.order)
             if count < len(chunk.ends):
                 break
-        return found
+        return mark
 
     @property
     def idle(self) -> Offset:
-        """The last position that the server reported without changes for us."""
+        """The last position that the server reported without changes for this reader."""
         with self._changed:
             return self._idle
 
     def is_empty_after(self, offset: Offset) -> bool:
-        """Whether nothing at all, not even an unfinished transaction, lies behind `offset`."""
+        """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:
-        """Whether all that is committed before `upto` has arrived, and nothing of it lies behind `start`."""
+        """Return whether all commits before `upto` have arrived and none lies behind `start`."""
         with self._changed:
             if not self._arrived(Offset(upto)):
                 return False
-            return all(chunk.allowed(upto) <= chunk.ends_upto(start) for chunk in self._chunks)
+            return all(chunk.ends_before(upto) <= chunk.ends_upto(start) for chunk in self._chunks)
 
     def xids(self, start: Offset, end: Offset) -> Numbers:
-        """The transactions that end, or are cut, in (start, end]; some may come twice."""
+        """Return the ids of transactions that end, or are cut, in (start, end]; an id may occur twice."""
         with self._changed:
             parts = [chunk.ends.xid[chunk.ends_upto(start) : chunk.ends_upto(end)] for chunk in self._chunks]
         return np.concatenate([np.empty(0, np.int64), *parts])
 
     def last_before(self, end: Offset) -> KnownCommit | None:
-        """The transaction of the last change that is here and that `end` covers."""
+        """Return the transaction of the last buffered change that `end` covers; None where there is none."""
         with self._changed:
             chunks = [chunk.batch for chunk in self._chunks]
         for batch in reversed(chunks):
@@ -268,10 +274,10 @@ class ChangeBuffer:
         return None
 
     def read(self, start: Offset, end: Offset) -> list[pa.RecordBatch]:
-        """The changes in (start, end], in order.
+        """Return the changes in (start, end], in order.
 
         Raises:
-            HeadraceError: INTERNAL where `release` has forgotten some of them.
+            HeadraceError: INTERNAL where `release` has dropped some of them.
         """
         with self._changed:
             if start.order < self._released.order:
@@ -284,12 +290,12 @@ class ChangeBuffer:
         return [part for batch in chunks for part in _between(batch, start, end)]
 
     def release(self, offset: Offset) -> bool:
-        """Forget everything up to `offset`; whether there was an end to forget."""
+        """Drop everything up to `offset`; return whether that was an end of a batch not dropped before."""
         with self._changed:
             base = self._at(offset)
             grown = base.offset.order > self._base.offset.order
             self._base = base
-            self._released = max(self._released, offset, key=lambda known: known.order)
+            self._released = max(self._released, offset, key=lambda place: place.order)
             while self._chunks and self._is_done(self._chunks[0], offset):
                 self._held -= self._chunks.popleft().held
             self._changed.notify_all()
@@ -301,7 +307,7 @@ class ChangeBuffer:
 
 
 def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> Offset | None:
-    """The best of the ends in [first, behind) and `chosen`: the last commit, else the last place."""
+    """Return the best of the ends in [first, behind) and `chosen`: the last commit, else the last place."""
     if first >= behind:
         return chosen
     last = chunk.ends.offset(behind - 1)
@@ -322,7 +328,7 @@ def _commit_of(batch: pa.RecordBatch, row: int) -> KnownCommit:
 
 
 def _covered(batch: pa.RecordBatch, offset: Offset) -> int:
-    """How many of the batch's first rows `offset` covers; positions only grow."""
+    """Count the batch's first rows that `offset` covers; positions only grow."""
     lsns, sequences = _positions(batch)
     if offset.transaction is None:
         return int(np.searchsorted(lsns, offset.lsn, side="left"))

@@ -1,4 +1,4 @@
-"""What is a stretch of the log, decoded, before it has the form that someone wants?"""
+"""Decoded changes of a part of the log, as numpy arrays, before they become Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from headrace.pgoutput.columnar import Cells, Letters, Tuples
 
 @dataclass(frozen=True, slots=True)
 class ChangeRows:
-    """Changes in the order of the log; all arrays but `cells` and `data` are `(changes,)`.
+    """Decoded changes in log order, as arrays; all but `cells` and `data` have shape `(changes,)`.
 
     A TRUNCATE is one change for each of its tables, without tuples.
 
     Attributes:
-        relations: the descriptions that `relation` points into.
-        relation: which of them each change has.
-        op: the message's letter.
+        relations: the relations of the changes.
+        relation: the index in `relations` of each change.
+        op: the letter of each change's message.
         commit_lsn: where the commit record of its transaction begins (bytes).
-        sequence: its place in the transaction, from 1.
+        sequence: the change's number in its transaction, from 1.
         commit_time: microseconds since 1970-01-01 UTC.
         xid: the transaction's 32-bit id.
         old_kind: OLD_KEY, OLD_ROW or NO_TUPLE.
-        old, new: its tuples.
-        cells: where all tuples' values lie in `data`.
+        old, new: the tuples before and after the change.
+        cells: where all values of the tuples lie in `data`.
         data: the messages' bytes.
-        weight: the bytes that it counts for in limits.
+        weight: the bytes that each change counts in limits.
     """
 
     relations: tuple[Relation, ...]
@@ -53,14 +53,14 @@ class ChangeRows:
 
 @dataclass(frozen=True, slots=True)
 class ChangeEnds:
-    """Where a batch may end in a stretch of the log, ascending; all arrays are `(places,)`.
+    """The places in a part of the log at which a batch may end, ascending; all arrays are `(places,)`.
 
     Attributes:
         lsn: the end of a commit (bytes), or, for a last place inside a transaction, of the commit before.
-        xid: the transaction that ends there, or is cut.
-        bytes: the weight of the changes before it in this stretch.
-        rows: the number of changes before it in this stretch.
-        inside: the last place where that is inside a transaction, else None.
+        xid: the transaction that ends at the place, or is cut there.
+        bytes: the weight of the changes before the place in this part.
+        rows: the number of changes before the place in this part.
+        inside: the last place, if it is inside a transaction; else None.
     """
 
     lsn: Numbers
@@ -73,14 +73,14 @@ class ChangeEnds:
         return len(self.lsn)
 
     def offset(self, index: int) -> Offset:
-        """The place at `index`."""
+        """Return the place at `index` as an offset."""
         if self.inside is not None and index in {len(self) - 1, -1}:
             return self.inside
         return Offset(int(self.lsn[index]))
 
     @classmethod
     def of(cls, *places: tuple[Offset, int, int, int]) -> ChangeEnds:
-        """From (offset, xid, bytes, rows) each."""
+        """Create the ends from places, each (offset, xid, bytes, rows)."""
         numbers = [(offset.lsn, xid, size, rows) for offset, xid, size, rows in places]
         lsn, xids, sizes, rows = np.array(numbers, np.int64).reshape(-1, 4).T
         last = places[-1][0] if places else None

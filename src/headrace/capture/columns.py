@@ -1,6 +1,6 @@
-"""How do changes become Arrow columns? The `changes` envelope of many rows at once.
+"""Convert decoded changes to Arrow batches in `CHANGES_SCHEMA`.
 
-Names and values of all rows lie behind each other in the maps: each is one `take`, whatever the tables.
+The maps hold names and values of all rows behind each other, so each is one `take`, whatever the tables.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _OP_INDEX[list(_OPS)] = np.arange(len(_OPS))
 
 
 def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.RecordBatch:
-    """All changes as one batch in `CHANGES_SCHEMA`.
+    """Return all changes as one batch in `CHANGES_SCHEMA`.
 
     Args:
         rows: the changes.
-        projection: the columns whose values are taken over; None: all.
+        projection: the columns whose values are kept; None: all.
 
     Raises:
-        HeadraceError: DATABASE where a value is no UTF-8 (an SQL_ASCII database); PROTOCOL where one is not
-            in text form.
+        HeadraceError: DATABASE where a value is not UTF-8 (an SQL_ASCII database); PROTOCOL where a value is
+            not in text format.
     """
     if (rows.cells.kind == BINARY).any():
         raise broken("a binary value stands in a stream of text")
@@ -55,8 +55,8 @@ def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.
     try:
         return pa.RecordBatch.from_arrays(
             [
-                _names([relation.table.schema for relation in rows.relations], rows.relation),
-                _names([relation.table.name for relation in rows.relations], rows.relation),
+                _take_names([relation.table.schema for relation in rows.relations], rows.relation),
+                _take_names([relation.table.name for relation in rows.relations], rows.relation),
                 _OP_NAMES.take(pa.array(_OP_INDEX[rows.op])),
                 columns.before(rows),
                 columns.after(rows),
@@ -75,14 +75,14 @@ def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.
         ) from error
 
 
-def _names(names: list[str], wanted: Numbers) -> pa.StringArray:
-    return pa.array(names, pa.string()).take(pa.array(wanted))
+def _take_names(names: list[str], index: Numbers) -> pa.StringArray:
+    return pa.array(names, pa.string()).take(pa.array(index))
 
 
 class _Side:
-    """The values of one side of all rows, behind each other: the cell of each, its row, its column's number.
+    """The values of all old or all new tuples, behind each other: the cell, row and column number of each.
 
-    `width` is how many values each row has where that is one number and all rows are of one relation.
+    `width` is the number of values in each row, if all rows are of one relation and have equally many.
     """
 
     def __init__(self, rows: ChangeRows, tuples: Tuples, first_column: Numbers) -> None:
@@ -100,7 +100,7 @@ class _Side:
 
     @cached_property
     def row(self) -> Numbers:
-        """The row of each value."""
+        """The row number of each value."""
         return np.repeat(np.arange(len(self.count)), self.count)
 
     @cached_property
@@ -111,17 +111,17 @@ class _Side:
 
     @cached_property
     def column(self) -> Numbers:
-        """The column's number of each value."""
+        """The column number of each value."""
         column: Numbers = self._first_column[self._relation][self.row] + self._within
         return column
 
 
 class _Columns:
-    """The columns of all relations behind each other, so that one number names any of them.
+    """The columns of all relations, numbered consecutively.
 
     Args:
-        relations: whose columns.
-        widest: bytes of the longest value of each column that is taken over; None: all values are.
+        relations: the relations.
+        widest: bytes of the longest value that is kept, for each column; None: all values are kept.
     """
 
     def __init__(self, relations: tuple[Relation, ...], widest: Numbers | None) -> None:
@@ -133,7 +133,7 @@ class _Columns:
         self._key = np.array([c.key for relation in relations for c in relation.columns], np.bool_)
 
     def before(self, rows: ChangeRows) -> pa.MapArray:
-        """The old tuples; of a key tuple its key columns only."""
+        """Return the old tuples as maps; of a key tuple only the key columns."""
         side = _Side(rows, rows.old, self._first)
         keep = rows.cells.kind[side.cell] != UNCHANGED
         if (rows.old_kind == OLD_KEY).any():
@@ -141,7 +141,7 @@ class _Columns:
         return self._map(rows, side, keep, rows.old_kind == NO_TUPLE)
 
     def after(self, rows: ChangeRows) -> pa.MapArray:
-        """The new tuples; an unchanged value comes from the old one, or is left out where unknown."""
+        """Return the new tuples as maps; an unchanged value is taken from the old tuple, or left out."""
         side = _Side(rows, rows.new, self._first)
         keep = rows.cells.kind[side.cell] != UNCHANGED
         if not keep.all():
@@ -170,7 +170,7 @@ class _Columns:
         return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=pa.array(missing))
 
     def _repeated(self, rows: ChangeRows) -> pa.StringArray:
-        """The names of the one relation's columns, once for each row."""
+        """Return the column names of the only relation, once for each row."""
         names = [name.encode() for name in self._relations[int(rows.relation[0])].names]
         ends = np.cumsum([len(name) for name in names], dtype=np.int32)
         offsets = np.zeros(len(rows) * len(names) + 1, np.int32)
@@ -180,8 +180,8 @@ class _Columns:
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
 
 
-def progress_batch(lsn: int, version: int, told: Mapping[str, str] | None = None) -> pa.RecordBatch:
-    """One `progress` row: applied position `lsn`, document version `version` (bytes), what else is `told`."""
-    after = None if told is None else list(told.items())
+def progress_batch(lsn: int, version: int, details: Mapping[str, str] | None = None) -> pa.RecordBatch:
+    """Return one `progress` row: applied position `lsn`, document version `version` (bytes), `details`."""
+    after = None if details is None else list(details.items())
     row = {"op": Op.PROGRESS.value, "after": after, "_commit_lsn": lsn, "_commit_seq": version}
     return pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)

@@ -1,7 +1,7 @@
-"""Does the connection still lead to the log that was read before? (decision 0017)
+"""Check that a connection leads to the log that was read before (decision 0017).
 
-Asked before every connection to the slot. The server itself would not complain: it begins at the slot's
-position where that is later, and at another system's position where that is another system.
+Runs before every connection to the slot. The server itself reports no error: it begins at the slot's position
+where that is later, and at another system's position where that is another system.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ _POSITIONS = """
             WHERE slot_name = {slot})
 """
 _SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
-_ANEW = "Start with a new slot and a new checkpoint, and seed again what was read from here."
+_START_OVER = "Start with a new slot and a new checkpoint, and seed again what was read from here."
 
 
 @dataclass(frozen=True, slots=True)
 class LogOrigin:
-    """Whose log it is; a position means nothing without that.
+    """The system, timeline and database that a log belongs to; a position is valid only with them.
 
     Attributes:
         system: the database system's identifier.
-        timeline: of its log; a promotion and a restore to a point in time begin a new one.
-        database: the oid, which a database that was dropped and made again does not have.
-        publication: the oid of the one that the log was read with first; None where it is not known.
-        began: where the timeline left the one before it (bytes), 0 for the first; None where it is not known.
-            Two standbys that are promoted both call their timeline by the next number.
-        standby: whether the server was a standby; None where it is not known.
+        timeline: the log's timeline; a promotion and a point-in-time recovery begin a new one.
+        database: the database's oid, which changes when the database is dropped and created again.
+        publication: the oid of the publication that the log was first read with; None where not known.
+        began: where the timeline branched off the one before it (bytes), 0 for the first; None where not
+            known. Two promoted standbys give their timelines the same number.
+        standby: whether the server was a standby; None where not known.
     """
 
     system: str
@@ -52,7 +52,7 @@ class LogOrigin:
     standby: bool | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """What stands beside a position in a checkpoint."""
+        """Return the fields that a checkpoint stores beside a position."""
         known = {"system": self.system, "timeline": self.timeline, "database": self.database}
         if self.publication is not None:
             known["publication"] = self.publication
@@ -63,18 +63,18 @@ class LogOrigin:
         return known
 
     def following(self, before: LogOrigin | None) -> LogOrigin:
-        """The same log; its publication is the one that `before` knows, if it knows one."""
+        """Return the same origin with the publication of `before`, if `before` has one."""
         if before is None or before.publication is None:
             return self
         return replace(self, publication=before.publication)
 
     def has_publication_of(self, before: LogOrigin | None) -> bool:
-        """Whether the publication is still the one that `before` knows; also where it knows none."""
+        """Return whether the publication is that of `before`; True if `before` has none."""
         return before is None or before.publication in {None, self.publication}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> LogOrigin | None:
-        """What `to_json` wrote; None for a position that was noted before anything had been read."""
+        """Read what `to_json` wrote; None for a position that was stored before anything was read."""
         if not {"system", "timeline", "database"} <= stored.keys():
             return None
         publication, began = stored.get("publication"), stored.get("timeline_began")
@@ -90,15 +90,15 @@ class LogOrigin:
 
 @dataclass(frozen=True, slots=True)
 class LogPositions:
-    """Where a slot and the server's log stand (bytes).
+    """The positions of a slot and of the server's log (bytes).
 
     Attributes:
-        origin: whose log it is.
-        confirmed: what the slot may forget; None where there is no such slot.
-        restart: where decoding begins again; None where the slot has none.
+        origin: the system and timeline of the log.
+        confirmed: the slot's confirmed_flush_lsn; None where there is no such slot.
+        restart: the slot's restart_lsn; None where it has none.
         written: the end of the flushed log; None on a standby.
-        switches: where each earlier timeline was left for the next.
-        copied: whether the slot is a standby's copy of the primary's: nobody can read it before a promotion.
+        switches: where each earlier timeline ended, by its number.
+        copied: whether the slot is a synchronized copy on a standby: it cannot be read before a promotion.
     """
 
     origin: LogOrigin
@@ -109,19 +109,19 @@ class LogPositions:
     copied: bool = False
 
     def left(self, before: LogOrigin | None) -> Lsn | None:
-        """Where the timeline of `before` was left; None where it was not, or that is not known."""
+        """Return where the timeline of `before` ended; None where it did not, or that is not known."""
         return None if before is None else self.switches.get(before.timeline)
 
 
 def read_positions(connection: ReplicationConnection, slot: str, publication: str = "") -> LogPositions:
-    """Ask the server behind `connection`.
+    """Read the positions of the slot and of the log from the server.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
-    asked = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
-    [numbers] = connection.execute(asked)
+    query = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
+    [numbers] = connection.execute(query)
     database, confirmed, restart, written, published, standby, synced = (
         None if number is None else int(number) for number in numbers
     )
@@ -131,14 +131,14 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
         int(timeline or 0),
         database or 0,
         published,
-        _began(switches, int(timeline or 0)),
+        _timeline_start(switches, int(timeline or 0)),
         standby=bool(standby),
     )
     return LogPositions(origin, confirmed, restart, written, switches, copied=bool(standby and synced))
 
 
 def _read_switches(connection: ReplicationConnection, timeline: int) -> dict[int, Lsn]:
-    """Where each timeline before this one was left; empty where the server has no such file."""
+    """Return where each earlier timeline ended; empty where the server has no history file."""
     if timeline <= 1:
         return {}
     try:
@@ -150,8 +150,8 @@ def _read_switches(connection: ReplicationConnection, timeline: int) -> dict[int
     return {int(left): parse_lsn(at) for left, at in _SWITCH.findall(str(history))}
 
 
-def _began(switches: Mapping[int, Lsn], timeline: int) -> Lsn | None:
-    """Where a timeline left the one before it; None where that is not known."""
+def _timeline_start(switches: Mapping[int, Lsn], timeline: int) -> Lsn | None:
+    """Return where a timeline branched off the one before it; None where that is not known."""
     earlier = [left for left in switches if left < timeline]
     if timeline == 1:
         return 0
@@ -161,18 +161,18 @@ def _began(switches: Mapping[int, Lsn], timeline: int) -> Lsn | None:
 def check_continuity(
     now: LogPositions, slot: str, reached: Lsn, before: LogOrigin | None, *, known: Lsn = 0
 ) -> None:
-    """The log at `now` must be the one in which everything up to `reached` was read.
+    """Raise an error unless the log at `now` is the one that was read up to `reached`.
 
     Args:
-        now: what the server says.
+        now: the positions that the server reports.
         slot: the slot's name.
-        reached: what was read last; the slot must not be further.
-        before: whose log that was, if it is known.
-        known: where the log is known to have been; at least `reached`.
+        reached: the position that was read last; the slot must not be beyond it.
+        before: the origin of the log that was read, if known.
+        known: a position that the log is known to have reached; `reached` counts where it is greater.
 
     Raises:
-        HeadraceError: CONTINUITY, SLOT_UNKNOWN, each case with its remedy; CONNECTION, which waiting cures,
-            where a standby answers that is not promoted yet.
+        HeadraceError: CONTINUITY, OTHER_LOG, SLOT_UNKNOWN, each with its remedy; CONNECTION, which is
+            retryable, where a standby answers that is not promoted yet.
     """
     known = max(known, reached)
     _check_promoted(now, slot, before)
@@ -183,16 +183,18 @@ def check_continuity(
             Kind.CONTINUITY,
             f"the server's log ends at {format_lsn(now.written)}, before the position {format_lsn(known)} "
             "that was read already: the database was restored to an earlier time",
-            _ANEW,
+            _START_OVER,
         )
     if now.confirmed is None:
-        raise _missing(now, slot, reached, before)
+        raise _slot_missing(now, slot, reached, before)
     if now.confirmed > reached:
-        raise _beyond(now.confirmed, now.restart, slot, reached)
+        raise _slot_ahead(now.confirmed, now.restart, slot, reached)
 
 
 def check_same_timeline(now: LogOrigin, before: LogOrigin) -> None:
-    """For documents: rows are read as of later than the log was followed, perhaps what the new log never got.
+    """Raise an error if a standby was promoted, as documents may then hold commits that the new log lacks.
+
+    Documents are read from tables, which can show later commits than the log that was read.
 
     Raises:
         HeadraceError: CONTINUITY.
@@ -207,7 +209,7 @@ def check_same_timeline(now: LogOrigin, before: LogOrigin) -> None:
 
 
 def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
-    """A temporary slot ends with the connection that made it: nobody can go on behind `reached`."""
+    """Return the error that a temporary slot has ended with the connection that created it."""
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the temporary slot {slot!r} has ended with the query or the connection that made it, and the "
@@ -218,7 +220,7 @@ def temporary_gone(slot: str, reached: Lsn) -> HeadraceError:
 
 
 def not_promoted(slot: str) -> HeadraceError:
-    """A standby answers in the primary's place, as in a failover: what it lacks is no gap."""
+    """Return the error that a standby answers in place of the primary, as during a failover."""
     return HeadraceError(
         Kind.CONNECTION,
         f"the server is a standby now, and the slot {slot!r} was read on its primary",
@@ -227,7 +229,7 @@ def not_promoted(slot: str) -> HeadraceError:
 
 
 def _check_promoted(now: LogPositions, slot: str, before: LogOrigin | None) -> None:
-    """A standby that has a slot of its own by that name may be followed in its primary's place."""
+    """Raise an error if the server is a standby without a readable slot of its own by that name."""
     if not now.origin.standby or (before is not None and before.system != now.origin.system):
         return
     was_primary = before is not None and before.standby is False
@@ -241,7 +243,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
         raise HeadraceError(
             Kind.CONTINUITY,
             f"the connection leads to another database system now ({origin.system}, before {before.system})",
-            f"Positions of one system mean nothing on another: correct the address. {_ANEW}",
+            f"Positions of one system mean nothing on another: correct the address. {_START_OVER}",
         )
     if origin.timeline != before.timeline:
         left = now.left(before)
@@ -252,45 +254,48 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
                 f"the server is on timeline {origin.timeline} now, which left timeline {before.timeline} "
                 f"{where}, and up to {format_lsn(known)} was read there: a standby was promoted that had not "
                 "received all of it, or the database was restored",
-                f"What was read and is not in the new log never happened there. {_ANEW}",
+                f"What was read and is not in the new log never happened there. {_START_OVER}",
             )
-    began = _began(now.switches, before.timeline)
+    began = _timeline_start(now.switches, before.timeline)
     if began is not None and before.began is not None and began != before.began:
         raise HeadraceError(
             Kind.OTHER_LOG,
             f"timeline {before.timeline} begins at {format_lsn(began)} on this server, and at "
             f"{format_lsn(before.began)} where up to {format_lsn(known)} was read: of two standbys that were "
             "promoted this is the other one",
-            f"What was read and is not in its log never happened there. {_ANEW}",
+            f"What was read and is not in its log never happened there. {_START_OVER}",
         )
     if origin.database != before.database:
         raise HeadraceError(
             Kind.CONTINUITY,
             "the database was dropped and made again, or replaced by another one of its name",
-            _ANEW,
+            _START_OVER,
         )
 
 
-def _missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin | None) -> HeadraceError:
+def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin | None) -> HeadraceError:
     if before is not None and before.timeline != now.origin.timeline:
         return HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"a standby was promoted (timeline {now.origin.timeline}, before {before.timeline}) that has no "
             f"replication slot {slot!r}: the changes behind {format_lsn(reached)} cannot be read there",
-            f"{_ANEW} For the next time: a failover slot and sync_replication_slots (PostgreSQL 17).",
+            f"{_START_OVER} For the next time: a failover slot and sync_replication_slots (PostgreSQL 17).",
         )
     since = f": it was dropped, and the changes behind {format_lsn(reached)} are gone with it"
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"there is no replication slot {slot!r}{'' if before is None else since}",
-        f"Correct the name; if it was dropped: {_ANEW[0].lower()}{_ANEW[1:]}",
+        f"Correct the name; if it was dropped: {_START_OVER[0].lower()}{_START_OVER[1:]}",
     )
 
 
-def _beyond(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> HeadraceError:
-    """Whoever moves a slot a little leaves its restart position; one that was made anew has no older one."""
+def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> HeadraceError:
+    """Return the error that the slot is beyond what was read, and name the probable reason.
+
+    A slot that was advanced keeps a restart position before `reached`; one that was created anew has none.
+    """
     moved = restart is not None and restart <= reached
-    who = (
+    reason = (
         "somebody else has moved it, or the checkpoint is an old one"
         if moved
         else "it was made anew, or moved by somebody else"
@@ -298,6 +303,6 @@ def _beyond(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> Hea
     return HeadraceError(
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
-        f"was read last: {who}, and what lies between is lost",
+        f"was read last: {reason}, and what lies between is lost",
         "Let nobody else use this slot. Start with a new checkpoint, and seed again what was read from here.",
     )

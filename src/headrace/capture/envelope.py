@@ -1,4 +1,4 @@
-"""What does a change of any table look like to a program? The `changes` envelope. Pure."""
+"""Build the `changes` envelope: changes of any table in one schema. Pure."""
 
 from __future__ import annotations
 
@@ -42,27 +42,27 @@ ENVELOPE_SCHEMA = pa.schema(
 )
 """The columns of `envelope=changes`.
 
-`table` is the name as SQL writes it, `public` left out; `op` one of r, c, u, d, t, Debezium's letters; `key`
-the row's key behind the change, of a delete before it, and NULL where a table has none. The values are
-PostgreSQL's own text. A column that the log did not carry is absent from its map. A TRUNCATE of one partition
-has the partition's name, and in `source.partition_of` that of the table whose rows are meant.
+`table` is the name as SQL writes it, without `public`. `op` is one of Debezium's letters r, c, u, d, t. `key`
+is the row's key after the change, for a delete the key before it, and NULL where a table has no key. Values
+are PostgreSQL's own text. A column that the log did not carry is absent from its map. A TRUNCATE of one
+partition has the partition's name; `source.partition_of` names the table that it belongs to.
 """
 
 _Rows = npt.NDArray[np.int64]
 Keys = Mapping[TableName, tuple[str, ...]]
-"""The key's columns of each table, in key order; empty where it has none."""
+"""The key columns of each table, in key order; empty for a table without a key."""
 
 
 def enveloped(
     changes: pa.RecordBatch, keys: Keys, database: str, roots: Mapping[TableName, TableName]
 ) -> pa.RecordBatch:
-    """Changes as a program that follows many tables gets them.
+    """Put changes into the `changes` envelope.
 
     Args:
         changes: in `CHANGES_SCHEMA`.
-        keys: of every table among them.
-        database: its name.
-        roots: the followed table of each partition that was truncated by itself.
+        keys: the key columns of every table among the changes.
+        database: the database's name.
+        roots: the followed table of each partition that was truncated on its own.
 
     Returns:
         The same rows in `ENVELOPE_SCHEMA`.
@@ -103,7 +103,7 @@ def enveloped(
 
 
 def unwrapped(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows in `ENVELOPE_SCHEMA` as they were before `enveloped`, in `CHANGES_SCHEMA`."""
+    """Convert rows in `ENVELOPE_SCHEMA` back to `CHANGES_SCHEMA`: the inverse of `enveloped`."""
     source = batch.column("source")
     inside = {"schema": "schema", "table": "table"} | {column: name for name, column in _POSITION.items()}
     columns = [
@@ -117,7 +117,11 @@ def unwrapped(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def attempts(changes: pa.RecordBatch) -> tuple[pa.BooleanArray, pa.Int32Array]:
-    """Whether each change (in `CHANGES_SCHEMA`) is of a reading, not of the log, and of which attempt."""
+    """Return whether each change is part of an initial snapshot, and the snapshot's attempt (else NULL).
+
+    Args:
+        changes: in `CHANGES_SCHEMA`.
+    """
     op = changes.column("op")
     is_emptied = pc.and_(pc.equal(op, Op.TRUNCATE.value), pc.is_null(changes.column("_xid")))
     is_read = pc.or_(pc.equal(op, Op.READ.value), is_emptied)
@@ -126,21 +130,21 @@ def attempts(changes: pa.RecordBatch) -> tuple[pa.BooleanArray, pa.Int32Array]:
 
 
 def by_table(changes: pa.RecordBatch) -> Iterator[tuple[TableName, _Rows]]:
-    """Each table among `changes` (in `CHANGES_SCHEMA`), with the places of its rows in order."""
+    """Yield each table among `changes` (in `CHANGES_SCHEMA`) with the indices of its rows, ascending."""
     if not len(changes):
         return
     schema, table = (changes.column(name).dictionary_encode() for name in ("schema", "table"))
     code = schema.indices.to_numpy() * np.int64(len(table.dictionary)) + table.indices.to_numpy()
-    for one in np.unique(code).tolist():
-        of, name = divmod(one, len(table.dictionary))
+    for table_code in np.unique(code).tolist():
+        schema_index, table_index = divmod(table_code, len(table.dictionary))
         yield (
-            TableName(schema.dictionary[of].as_py(), table.dictionary[name].as_py()),
-            np.flatnonzero(code == one),
+            TableName(schema.dictionary[schema_index].as_py(), table.dictionary[table_index].as_py()),
+            np.flatnonzero(code == table_code),
         )
 
 
 def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringArray]:
-    """Each row's key, column by column: behind the change, of a delete before it; all of one table."""
+    """Return the keys of one table's changes, column by column: after the change, for a delete before it."""
     before, after = column_texts(changes.column("before"), key), column_texts(changes.column("after"), key)
     return [pc.if_else(after[name].known, after[name].texts, before[name].texts) for name in key]
 

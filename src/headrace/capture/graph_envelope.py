@@ -1,7 +1,7 @@
-"""What does a change look like as nodes of a graph? The `elements` envelope, for continuous queries. Pure.
+"""Build the `elements` envelope: changes as nodes of a graph, for continuous queries. Pure.
 
-A node has a reference that never changes, labels, and properties; a change of a row's key is the end of one
-node and the beginning of another.
+A node has a reference that never changes, labels, and properties. A change of a row's key deletes one node
+and inserts another.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ _Places = npt.NDArray[np.int64]
 
 
 def label(table: TableName) -> str:
-    """What the nodes of a table are: its name as it is, with its schema if that is not `public`."""
+    """Return the label of a table's nodes: its name, with its schema if that is not `public`."""
     return table.name if table.schema == "public" else f"{table.schema}.{table.name}"
 
 
 def element_id(table: TableName, key: Sequence[str | None]) -> str:
-    """The id of the row of `table` with this key: `users:12345`, `order_items:1001_5`.
+    """Return the id of the row of `table` with this key: `users:12345`, `order_items:1001_5`.
 
-    No two rows have the same: `%` and `_` inside a part, and what separates the table's name, are
-    percent-encoded, and a NULL is `%N`.
+    Ids are unique: `%` and `_` inside a part, and the separators inside a table's name, are percent-encoded,
+    and a NULL is `%N`.
     """
     parts = [_NO_PART if part is None else part.translate(_IN_KEY) for part in key]
     return f"{_prefix(table)}:{'_'.join(parts)}"
@@ -78,10 +78,9 @@ def _prefix(table: TableName) -> str:
 
 
 def content_id(table: TableName, row: _Row) -> str:
-    """The id of a row that has no key: made of its values, so the same after each start.
+    """Return the id of a row without a key: a hash of its values, so it is the same after each start.
 
-    Rows that are the same in every column are one node. NULLs do not count, so that a column that is added
-    later changes no id.
+    Rows with equal values are one node. NULLs are left out, so adding a column changes no id.
     """
     values = sorted((name, value) for name, value in row.items() if value is not None)
     digest = hashlib.sha256(json.dumps([label(table), values]).encode()).digest()
@@ -91,12 +90,12 @@ def content_id(table: TableName, row: _Row) -> str:
 def elements(
     changes: pa.RecordBatch, known: Mapping[TableName, KnownTable], source_id: str
 ) -> pa.RecordBatch:
-    """The changes as what happens to nodes.
+    """Convert changes to inserts, updates, deletes and truncates of nodes.
 
     Args:
         changes: in `CHANGES_SCHEMA`.
-        known: of every table among them; one that is not has neither key nor types.
-        source_id: what all references carry.
+        known: the keys and types of the tables among them; a table that is absent has neither.
+        source_id: the `source_id` of all references.
 
     Returns:
         `ELEMENTS_SCHEMA`, in the order of the changes; an update that changes the key is two rows, the
@@ -118,7 +117,7 @@ def elements(
 def _of_one_table(
     changes: pa.RecordBatch, table: TableName, known: KnownTable | None, source_id: str
 ) -> tuple[pa.RecordBatch, _Places]:
-    """The rows that come out, and of which change each is."""
+    """Return the nodes' rows, and the index of the change that each belongs to."""
     op = changes.column("op").to_pylist()
     old, new = _ids(changes, table, () if known is None else known.key)
     moved = [kind == Op.UPDATE and a is not None and a != b for kind, a, b in zip(op, old, new, strict=True)]
@@ -137,7 +136,7 @@ def _of_one_table(
     kind = pa.array(kinds, pa.string())
     taken = changes.take(pa.array(owner))
     moment = pc.multiply(taken.column("_commit_timestamp").cast(pa.int64()), 1000).fill_null(0)
-    has_values = np.array([one in (INSERT, UPDATE) for one in kinds], np.bool_)
+    has_values = np.array([kind_name in (INSERT, UPDATE) for kind_name in kinds], np.bool_)
     properties = _properties(changes, known, table).take(pa.array(owner, mask=~has_values))
     reference = pa.StructArray.from_arrays(
         [pa.repeat(source_id, rows), pa.array(ids, pa.string())],
@@ -163,26 +162,33 @@ _KINDS = {
 def _ids(
     changes: pa.RecordBatch, table: TableName, key: tuple[str, ...]
 ) -> tuple[list[str | None], list[str | None]]:
-    """The ids before and behind each change; None where there was no row, or the log does not say."""
+    """Return the ids before and after each change; None where there is no row, or the log lacks it."""
     if not key:
         sides = (changes.column("before").to_pylist(), changes.column("after").to_pylist())
         old, new = ([None if row is None else content_id(table, dict(row)) for row in side] for side in sides)
         return old, new
-    old = [None if one is None else element_id(table, one) for one in _keys(changes.column("before"), key)]
-    is_there = changes.column("after").is_valid().to_pylist()
+    old = [
+        None if old_key is None else element_id(table, old_key)
+        for old_key in _keys(changes.column("before"), key)
+    ]
+    has_row = changes.column("after").is_valid().to_pylist()
     keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
-    new = [element_id(table, one) if given else None for one, given in zip(keys, is_there, strict=True)]
+    new = [
+        element_id(table, new_key) if exists else None for new_key, exists in zip(keys, has_row, strict=True)
+    ]
     return old, new
 
 
 def _keys(side: pa.MapArray, key: tuple[str, ...]) -> list[tuple[str | None, ...] | None]:
     texts = column_texts(side, key)
     rows = zip(*(texts[name].texts.to_pylist() for name in key), strict=True)
-    return [one if given else None for one, given in zip(rows, side.is_valid().to_pylist(), strict=True)]
+    return [
+        row if is_valid else None for row, is_valid in zip(rows, side.is_valid().to_pylist(), strict=True)
+    ]
 
 
 def _properties(changes: pa.RecordBatch, known: KnownTable | None, table: TableName) -> pa.StringArray:
-    """The new values of each row as one JSON object."""
+    """Return the new values of each row as one JSON object."""
     after = changes.column("after")
     names = pc.unique(after.keys).to_pylist() if len(after) else []
     types = {} if known is None else known.columns
@@ -195,24 +201,24 @@ def _properties(changes: pa.RecordBatch, known: KnownTable | None, table: TableN
         columns.append(pc.if_else(texts[name].known, pairs, None))
     if not columns:
         return pa.repeat("{}", len(changes)).cast(pa.string())
-    # Rows of NULLs alone would be left out of the result: each begins with an empty text.
+    # A row of NULLs alone would be NULL in the result, so each row begins with an empty text.
     joined = pc.binary_join_element_wise("", *columns, ",", null_handling="skip")
     return pc.binary_join_element_wise("{", pc.utf8_slice_codeunits(joined, 1), "}", "")
 
 
 def _json(kind: ValueType | None, column: str, texts: pa.StringArray) -> pa.StringArray:
-    """Values from before a column was altered need not be of the type that it has now: they stay text."""
+    """Return values as JSON; text where they do not fit the column's type, as after it was altered."""
     if kind is not None:
         with contextlib.suppress(HeadraceError, ValueError):
-            found = json_form(kind, texts, column)
+            values = json_form(kind, texts, column)
             if kind.json in _UNQUOTED:
-                json.loads(f"[{','.join(found.drop_null().to_pylist())}]", parse_constant=_refuse)
-            return found
+                json.loads(f"[{','.join(values.drop_null().to_pylist())}]", parse_constant=_reject)
+            return values
     return pa.array(
         [None if text is None else json.dumps(text, ensure_ascii=False) for text in texts.to_pylist()],
         pa.string(),
     )
 
 
-def _refuse(constant: str) -> None:
+def _reject(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")

@@ -1,7 +1,7 @@
-"""How far has the log been read, exactly, in a form that survives a restart?
+"""The exact position up to which the log was read, as a checkpoint stores it.
 
-An offset is a whole-transaction position (`lsn`: the end of the last commit before it, what may be
-confirmed) and, only where a batch had to end inside a large transaction, the place in that transaction.
+An offset holds a position between transactions (`lsn`: the end of the last commit before it, which may be
+confirmed). Where a batch had to end inside a large transaction, it also holds the place in that transaction.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Everything up to here has been read.
+    """A place in the log up to which everything has been read.
 
     Attributes:
-        lsn: the end of the last transaction that is read whole; the slot may be confirmed up to here.
-        transaction: the commit record's address of the transaction that is read in part, else None.
-        sequence: the last message of it that is read.
-        last: the last transaction with a change that is read, whole or in part; None where it is not known.
+        lsn: the end of the last transaction that was read whole (bytes); the slot may be confirmed up to it.
+        transaction: the commit record's address of the transaction that was read in part, else None.
+        sequence: the last change of that transaction that was read.
+        last: the last transaction of which a change was read; None where it is not known.
     """
 
     lsn: Lsn
@@ -34,36 +34,36 @@ class Offset:
 
     @property
     def version(self) -> Lsn:
-        """The version of documents that are read when everything up to here is visible (bytes).
+        """The version of documents that are read once everything up to this offset is visible (bytes).
 
-        Inside a transaction that is the first position behind the beginning of its commit record: a
-        standby that has replayed up to there has replayed the record.
+        Inside a transaction it is the first position behind the beginning of the commit record: a standby
+        that has replayed up to that position has replayed the record.
         """
         return self.lsn if self.transaction is None else self.transaction + 1
 
     def not_before(self, lsn: Lsn) -> Offset:
-        """The same place; what may be confirmed there is no less than `lsn`, which lies before it.
+        """Return the same place with a confirmable position of at least `lsn`, which must lie before it.
 
-        The reader knows the commits before a place, and not the quiet positions behind them that a batch
-        ended at: a slot that was confirmed there is ahead of those.
+        The reader knows the commits before a place, but not the positions without changes at which a batch
+        ended after them; the slot may already be confirmed up to such a position.
         """
         return self if self.lsn >= lsn else replace(self, lsn=lsn)
 
     @property
     def order(self) -> tuple[Lsn, int]:
-        """Sorts offsets of one log."""
+        """The sort key for offsets of one log."""
         if self.transaction is None:
             return self.lsn, -1
         return self.transaction, self.sequence
 
     def covers(self, commit_lsn: Lsn, sequence: int) -> bool:
-        """Whether the change at (commit record, sequence) lies before or at this offset."""
+        """Return whether the change at (commit record, sequence) lies at or before this offset."""
         if self.transaction is None:
             return commit_lsn < self.lsn
         return (commit_lsn, sequence) <= (self.transaction, self.sequence)
 
     def to_json(self) -> dict[str, Any]:
-        """A dict of text and numbers, as Spark stores it."""
+        """Return the offset as a dict of texts and numbers, as Spark stores it."""
         whole: dict[str, Any] = {"version": _VERSION, "lsn": format_lsn(self.lsn)}
         if self.transaction is not None:
             whole |= {"transaction": format_lsn(self.transaction), "sequence": self.sequence}
@@ -73,7 +73,7 @@ class Offset:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
-        """The offset that `to_json` wrote.
+        """Read the offset that `to_json` wrote.
 
         Raises:
             HeadraceError: CONTINUITY where a newer Headrace or another source wrote it.

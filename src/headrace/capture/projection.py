@@ -1,6 +1,7 @@
-"""Which columns of a changed row travel on? Of changes that only lead to documents: few.
+"""Select the columns whose values are decoded from the log.
 
-The values of the others are skipped where the log is decoded: nothing copies them, whatever their size.
+Changes that only lead to documents need few columns. The values of the others are skipped while the log is
+decoded and never copied, whatever their size.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _NONE, _ANY = -1, 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class KeptColumns:
-    """The columns of one table whose values travel.
+    """The columns of one table whose values are kept.
 
     Attributes:
-        leading: whose values lead to documents.
-        compared: of which it is only asked whether they changed.
+        leading: columns whose values lead to documents.
+        compared: columns that are only compared, to see whether they changed.
     """
 
     leading: frozenset[str]
@@ -40,33 +41,33 @@ class KeptColumns:
         return self.leading <= other.leading and self.compared <= other.leading | other.compared
 
     def widest(self, column: str) -> int:
-        """The bytes of the longest value of `column` that is kept; less than 0: none is."""
+        """Return the size of the longest value of `column` that is kept (bytes); negative: none is."""
         if column in self.leading:
             return _ANY
         return WIDEST_COMPARED if column in self.compared else _NONE
 
 
 Projection = Mapping[TableName, KeptColumns]
-"""By the name under which a table's changes go on; of a table that is not here no value is kept."""
+"""The kept columns by the table's name in the changes; of a table that is absent no value is kept."""
 
 _NOTHING = KeptColumns(frozenset())
 
 
 def widest_values(projection: Projection | None, relations: Iterable[Relation]) -> Numbers | None:
-    """`KeptColumns.widest` of every column of `relations`, one table behind the other; None: all are kept."""
+    """Return `KeptColumns.widest` of every column of `relations`, in order; None: all values are kept."""
     if projection is None:
         return None
     kept = ((projection.get(relation.table, _NOTHING), relation) for relation in relations)
-    return np.array([one.widest(name) for one, relation in kept for name in relation.names], np.int64)
+    return np.array([columns.widest(name) for columns, relation in kept for name in relation.names], np.int64)
 
 
 def covers(projection: Projection, other: Projection) -> bool:
-    """Whether `projection` keeps all that `other` does."""
+    """Return whether `projection` keeps everything that `other` keeps."""
     return all(columns <= projection.get(table, _NOTHING) for table, columns in other.items())
 
 
 def to_text(projection: Projection) -> str:
-    """As an option's value."""
+    """Return the projection as text, for a source option."""
     return json.dumps(
         [
             [table.schema, table.name, sorted(columns.leading), sorted(columns.compared)]
@@ -76,10 +77,10 @@ def to_text(projection: Projection) -> str:
 
 
 def from_text(text: str) -> Projection:
-    """What `to_text` wrote.
+    """Read the projection that `to_text` wrote.
 
     Raises:
-        ValueError, TypeError: something else wrote it.
+        ValueError, TypeError: `to_text` did not write it.
     """
     return {
         TableName(schema, table): KeptColumns(frozenset(leading), frozenset(compared))

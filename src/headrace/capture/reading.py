@@ -1,8 +1,8 @@
-"""How is a slot read for hours: connect, read, report, reconnect?
+"""Read a slot in a thread: connect, decode, report confirmed positions, reconnect.
 
-One thread owns the connection. It decodes into the buffer and reports only confirmed positions. A large
-backlog is read through SQL, which is several times as fast; what is left, and all that comes later, through
-the replication stream (decision 0031). Both go through the same translation, so positions are the same.
+The thread owns the connection. It decodes into the buffer and reports only confirmed positions to the server.
+A large backlog is read through SQL, which is several times as fast. The rest, and everything later, comes
+through the replication stream (decision 0031). Both use the same translation, so positions are the same.
 """
 
 from __future__ import annotations
@@ -60,45 +60,49 @@ _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 _BACKLOG_SESSIONS = 2
-_DEPTH_PER_SECOND = 20_000  # the server decodes several times as fast what it must decode anew
+_DEPTH_PER_SECOND = 20_000  # the server decodes a transaction again several times as fast
 
 
 @dataclass(frozen=True, slots=True)
 class StreamSettings:
-    """What to follow, and how much may wait in memory.
+    """The settings of a stream of changes: the slot, the tables, and the limits of memory and disk.
 
     Attributes:
         url: the database; never printed.
-        tables: the tables whose changes are kept, all of the publication where empty.
-        expected: tables that must still have the columns that they had.
-        documents: what they need of each table; None where changes are read for something else.
-        projection: the columns whose values are handed on; None: all.
-        warm_up: hand out the first quiet moment at once, so that everything behind is up before a change.
-        buffer_bytes: the reader waits when the buffer holds this much (Arrow's bytes); it may hold one
+        slot: the replication slot.
+        publication: the publication.
+        tables: the tables whose changes are kept; empty: all of the publication.
+        expected: tables that must still have the columns that they had when the query began.
+        documents: what the documents need of each table; None where the changes are not for documents.
+        projection: the columns whose values are kept; None: all.
+        warm_up: return the first position without changes at once, so that the query's processes have
+            started before the first change.
+        buffer_bytes: the reader waits while the buffer holds this much (Arrow's bytes); it may hold one
             chunk more.
         chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
             between two of them.
-        idle_seconds: how often, at most, a position without changes ends a batch in a quiet time.
-        idle_bytes: a position so far ahead ends one sooner.
-        backlog_bytes: where at least so much log waits it is read through SQL until less is left; None:
-            never.
-        silence_seconds: a server that has not answered for so long is taken for lost.
-        give_back_seconds: while nobody takes what was read for so long, the connection is closed: a server
-            that shuts down would wait for it. Far inside a large transaction it takes longer.
-        backlog_window: how much log the server collects at a time for that (bytes).
-        unfinished: take large transactions while they run, so that little is left to do at their end.
-        spool_bytes: what they may hold until then, on disk but for the first of each; where that is not
-            enough, or the disk is full, the server keeps them instead.
-        spool_folder: where; None: the system's folder for temporary files.
-        origin: whose log the start is a position of; None: not known.
-        read: a place in that log up to which it was read, with the last transaction before it; it may lie
-            behind the start, whose changes are read once more.
-        same_timeline: also a promoted standby that has everything is refused, because more than what was
-            read here depends on the old log.
-        held: a file that says how far the slot may be confirmed, see `ConfirmLimit`.
-        trouble: a file that says what keeps the reader from reading, for other processes of this machine.
-        holder: the connection that holds the slot, where that is a temporary one: only this can stream it,
-            and the slot ends with it, so it is never given back and no other session reads the backlog.
+        idle_seconds: the shortest time between two batches that end at a position without changes.
+        idle_bytes: such a batch ends sooner where the position is this far ahead.
+        backlog_bytes: a backlog of at least this size is read through SQL; None: never.
+        backlog_window: the size of a window of that reading (bytes of log).
+        silence_seconds: the connection counts as lost after this time without an answer.
+        give_back_seconds: the connection is closed after this time in which no changes are taken from a full
+            buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
+        unfinished: let the server stream large transactions while they run (option `streaming`), so that
+            little is left to do at their end.
+        spool_bytes: the space for their messages until then, on disk beyond the first of each. Where it is
+            not enough, or the disk is full, the server keeps them instead.
+        spool_folder: the folder for those files; None: the system's folder for temporary files.
+        origin: the system and timeline that the start is a position of; None: not known.
+        read: an offset in that log up to which it was read, with the last transaction before it; it may lie
+            behind the start, whose changes are then read again.
+        same_timeline: refuse a promoted standby even if it has everything that was read, because documents
+            depend on the old log too.
+        held: a file with the limit for confirmation, see `ConfirmLimit`.
+        trouble: the status file for other processes of this machine, see `ReaderStatus`.
+        holder: the connection that created the slot, where it is temporary. Only this connection can stream
+            it, and the slot ends with it. So it is never closed early and the backlog is not read through
+            SQL.
     """
 
     url: str = field(repr=False)
@@ -128,20 +132,20 @@ class StreamSettings:
     holder: ReplicationConnection | None = field(default=None, repr=False)
 
     def confirmable(self, position: Lsn) -> Lsn:
-        """How much of what is known up to `position` the slot may be told of now."""
+        """Return up to where the slot may be confirmed now, at most `position`."""
         return position if self.held is None else ConfirmLimit(self.held).limit(position)
 
 
 def give_back_after(seconds: float, depth: int) -> float:
-    """How long nobody may take anything before the connection is closed.
+    """Return after how many seconds without a taken change the connection is closed.
 
-    A transaction is decoded from its beginning then, so the wait grows with `depth`, the messages of it that
-    were read: what is done twice stays a small part of it, and no server waits for ever.
+    The server then decodes the unfinished transaction from its beginning again. So the time grows with
+    `depth`, the number of its changes that were read: repeated work stays small, and the wait stays bounded.
     """
     return max(seconds, depth / _DEPTH_PER_SECOND)
 
 
-def _names(settings: StreamSettings) -> RelationRouting:
+def _create_routing(settings: StreamSettings) -> RelationRouting:
     if settings.documents is not None:
         return DocumentRouting(settings.url, settings.documents)
     if settings.expected:
@@ -150,20 +154,20 @@ def _names(settings: StreamSettings) -> RelationRouting:
 
 
 class LogReader:
-    """The thread that reads one slot behind `start` into a buffer; made by `ChangeStream`.
+    """Reads one slot behind `start` into a buffer, in a thread; created by `ChangeStream`.
 
-    `confirmed` is set by other threads: the position up to which the server may forget.
+    Other threads set `confirmed`, the position up to which the server may drop the log.
     """
 
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
         self._settings = settings
         self._buffer = buffer
-        self._names = _names(settings)
+        self._routing = _create_routing(settings)
         self._recognition = Recognition(settings.read or start)
-        self._translation = Translation(start, settings.tables, self._names, self._recognition)
-        self._unfinished = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
-        self._takes_unfinished = settings.unfinished and settings.holder is None
-        self._frames = _Waiting()
+        self._translation = Translation(start, settings.tables, self._routing, self._recognition)
+        self._streamed = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
+        self._accepts_streaming = settings.unfinished and settings.holder is None
+        self._frames = _PendingFrames()
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
@@ -171,62 +175,62 @@ class LogReader:
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
-        self._trouble = ReaderStatus(settings.trouble)
+        self._status = ReaderStatus(settings.trouble)
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
-        self._held = False
+        self._holder_used = False
         self._backlog_failed_at: Lsn | None = None
         self._backlog_publication: int | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="headrace capture", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="headrace capture", daemon=True)
 
     def open(self) -> None:
-        """Begin to read."""
+        """Start the reading thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop reading and give the slot back; returns when the connection is closed."""
+        """Stop reading and release the slot; returns when the connection is closed."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        """See `Names.absences`; complete for all changes that the buffer has."""
-        return self._names.absences
+        """See `RelationRouting.absences`; complete for all changes in the buffer."""
+        return self._routing.absences
 
     def wait_for_close(self, seconds: float) -> None:
-        """Wait, but no longer than until `close`."""
+        """Wait for `seconds`, or until `close` is called."""
         self._closing.wait(seconds)
 
-    def _follow(self) -> None:
+    def _run(self) -> None:
         try:
-            self._follow_for_ever()
+            self._read_until_closed()
         except HeadraceError as error:
             self._buffer.fail(error)
-        except Exception as error:  # noqa: BLE001 - a thread's last words: whoever asks next gets them
+        except Exception as error:  # noqa: BLE001 - the thread that reads the buffer raises it
             self._buffer.fail(unexpected("reading the log failed", error))
         finally:
-            self._names.close()
+            self._routing.close()
 
-    def _follow_for_ever(self) -> None:
-        """Connect again and again; the pause grows while nothing arrives."""
+    def _read_until_closed(self) -> None:
+        """Connect again after each retryable error; the pause grows while nothing arrives."""
         pause = _SHORTEST_PAUSE
         while not self._closing.is_set():
             received = self._received
             try:
                 self._read_one_connection()
-            except _GivenBackError as error:
+            except _UnreadConnectionError as error:
                 _LOG.warning("%s; connecting again when somebody does", error)
                 self._await_room()
             except SpoolFullError as error:
                 _LOG.warning("%s The server keeps them from now on, until a restart", error)
-                self._takes_unfinished = False
+                self._accepts_streaming = False
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
-                self._trouble.write(error)
+                self._status.write(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
 
@@ -247,16 +251,16 @@ class LogReader:
                 self._stream(connection)
         finally:
             self.heard = None
-            self._unfinished.forget()
+            self._streamed.forget()
 
     def _connected(self) -> ReplicationConnection:
-        """A new connection, or the first time the one that holds the slot."""
+        """Return a new connection; for a temporary slot the one that holds it, once."""
         holder, slot = self._settings.holder, self._settings.slot
         if holder is None:
             return replication_connection(self._settings.url, "headrace capture")
-        if self._held:
+        if self._holder_used:
             raise temporary_gone(slot, self._translation.position.lsn)
-        self._held = True
+        self._holder_used = True
         return holder
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
@@ -273,9 +277,10 @@ class LogReader:
         return positions
 
     def _check_publication(self, now: LogOrigin) -> None:
-        """PostgreSQL 18 leaves out of a backlog, and does not say, what was changed without a publication.
+        """Raise an error if the publication was replaced while the backlog was read.
 
-        Documents are built anew then: their catalog is watched.
+        PostgreSQL 18 silently leaves out of a backlog what was changed while there was no publication.
+        Documents need no check: their catalog is watched, and they are rebuilt.
         """
         before = self._backlog_publication
         if before is not None and before != now.publication and self._settings.documents is None:
@@ -296,20 +301,20 @@ class LogReader:
                 settings.slot,
                 self._recognition.beginning(resume.lsn),
                 (settings.publication,),
-                unfinished=self._takes_unfinished,
-                holes=settings.documents is not None,  # whose catalog is watched: they are built anew
+                unfinished=self._accepts_streaming,
+                holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
             )
         except HeadraceError as error:
             raise with_reader_named(connection, settings.slot, error) from error
-        self._trouble.clear()
+        self._status.clear()
         self._translation.restart(resume)
-        self._frames, self._arrived = _Waiting(), time.monotonic()
+        self._frames, self._arrived = _PendingFrames(), time.monotonic()
         while not self._closing.is_set():
             self._read_some(connection)
         self._report(connection, force=True)
 
     def _read_some(self, connection: ReplicationConnection) -> None:
-        """Collect what arrives; hand it over when there is enough of it, or when somebody waits for it."""
+        """Collect what arrives; hand it over when it is enough, or when a thread waits for it."""
         frames, settings = self._frames, self._settings
         try:
             if frames.collect(connection, settings.chunk_bytes):
@@ -325,28 +330,34 @@ class LogReader:
 
     @property
     def _silence(self) -> float:
-        """Seconds since the server was heard last."""
+        """The time since the last message from the server (seconds)."""
         return time.monotonic() - self._arrived
 
     def _check_silence(self) -> None:
-        """A half-open connection tells nobody: each report behind a silence asks for an answer."""
+        """Raise an error if the server has not answered for too long.
+
+        A half-open connection shows no error, so each report after a silence asks for an answer.
+        """
         if self._silence > self._settings.silence_seconds:
             raise HeadraceError(
                 Kind.CONNECTION, f"the database server has not answered for {self._silence:.0f} s"
             )
 
     def _is_due(self) -> bool:
-        """Larger chunks cost less, and nobody waits: the more there is to do already, the more patience."""
+        """Return whether to hand over what was collected.
+
+        Larger chunks cost less. So while no thread waits, the delay grows with the chunks in the buffer.
+        """
         if self._buffer.is_awaited:
             return True
-        patience = min(_SHORTEST_AGE * (1 + self._buffer.chunks), _LONGEST_AGE)
-        return self._frames.age >= patience
+        delay = min(_SHORTEST_AGE * (1 + self._buffer.chunks), _LONGEST_AGE)
+        return self._frames.age >= delay
 
-    def _let_the_server_stop(self) -> None:
-        """Hang up when the server shuts down.
+    def _check_server_shutdown(self) -> None:
+        """Close the connection when the server shuts down.
 
-        It waits then until its readers have confirmed all of the log, which ours may not do for long, and
-        asks again after every answer; in any other time it asks only a reader that has been silent.
+        A server that shuts down waits until its readers have confirmed all of the log, which can take long
+        here, and asks again after every answer. At other times it asks only a reader that has been silent.
         """
         self._requests.append(time.monotonic())
         often = len(self._requests) == _STOPPING_REQUESTS
@@ -356,15 +367,15 @@ class LogReader:
 
     def _hand_over(self, connection: ReplicationConnection) -> None:
         """Publish, report, and wait while the buffer is full."""
-        asked = self._publish(connection)
-        self._report(connection, force=asked)
-        if asked:
-            self._let_the_server_stop()
+        reply_requested = self._publish(connection)
+        self._report(connection, force=reply_requested)
+        if reply_requested:
+            self._check_server_shutdown()
         self._pause_while_full(connection)
         self._arrived = time.monotonic()
 
     def _pause_while_full(self, connection: ReplicationConnection) -> None:
-        """Wait for room; the server must hear from us meanwhile."""
+        """Wait for room in the buffer; report to the server meanwhile."""
         since = time.monotonic()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
             self._report(connection, force=True)
@@ -372,10 +383,10 @@ class LogReader:
             if self._settings.holder is None and idle > give_back_after(
                 self._settings.give_back_seconds, self._translation.depth
             ):
-                raise _GivenBackError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+                raise _UnreadConnectionError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:
-        """Decode what was collected and hand it to the buffer; whether the server asks for an answer."""
+        """Decode what was collected into the buffer; return whether the server asks for an answer."""
         batch, start, keepalives = split_frames(self._frames.take())
         received = self._received
         self._received = max(self._received, start)
@@ -384,8 +395,8 @@ class LogReader:
             self._received = max(self._received, keepalive.wal_end)
             last = keepalive if before == len(batch) else None
         if len(batch) or self._received > received:
-            self.heard = time.monotonic()  # also of what is not for us: the server comes nearer
-        if len(batch) and not self._sort(batch, connection):
+            self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
+        if len(batch) and not self._translate_ended(batch, connection):
             return False
         translation = self._translation
         if translation.xid is None and translation.position.transaction is None:
@@ -398,36 +409,37 @@ class LogReader:
     def _idle_at(self, lsn: Lsn) -> None:
         self._buffer.idle_at(lsn, self._recognition.last)
 
-    def _sort(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
-        """Translate what has ended; of a transaction that waited, one part after the other.
+    def _translate_ended(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
+        """Translate the transactions that have ended; a streamed one part by part.
 
-        Whether all of it was: not where somebody closes, and then nothing behind it counts as reached.
+        Return False if the reader is closed before all are translated: nothing behind them counts as read.
         """
-        for part in self._unfinished.take(batch):
+        for part in self._streamed.take(batch):
             if self._closing.is_set():
                 return False
-            self._translate(part.messages, apart=part.waited)
-            self._translation.adopt(part.told)
-            if part.waited:
+            self._translate(part.messages, streamed=part.streamed)
+            self._translation.adopt(part.described)
+            if part.streamed:
                 self._report(connection)
                 self._pause_while_full(connection)
         return True
 
-    def _translate(self, batch: MessageBatch, *, apart: bool = False) -> None:
-        """Hand changes over; before an error that ends the reading, those of the transactions before it.
+    def _translate(self, batch: MessageBatch, *, streamed: bool = False) -> None:
+        """Put the changes of `batch` into the buffer; before a final error, those of transactions before it.
 
-        Whoever goes on from there reads a table that was altered with other columns than those need.
+        A reader that starts again behind the error, after a table was altered, could not read them: they need
+        the old columns.
         """
         try:
-            rows, ends = self._translation.take(batch, apart=apart)
+            rows, ends = self._translation.take(batch, streamed=streamed)
         except HeadraceError as error:
-            if error.retry is Retry.NEVER and not apart:
+            if error.retry is Retry.NEVER and not streamed:
                 self._translate_some(batch)
             raise
         self._put(rows, ends)
 
     def _translate_some(self, batch: MessageBatch) -> None:
-        """As many transactions as can be: the first half, then of the rest."""
+        """Translate the transactions before the one that fails, by bisection."""
         while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
             upto = int(commits[(len(commits) - 1) // 2]) + 1
             first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
@@ -447,10 +459,9 @@ class LogReader:
             self._buffer.put(batch, int(rows.weight.sum()), ends)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
-        """Tell the server what is confirmed: at once when it grew, else now and then.
+        """Report the confirmed position to the server: at once when it grew, else every second.
 
-        Under load an idle server has been seen to send a commit only when it heard from us again, so it does
-        every second.
+        An idle server under load has been seen to send a commit only after the next report.
         """
         reported, at = self._reported
         confirmed, now = self._confirmable(reported), time.monotonic()
@@ -467,22 +478,22 @@ class LogReader:
                 reach("confirmed")
 
     def _confirmable(self, reported: Lsn) -> Lsn:
-        """What the server may be told; no more than before until its log has shown that it is the same."""
+        """Return the position to report; not a new one until the log is recognized as the same."""
         return reported if self._recognition.is_open else self.confirmed
 
     # The backlog.
 
     def _backlog_end(self, now: LogPositions) -> Lsn | None:
-        """Up to where the log is read through SQL; None where the stream does it better.
+        """Return up to where the log is read through SQL; None where the stream is better.
 
-        A copy of the slot is decoded from the slot's restart position on: no gain where that lies further
-        back than the backlog is long.
+        The server decodes from the slot's restart position on: reading through SQL gains nothing where that
+        lies further back than the backlog is long.
         """
         least, position = self._settings.backlog_bytes, self._translation.position.lsn
         if self._closing.is_set() or self._streams_only or least is None:
             return None
         if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
-            return None  # what was changed meanwhile must not be left out: the stream says so
+            return None  # only the stream reports changes that were made without a publication
         if now.written is None or now.confirmed is None or now.restart is None:
             return None
         waiting = now.written - max(position, now.confirmed)
@@ -494,7 +505,7 @@ class LogReader:
         try:
             self._read_backlog_upto(connection, end)
         except HeadraceError as error:
-            # What fails again at the same place does so for ever; the stream needs less of the server.
+            # A second failure at the same place would repeat; streaming needs fewer sessions and privileges.
             if error.kind is Kind.CONNECTION and self._backlog_failed_at != begin:
                 self._backlog_failed_at = begin
                 raise
@@ -510,7 +521,7 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
-            self._trouble.clear()
+            self._status.clear()
             start = self._translation.position
             self._translation.restart(start)
             begin = self._recognition.beginning(start.lsn)
@@ -526,11 +537,11 @@ class LogReader:
                     self._translation.restart(self._translation.position)
                     self._recognition.passed(item)
                     self._idle_at(item)
-                self._make_room(connection)
+                self._wait_for_room(connection)
         self._advance(connection)
 
     def _backlog_readers(self, stack: ExitStack) -> list[BacklogReader]:
-        """Two sessions, or as many as the server has room for."""
+        """Open two sessions, or as many as the server's limits allow."""
         settings, readers = self._settings, []
         try:
             for _ in range(_BACKLOG_SESSIONS):
@@ -544,8 +555,8 @@ class LogReader:
             _LOG.info("%d sessions read the backlog: %s", len(readers), error)
         return readers
 
-    def _make_room(self, connection: ReplicationConnection) -> None:
-        """Confirm now and then, and wait while the buffer is full."""
+    def _wait_for_room(self, connection: ReplicationConnection) -> None:
+        """Wait while the buffer is full; confirm from time to time."""
         while True:
             if time.monotonic() - self._reported[1] >= _STATUS_SECONDS:
                 self._advance(connection)
@@ -562,12 +573,12 @@ class LogReader:
         self._reported = (max(confirmed, reported), time.monotonic())
 
 
-class _GivenBackError(HeadraceError):
-    """The connection was closed because nobody takes what was read."""
+class _UnreadConnectionError(HeadraceError):
+    """The connection was closed because no changes are taken from the buffer."""
 
 
-class _Waiting:
-    """What has arrived and is not decoded yet."""
+class _PendingFrames:
+    """Frames that have arrived and are not decoded yet."""
 
     def __init__(self) -> None:
         self._frames = Frames()
@@ -575,21 +586,21 @@ class _Waiting:
 
     @property
     def bytes(self) -> int:
-        """How much."""
+        """Their size."""
         return len(self._frames.data)
 
     def collect(self, connection: ReplicationConnection, limit: int) -> int:
-        """Take what has arrived, up to about `limit` bytes in all; how many bytes that was."""
+        """Receive frames, up to about `limit` bytes in all; return the number of new bytes."""
         if not self.bytes:
             self._since = time.monotonic()
         return connection.receive(self._frames, limit - self.bytes)
 
     @property
     def age(self) -> float:
-        """How long the first has waited (seconds)."""
+        """How long the first frame has waited (seconds)."""
         return time.monotonic() - self._since
 
     def take(self) -> Frames:
-        """All of it."""
+        """Return all frames and begin anew."""
         taken, self._frames = self._frames, Frames()
         return taken

@@ -1,9 +1,9 @@
-"""Is what the server sends again what was read before?
+"""Compare transactions that the server sends again with those that were read before.
 
-A storage that was put back, or a standby that was promoted beside another, can have written past the place
-that was read, in a log that is another one from some place on. System, timeline and positions agree then. But
-its slot stands where it stood before that place, so the server sends again what was read behind it: the last
-transaction that was read must come, exactly that one, and none between it and the place that was reached.
+A restored storage, or another promoted standby, can have a log that differs from some place on and is already
+longer than what was read. System, timeline and positions agree then. But its slot has an older position, so
+the server sends again what was read behind it. The last transaction that was read must come, exactly that
+one, and no other between it and the position that was reached.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.pgoutput.columnar import Mask
 
 
 class Recognition:
-    """Remembers the last transaction that was read, and compares what comes again.
+    """Remembers the last transaction that was read, and compares it with what the server sends again.
 
-    Only transactions with a change count: servers before 15 send the others too, as it happens.
+    Only transactions with a change count: servers before 15 may or may not send empty ones.
 
     Args:
-        read: a place in the log, with the last transaction before it; None: nothing was read.
+        read: an offset up to which the log was read, with the last transaction before it; None: nothing was.
     """
 
     def __init__(self, read: Offset | None = None) -> None:
@@ -33,19 +33,19 @@ class Recognition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log may still turn out to be another one: nothing may be confirmed until then.
+        """Whether the comparison is not finished; nothing may be confirmed before.
 
-        A slot that is moved would not show it again.
+        After a confirmation the server would not send again what must be compared.
         """
         return self._awaited or self._repeats
 
     def connected(self, confirmed: Lsn, left: Lsn | None = None) -> None:
-        """A connection begins to read.
+        """Begin the comparison for a new connection.
 
         Args:
-            confirmed: where the slot stands (bytes).
-            left: where the timeline that was read was left for the server's, if that is another; what was
-                known of it behind there, does not hold.
+            confirmed: the slot's confirmed position (bytes).
+            left: where the timeline that was read ended, if the server is on another; what was read behind
+                it is not compared.
         """
         if left is not None:
             self._upto = min(self._upto, left)
@@ -53,32 +53,34 @@ class Recognition:
         self._repeats = self.last is not None and confirmed < self._upto
 
     def beginning(self, resume: Lsn) -> Lsn:
-        """Where to begin in place of `resume` (bytes), so that all comes again that can be compared.
+        """Return where to begin instead of `resume` (bytes), so that the last transaction is sent again.
 
         The server leaves out what lies before the slot's confirmed position.
         """
         return resume if self.last is None else min(resume, self.last.lsn)
 
-    def look(self, found: Transactions) -> None:
+    def look(self, transactions: Transactions) -> None:
         """Compare the next transactions of the log with what is remembered, then remember the last.
 
         Raises:
             HeadraceError: OTHER_LOG.
         """
-        if not len(found.xid):
+        if not len(transactions.xid):
             return
-        filled = _with_changes(found)
+        filled = _with_changes(transactions)
         if self.last is not None:
-            self._compare(found, filled, self.last)
-            self._repeats = self._repeats and bool(found.commit_lsn[-1] < self._upto)
-        new = np.flatnonzero(filled & (found.commit_lsn > (-1 if self.last is None else self.last.lsn)))
+            self._compare(transactions, filled, self.last)
+            self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
+        new = np.flatnonzero(
+            filled & (transactions.commit_lsn > (-1 if self.last is None else self.last.lsn))
+        )
         if len(new):
-            self.last = _known(found, int(new[-1]))
+            self.last = _commit_at(transactions, int(new[-1]))
             self._upto = max(self._upto, self.last.lsn + 1)
-        self._upto = max(self._upto, int(found.end_lsn.max(initial=0)))
+        self._upto = max(self._upto, int(transactions.end_lsn.max(initial=0)))
 
     def passed(self, lsn: Lsn) -> None:
-        """The server has nothing more before `lsn`.
+        """Note that the server has no more transactions before `lsn`.
 
         Raises:
             HeadraceError: OTHER_LOG.
@@ -88,33 +90,39 @@ class Recognition:
         self._repeats = self._repeats and lsn < self._upto
         self._upto = max(self._upto, lsn)
 
-    def _compare(self, found: Transactions, filled: Mask, last: KnownCommit) -> None:
-        at = np.flatnonzero(found.commit_lsn == last.lsn)
+    def _compare(self, transactions: Transactions, filled: Mask, last: KnownCommit) -> None:
+        at = np.flatnonzero(transactions.commit_lsn == last.lsn)
         if len(at):
-            now = _known(found, int(at[0]))
+            now = _commit_at(transactions, int(at[0]))
             if now != last:
                 raise _another(f"the {last}, which was read last, is transaction {now.xid} there now")
             self._awaited = False
-        if self._awaited and (found.commit_lsn > last.lsn).any():
+        if self._awaited and (transactions.commit_lsn > last.lsn).any():
             raise _another(f"the {last}, which was read last, is not in the log any more")
-        new = np.flatnonzero(filled & (found.commit_lsn > last.lsn) & (found.commit_lsn < self._upto))
+        new = np.flatnonzero(
+            filled & (transactions.commit_lsn > last.lsn) & (transactions.commit_lsn < self._upto)
+        )
         if len(new):
-            now = _known(found, int(new[0]))
+            now = _commit_at(transactions, int(new[0]))
             raise _another(
                 f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: "
                 f"the last before that was the {last}"
             )
 
 
-def _with_changes(found: Transactions) -> Mask:
-    filled: Mask = np.bincount(found.owner, minlength=len(found.xid)) > 0
-    if len(found.sequence) and found.owner[0] == 0 and found.sequence[0] > 1:
+def _with_changes(transactions: Transactions) -> Mask:
+    filled: Mask = np.bincount(transactions.owner, minlength=len(transactions.xid)) > 0
+    if len(transactions.sequence) and transactions.owner[0] == 0 and transactions.sequence[0] > 1:
         filled[0] = True
     return filled
 
 
-def _known(found: Transactions, place: int) -> KnownCommit:
-    return KnownCommit(int(found.commit_lsn[place]), int(found.xid[place]), int(found.commit_time[place]))
+def _commit_at(transactions: Transactions, place: int) -> KnownCommit:
+    return KnownCommit(
+        int(transactions.commit_lsn[place]),
+        int(transactions.xid[place]),
+        int(transactions.commit_time[place]),
+    )
 
 
 def _another(what: str) -> HeadraceError:

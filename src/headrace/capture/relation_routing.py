@@ -1,7 +1,8 @@
-"""Under which name do a table's changes go on, and is the table still what the plan was made for?
+"""Map relations of the log to the tables that their changes are reported under.
 
-The log names the leaf that holds a row (`publish_via_partition_root` is off: a truncated leaf is seen so). A
-partition's rows go on under the name of the table that was asked for.
+The log names the leaf partition that holds a row (`publish_via_partition_root` is off, so that the TRUNCATE
+of one leaf is visible). Its rows are reported under the table that was requested. For documents the columns
+are also compared with the plan.
 """
 
 from __future__ import annotations
@@ -24,49 +25,49 @@ _PATIENCE_SECONDS = 5.0
 
 
 class RelationRouting:
-    """Every table under its own name."""
+    """Reports every table under its own name."""
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        """Which of the columns that were asked for the log lacked, and from where on; in order."""
+        """The requested columns that the log lacked, each set with its first position; ascending."""
         return ()
 
-    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
-        """The description of a table as its rows' changes have it.
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
+        """Return the relation under the name that its changes are reported under.
 
         Args:
-            relation: as the log describes it.
-            commit_lsn: where the commit record of the transaction that does begins (bytes).
+            relation: the relation as the log describes it.
+            commit_lsn: the address of the commit record of the describing transaction (bytes).
             xid: that transaction's 32-bit id.
 
         Raises:
-            HeadraceError: where changes of this table must not be used as they are.
+            HeadraceError: changes of this table must not be used as they are.
         """
         return relation
 
-    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
-        """Of which of these tables, described and truncated together, it is said under another name.
+    def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
+        """Return other names for the TRUNCATE of these relations, by oid.
 
         That is, another one than that of its rows.
         """
         return {}
 
     def close(self) -> None:
-        """Close what was opened; it is opened again when needed."""
+        """Close the database session, if any; it is opened again when needed."""
 
 
 class RootRouting(RelationRouting):
-    """A partition's rows under the name of its root, for programs that see changes.
+    """Reports a partition's rows under the name of its root table.
 
-    A TRUNCATE of a leaf empties no other, so it keeps the leaf's name, unless it empties all of them.
+    A TRUNCATE of a leaf empties no other leaf, so it keeps the leaf's name, unless all leaves are truncated.
 
     Args:
         url: the database.
-        wanted: the tables that were asked for; a partition stands for the nearest of them above it, else for
+        wanted: the requested tables; a partition is reported under the nearest of them above it, else under
             the topmost table.
-        planned: the tables that documents are made of, by their oids, instead of `wanted`. Their rows lead
-            to something that is read anew: those of a detached partition still count, and a partition stands
-            for the topmost of them, from which the plan leads on.
+        planned: the tables of documents by their oids, in place of `wanted`. A partition is reported under
+            the topmost of them, where the plan begins. Rows of a detached partition still count, because
+            they only lead to rows that are read again.
     """
 
     def __init__(
@@ -80,10 +81,11 @@ class RootRouting(RelationRouting):
         self._own: dict[int, TableName] = {}
         self._session: ReadSession | None = None
 
-    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
-        """Asked at each description: one comes again only when its table was altered, or attached.
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
+        """Return the relation under its root's name, which is read from the catalog.
 
-        That may have been in the same transaction, which the catalog shows only when it is visible.
+        A description comes again only when its table was altered or attached. That may have happened in the
+        same transaction, so this waits until the transaction is visible.
         """
         if not await_visible(self.session(), np.array([xid]), timeout=_PATIENCE_SECONDS):
             raise HeadraceError(
@@ -91,13 +93,13 @@ class RootRouting(RelationRouting):
                 f"the transaction {xid} is in the log and not visible, as of a standby that lags",
             )
         root = self._roots.root_of(relation.oid, relation.table)
-        if not self._topmost:  # documents are built anew when their tables are called otherwise
+        if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
         return relation if root == relation.table else replace(relation, table=root)
 
     def _check_name(self, before: TableName | None, now: TableName, root: TableName) -> None:
-        """A table that was followed by its name has no other: its changes would be left out in silence."""
+        """Raise an error if a followed table was renamed: its changes would be left out silently."""
         if before in self._wanted and before != now and root not in self._wanted:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
@@ -105,8 +107,8 @@ class RootRouting(RelationRouting):
                 "Give the table its name again; or start again with the new one in the option tables.",
             )
 
-    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:
-        """The leaf's own name, where rows of others are still there."""
+    def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:
+        """Return the leaf's own name, unless all leaves of its root are truncated together."""
         own = {oid: self._own[oid] for oid in oids if oid in self._own}
         roots = {oid: self._roots.root_of(oid, name) for oid, name in own.items()}
         parts = {root for oid, root in roots.items() if root != own[oid]}
@@ -114,13 +116,13 @@ class RootRouting(RelationRouting):
         return {oid: name for oid, name in own.items() if roots[oid] not in emptied}
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session, if any."""
         if self._session is not None:
             self._session.close()
             self._session = None
 
     def session(self) -> ReadSession:
-        """For the catalog.
+        """Return the session that reads the catalog; open it if needed.
 
         Raises:
             HeadraceError: CONNECTION.
@@ -134,50 +136,54 @@ class RootRouting(RelationRouting):
 
 
 class DocumentRouting(RootRouting):
-    """The same for documents, whose plan must fit.
+    """Reports a partition's rows under its root table, and checks that the columns fit the documents' plan.
 
-    A table is known by its oid: rows that were written while it was called otherwise count. A TRUNCATE of a
-    leaf means the same as one of its root: whatever exists may have changed. Rows of a partition that was
-    detached count as long as they come.
+    A table is identified by its oid: rows that were written under an earlier name count. A TRUNCATE of a leaf
+    counts as one of its root: any row may have changed. Rows of a detached partition count as long as they
+    come.
     """
 
     def __init__(self, url: str, needs: Needs) -> None:
-        super().__init__(url, planned={one.oid: table for table, one in needs.items()})
-        self._needs = {table: one.columns for table, one in needs.items()}
+        super().__init__(url, planned={need.oid: table for table, need in needs.items()})
+        self._needs = {table: need.columns for table, need in needs.items()}
 
-    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
-        """Compared before any of its rows is used."""
-        named = super().described(relation, commit_lsn, xid)
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
+        """Return the relation under its root's name; its columns are checked before any row is used."""
+        named = super().route(relation, commit_lsn, xid)
         needs = self._needs.get(named.table, {})
-        now = {name: one for name, one in needs.items() if commit_lsn >= one.since}
+        now = {name: need for name, need in needs.items() if commit_lsn >= need.since}
         self._check_columns(relation, now)
         _check_identity(relation, now)
-        hidden = [one.name in needs and _has_another_type(one, needs[one.name]) for one in named.columns]
+        hidden = [
+            column.name in needs and _has_another_type(column, needs[column.name]) for column in named.columns
+        ]
         if not any(hidden):
             return named
         columns = zip(named.columns, hidden, strict=True)
-        return replace(named, columns=tuple(_hidden(one) if hide else one for one, hide in columns))
+        return replace(
+            named, columns=tuple(_hide(column) if is_hidden else column for column, is_hidden in columns)
+        )
 
-    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
-        """None but those of their rows."""
+    def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
+        """Return no other names: a TRUNCATE is reported under the name of the rows."""
         return {}
 
     def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
         columns = {column.name: column for column in relation.columns}
         for name, need in needs.items():
-            found = columns.get(name)
-            if found is None and (need.type_oid is not None or need.carried):
+            column = columns.get(name)
+            if column is None and (need.type_oid is not None or need.carried):
                 has = ", ".join(relation.names)
                 raise _changed(f"the table {relation.table} has no column {name} in the log, it has: {has}")
-            if found is not None and need.type_oid is not None and not _fits(found, need):
-                is_now = self._type(found)
+            if column is not None and need.type_oid is not None and not _fits(column, need):
+                is_now = self._type(column)
                 raise _changed(
                     f"the column {name} of the table {relation.table} was {need.type}, and is {is_now} now"
                 )
 
     def _type(self, column: RelationColumn) -> str:
-        asked = "SELECT format_type($1::text::oid, $2)"
-        [(name,)] = self.session().query(asked, (str(column.type_oid), column.type_modifier))
+        query = "SELECT format_type($1::text::oid, $2)"
+        [(name,)] = self.session().query(query, (str(column.type_oid), column.type_modifier))
         return str(name)
 
 
@@ -189,8 +195,8 @@ def _has_another_type(column: RelationColumn, need: ColumnNeed) -> bool:
     return need.type_oid not in {None, column.type_oid}
 
 
-def _hidden(column: RelationColumn) -> RelationColumn:
-    """A column that nothing asks for: its old values need not be values of the type that it has now."""
+def _hide(column: RelationColumn) -> RelationColumn:
+    """Rename a column so that nothing reads it: its old values may not fit its type in the plan."""
     return replace(column, name=f"\0{column.name}")
 
 

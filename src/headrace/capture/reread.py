@@ -1,7 +1,7 @@
-"""What is the value that an UPDATE did not write, and that the log therefore does not hold?
+"""Read TOAST values that the log left out from the table.
 
-PostgreSQL leaves a large value that did not change (TOAST) out of the log, unless the replica identity is
-FULL. It is read from the table: the row's newest value, or, where the row is gone by now, none.
+PostgreSQL leaves a large value that an UPDATE did not change out of the log, unless the replica identity is
+FULL. It is read from the table: the row's newest value, or none where the row was deleted since.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ WHERE n.nspname = $1 AND c.relname = $2 AND a.attnum > 0 AND NOT a.attisdropped
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """How rows of a table are read again by their key.
+    """Reads rows of a table again by their key.
 
     Attributes:
-        key: the columns of the key, with each one's type in SQL.
-        may_change: whether a column may be gone by now; its value is NULL then, as of rows without it.
-        operators: what compares columns of the key, in SQL, where that is not `=`.
+        table: the table.
+        key: the key columns and their SQL types.
+        may_change: whether a column may have been dropped; its value is NULL then.
+        operators: the SQL operators that compare key columns, where they are not `=`.
     """
 
     table: TableName
@@ -44,7 +45,7 @@ class Reread:
     operators: Mapping[str, str] = field(default_factory=dict)
 
     def sql(self, columns: Sequence[str]) -> str:
-        """Reads `columns`; its parameters: an array of texts for each column of the key."""
+        """Return the query for `columns`; its parameters are one array of texts for each key column."""
         arrays = ", ".join(f"${number}::text[]" for number in range(1, len(self.key) + 1))
         names = [f"k{number}" for number in range(1, len(self.key) + 1)]
         matches = " AND ".join(
@@ -60,9 +61,9 @@ class Reread:
     def read(
         self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]
     ) -> dict[int, tuple[str | None, ...]]:
-        """The newest texts of `columns`, by the place of a row's key in `keys`; without rows that are gone.
+        """Read the newest texts of `columns`, by the key's index in `keys`; deleted rows are absent.
 
-        They are on the server's disk.
+        It waits until the server has flushed what was read.
 
         Raises:
             HeadraceError: CONNECTION, PRIVILEGE, DATABASE.
@@ -72,35 +73,35 @@ class Reread:
         except HeadraceError as error:
             if not self.may_change or not error.cause.endswith(_NO_COLUMN):
                 raise
-        there = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
-        present = [name for name in columns if name in there]
-        found = self._read(session, keys, present) if present else dict.fromkeys(range(len(keys)), ())
+        existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
+        present = [name for name in columns if name in existing]
+        rows = self._read(session, keys, present) if present else dict.fromkeys(range(len(keys)), ())
         return {
             place: tuple(dict(zip(present, texts, strict=True)).get(name) for name in columns)
-            for place, texts in found.items()
+            for place, texts in rows.items()
         }
 
     def _read(
         self, session: ReadSession, keys: Sequence[Key], columns: Sequence[str]
     ) -> dict[int, tuple[str | None, ...]]:
-        found: dict[int, tuple[str | None, ...]] = {}
+        rows: dict[int, tuple[str | None, ...]] = {}
         for first in range(0, len(keys), _KEYS_AT_ONCE):
-            some = keys[first : first + _KEYS_AT_ONCE]
-            parts = [[key[number] for key in some] for number in range(len(self.key))]
+            page = keys[first : first + _KEYS_AT_ONCE]
+            parts = [[key[number] for key in page] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
-                found[first + place - 1] = tuple(texts)
+                rows[first + place - 1] = tuple(texts)
         session.await_flush()
-        return found
+        return rows
 
 
 @contextlib.contextmanager
 def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
-    """How values of several tables are looked up, over one session that the first of them opens.
+    """Look up values of several tables over one session, which the first lookup opens.
 
-    A server that is away is waited for.
+    A lookup waits while the server cannot be reached.
 
     Raises:
-        HeadraceError: in a look: AUTHENTICATION, PRIVILEGE, DATABASE.
+        HeadraceError: from a lookup: AUTHENTICATION, PRIVILEGE, DATABASE.
     """
     with contextlib.ExitStack() as opened:
         session: ReadSession | None = None

@@ -1,7 +1,4 @@
-"""How do the changes of one table become rows of its own columns, typed, as Spark's users know them?
-
-Pure: the `changes` envelope in, one batch of the table's columns and of what is known of each change out.
-"""
+"""Convert changes of one table to rows of its typed columns, with metadata columns. Pure."""
 
 from __future__ import annotations
 
@@ -26,10 +23,10 @@ _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
 
 Absence = tuple[Lsn, frozenset[str]]
-"""The columns that the log lacks in transactions that commit at a position (bytes) or later."""
+"""A position (bytes), and the columns that the log lacks in transactions that commit there or later."""
 
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
-"""The values of `_change_type`, in the words of Delta's change data feed; `truncate` is ours."""
+"""The values of `_change_type`, as in Delta's change data feed; `truncate` is an addition."""
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE, _TRUNCATE = range(len(CHANGE_TYPES))
 _ALWAYS = {Op.READ: _INSERT, Op.INSERT: _INSERT, Op.DELETE: _DELETE, Op.TRUNCATE: _TRUNCATE}
 
@@ -44,22 +41,22 @@ METADATA = (
     pa.field("snapshot_attempt", pa.int32()),
     pa.field("unchanged", _NAMES),
 )
-"""What stands behind a table's columns, their names behind the prefix."""
+"""The metadata columns that follow a table's columns; their names get a prefix."""
 RESCUED = pa.field("rescued_data", pa.string())
-"""Stands behind these where it is asked for: JSON of what the table's columns, as planned, cannot hold."""
+"""The last column with `rescues`: JSON of the values that the planned columns cannot hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlace:
-    """The position of rows that were read, not followed: right before the first change behind them.
+    """The position of an initial snapshot's rows: right before the first change after them.
 
-    Whoever keeps the row with the greatest (`_commit_lsn`, `_commit_seq`) of each key has the truth, also
-    where the reading had to begin again: a `truncate` takes away what an earlier attempt showed, the rows
-    come behind it, and the stream behind them.
+    A reader that keeps the row with the greatest (`_commit_lsn`, `_commit_seq`) of each key has the right
+    rows, also where the snapshot had to begin again: a `truncate` removes the rows of an earlier attempt, the
+    new rows follow it, and the stream follows them.
 
     Attributes:
-        start: the first place in the log (bytes) whose commits the rows do not show.
-        attempt: from 1; greater where the reading began again.
+        start: the first position in the log (bytes) whose commits the rows do not show.
+        attempt: from 1; greater where the snapshot began again.
     """
 
     start: Lsn
@@ -67,32 +64,32 @@ class SnapshotPlace:
 
     @property
     def lsn(self) -> Lsn:
-        """As `_commit_lsn`: less than that of any change behind the rows."""
+        """The rows' `_commit_lsn`: less than that of any later change."""
         return self.start - 1
 
     @property
     def sequence(self) -> int:
-        """As `_commit_seq` of the rows."""
+        """The rows' `_commit_seq`."""
         return 2 * self.attempt
 
     @property
     def emptied(self) -> int:
-        """As `_commit_seq` of the `truncate` before the rows."""
+        """The `_commit_seq` of the `truncate` before the rows."""
         return self.sequence - 1
 
 
 @dataclass(frozen=True)
 class RowShape:
-    """What a table's rows look like.
+    """The columns of a table's rows, and how changes become such rows.
 
     Attributes:
-        table: whose rows.
-        columns: their names and types, in order.
-        key: the columns that tell rows apart; empty where nothing does.
-        prefix: what the names of the other columns begin with.
-        pre_images: whether an update is also shown as it was before.
-        rescues: whether values that have no place in `columns` are kept, as text, in a column of their own.
-        left_out: the columns that are left out on purpose; their values are not kept.
+        table: the table.
+        columns: its columns' names and types, in order.
+        key: the key columns; empty for a table without a key.
+        prefix: the prefix of the metadata columns' names.
+        pre_images: whether an update also yields the row before it.
+        rescues: whether values that do not fit `columns` are kept as text in a column of their own.
+        left_out: the columns that were deselected; their values are not kept.
     """
 
     table: TableName
@@ -105,87 +102,87 @@ class RowShape:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """The columns, then the metadata."""
+        """The Arrow schema: the table's columns, then the metadata."""
         own = [pa.field(name, kind.arrow) for name, kind in self.columns.items()]
         return pa.schema([*own, *(field.with_name(self.prefix + field.name) for field in self.metadata)])
 
     @property
     def metadata(self) -> tuple[pa.Field, ...]:
-        """What stands behind the table's columns."""
+        """The metadata columns, without the prefix."""
         return (*METADATA, RESCUED) if self.rescues else METADATA
 
     @property
     def ddl(self) -> str:
-        """The same in Spark's words."""
+        """The schema as Spark DDL."""
         return ", ".join(f"{_quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
 
     def rows(
         self, changes: pa.RecordBatch, look: Look | None = None, absences: Sequence[Absence] = ()
     ) -> pa.RecordBatch:
-        """Each change as the rows that it is; all `changes` must be of the table.
+        """Convert each change to its rows; all `changes` must be of the table.
 
-        An update that changes the key is a `delete` of the old one and an `insert`, so that whoever keeps
-        rows by their key forgets the old one. A deleted row holds what the log says of it: its key, or with
-        REPLICA IDENTITY FULL all of it. A `truncate` holds nothing. Values that the log left out because they
-        did not change are looked up; those that are not found are NULL, and `unchanged` names their columns.
+        An update that changes the key becomes a `delete` of the old key and an `insert`. A deleted row holds
+        what the log holds of it: its key, or with REPLICA IDENTITY FULL all columns. A `truncate` holds no
+        values. Values that the log left out because they did not change are looked up; those that are not
+        found are NULL, and `unchanged` names their columns.
 
         Args:
             changes: in `CHANGES_SCHEMA`.
-            look: finds what the log left out; None: nothing is looked up.
-            absences: which columns the table did not have; they are NULL, and not looked up.
+            look: looks up what the log left out; None: nothing is looked up.
+            absences: the columns that the table did not have; they are NULL, and not looked up.
 
         Returns:
             A batch with `schema`.
 
         Raises:
-            HeadraceError: VALUE, where a text is no value of its column's type or does not fit into it;
-                SCHEMA_CHANGED, where a partition alone was truncated; what `look` raises.
+            HeadraceError: VALUE where a text is not valid for its column's type; SCHEMA_CHANGED where only a
+                partition was truncated; the errors of `look`.
         """
         self._check_truncated(changes)
         sides = _Sides(changes, tuple(self.columns), _absent(changes, absences))
         if look is not None and self.key:
             sides.complete(self.key, look)
-        change, code, is_old = self._listed(changes, sides)
+        change, code, is_old = self._plan_rows(changes, sides)
         texts = {name: sides.texts(name, change, code, is_old) for name in self.columns}
-        values, kept_apart = self._converted(texts, lambda: self._without_place(changes, change, is_old))
+        values, rescued_column = self._convert(texts, lambda: self._unplanned(changes, change, is_old))
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
         is_read, attempt = (column.take(pa.array(change)) for column in attempts(changes))
         unchanged = sides.unchanged().take(pa.array(change, mask=is_old))
-        metadata = [types, *taken, is_read, attempt, unchanged, *kept_apart]
+        metadata = [types, *taken, is_read, attempt, unchanged, *rescued_column]
         return pa.RecordBatch.from_arrays([*values, *metadata], schema=self.schema)
 
-    def _converted(
+    def _convert(
         self,
         texts: Mapping[str, pa.StringArray],
-        besides: Callable[[], Mapping[int, Mapping[str, str | None]]],
+        unplanned: Callable[[], Mapping[int, Mapping[str, str | None]]],
     ) -> tuple[list[pa.Array], list[pa.Array]]:
-        """The typed columns; and, where asked for, the one of what does not fit and what is `besides`."""
+        """Return the typed columns, and with `rescues` the column of values that do not fit."""
         if not self.rescues:
             kinds = self.columns.items()
             return [convert_all(kind, texts[name], f"{self.table}.{name}") for name, kind in kinds], []
-        found = {
+        converted = {
             name: (texts[name], convert_fitting(kind, texts[name], f"{self.table}.{name}"))
             for name, kind in self.columns.items()
         }
         rows = len(next(iter(texts.values())))
-        return [one.values for _, one in found.values()], [rescued(found, rows, besides())]
+        return [column.values for _, column in converted.values()], [rescued(converted, rows, unplanned())]
 
-    def _without_place(
+    def _unplanned(
         self, changes: pa.RecordBatch, change: _Numbers, is_old: _Mask
     ) -> dict[int, dict[str, str | None]]:
-        """Of each row that comes out, the texts of columns that are new since `columns` was planned."""
+        """Return the texts of columns that are new since the plan, by the number of the resulting row."""
         known = pa.array([*self.columns, *self.left_out], pa.string())
         sides = [_others(changes.column(side), known) for side in ("after", "before")]
         if not any(sides):
             return {}
         places = enumerate(zip(change.tolist(), is_old.tolist(), strict=True))
-        found = ((row, sides[old].get(place)) for row, (place, old) in places)
-        return {row: texts for row, texts in found if texts is not None}
+        unplanned = ((row, sides[old].get(place)) for row, (place, old) in places)
+        return {row: texts for row, texts in unplanned if texts is not None}
 
     def check_columns(self, changes: pa.RecordBatch) -> None:
-        """Refuse changes of a table that has more columns than it had when it was looked at.
+        """Raise an error if the changes have a column that the table did not have when it was planned.
 
         Raises:
             HeadraceError: SCHEMA_CHANGED.
@@ -200,7 +197,7 @@ class RowShape:
             )
 
     def _check_truncated(self, changes: pa.RecordBatch) -> None:
-        """A TRUNCATE has the name of the partition that it emptied."""
+        """Raise an error if only a partition of the table was truncated."""
         truncated = changes.filter(pc.equal(changes.column("op"), Op.TRUNCATE.value))
         for schema, table in zip(truncated.column("schema"), truncated.column("table"), strict=True):
             emptied = TableName(schema.as_py(), table.as_py())
@@ -212,11 +209,11 @@ class RowShape:
                 )
 
     def snapshot(self, values: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
-        """Rows that the table held when the slot began, as inserts.
+        """Return an initial snapshot's rows as inserts.
 
         Args:
             values: the table's columns, in order.
-            place: which position the rows have.
+            place: the position of the rows.
         """
         known = {
             "change_type": CHANGE_TYPES[_INSERT],
@@ -232,21 +229,23 @@ class RowShape:
         return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
 
     def snapshot_of_texts(self, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
-        """As `snapshot`, of columns as PostgreSQL prints them; what does not fit is kept apart.
+        """Return an initial snapshot's rows from text columns; values that do not fit are rescued.
 
         Args:
-            texts: the table's columns, in order.
-            place: which position the rows have.
+            texts: the table's columns in order, as PostgreSQL prints them.
+            place: the position of the rows.
         """
-        columns = {name: one.cast(pa.string()) for name, one in zip(self.columns, texts.columns, strict=True)}
-        values, kept_apart = self._converted(columns, dict)
+        columns = {
+            name: column.cast(pa.string()) for name, column in zip(self.columns, texts.columns, strict=True)
+        }
+        values, rescued_column = self._convert(columns, dict)
         own = pa.RecordBatch.from_arrays(values, names=list(self.columns))
         rows = self.snapshot(own, place)
-        last = rows.num_columns - len(kept_apart)
-        return pa.RecordBatch.from_arrays([*rows.columns[:last], *kept_apart], schema=self.schema)
+        last = rows.num_columns - len(rescued_column)
+        return pa.RecordBatch.from_arrays([*rows.columns[:last], *rescued_column], schema=self.schema)
 
-    def _listed(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
-        """For each row that comes out: its change, its type, and whether it is the old side of it."""
+    def _plan_rows(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
+        """Return for each resulting row: its change's index, its type, and whether it shows the old side."""
         op = changes.column("op")
         is_update = sides.is_update
         moved = is_update & sides.differ(self.key) if is_update.any() else is_update
@@ -256,15 +255,15 @@ class RowShape:
         is_first[1:] = change[1:] != change[:-1]
         is_old = is_first & doubled[change]
         code = np.full(len(change), _POSTIMAGE, np.int64)
-        for kind, always in _ALWAYS.items():
-            code[np.asarray(pc.equal(op, kind.value))[change]] = always
+        for kind, change_type in _ALWAYS.items():
+            code[np.asarray(pc.equal(op, kind.value))[change]] = change_type
         code[is_old] = np.where(moved[change[is_old]], _DELETE, _PREIMAGE)
         code[moved[change] & ~is_old] = _INSERT
         return change, code, is_old | (code == _DELETE)
 
 
 class _Sides:
-    """Both sides of changes, column by column; the old one is looked at only where it is needed."""
+    """The old and new values of changes, column by column; old values are extracted only when needed."""
 
     def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...], absent: Mapping[str, _Mask]) -> None:
         self._changes = changes
@@ -282,14 +281,14 @@ class _Sides:
 
     @cached_property
     def _after(self) -> dict[str, ColumnTexts]:
-        found = dict(column_texts(self._changes.column("after"), self._names))
+        columns = dict(column_texts(self._changes.column("after"), self._names))
         for name, rows in self._absent.items():
-            texts, known = found[name].texts, np.asarray(found[name].known)
-            found[name] = ColumnTexts(texts, pa.array(known | rows))
-        return found
+            texts, known = columns[name].texts, np.asarray(columns[name].known)
+            columns[name] = ColumnTexts(texts, pa.array(known | rows))
+        return columns
 
     def _gaps(self) -> dict[str, _Mask]:
-        """Of each column with any, the updates whose new value the log does not hold."""
+        """Return the updates whose new value the log lacks, for each column that has any."""
         if not self.is_update.any():
             return {}
         gaps = {name: self.is_update & ~np.asarray(self._after[name].known) for name in self._names}
@@ -302,34 +301,34 @@ class _Sides:
             return
         places = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
         texts = [self._after[name].texts.take(pa.array(places)).to_pylist() for name in key]
-        found = look(list(zip(*texts, strict=True)), tuple(gaps))
-        at = np.array(sorted(found), np.int64)
+        values_of = look(list(zip(*texts, strict=True)), tuple(gaps))
+        at = np.array(sorted(values_of), np.int64)
         for number, (name, gap) in enumerate(gaps.items()):
-            mine = at[gap[places[at]]]
-            values = [found[place][number] for place in mine.tolist()]
-            self._after[name] = _filled(self._after[name], places[mine], values)
+            indices = at[gap[places[at]]]
+            values = [values_of[index][number] for index in indices.tolist()]
+            self._after[name] = _with_values(self._after[name], places[indices], values)
 
     def unchanged(self) -> pa.ListArray:
-        """For each change, the columns whose new values are not known; NULL where there is none."""
+        """Return for each change the columns whose new values are not known; NULL where there are none."""
         gaps = self._gaps()
         if not gaps:
             return pa.nulls(len(self._changes), _NAMES)
-        some = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
-        names = {int(row): [name for name, gap in gaps.items() if gap[row]] for row in some}
+        incomplete = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
+        names = {int(row): [name for name, gap in gaps.items() if gap[row]] for row in incomplete}
         return pa.array([names.get(row) for row in range(len(self._changes))], _NAMES)
 
     def differ(self, names: tuple[str, ...]) -> _Mask:
-        """Whether any of the columns `names` is known on both sides and is not the same."""
-        found = np.zeros(len(self._changes), np.bool_)
+        """Return whether any of the columns `names` is known on both sides and differs."""
+        differs = np.zeros(len(self._changes), np.bool_)
         for name in names:
             before, after = self._before[name], self._after[name]
             known = pc.and_(before.known, after.known)
             same = pc.equal(before.texts, after.texts).fill_null(False)  # noqa: FBT003
-            found |= np.asarray(pc.and_not(known, same))
-        return found
+            differs |= np.asarray(pc.and_not(known, same))
+        return differs
 
     def texts(self, name: str, change: _Numbers, code: _Numbers, is_old: _Mask) -> pa.StringArray:
-        """One column of the rows that come out."""
+        """Return one column of the resulting rows."""
         if not is_old.any():
             after = self._after[name].texts
             return after if len(change) == len(after) else after.take(pa.array(change))
@@ -338,20 +337,20 @@ class _Sides:
 
 
 def _absent(changes: pa.RecordBatch, absences: Sequence[Absence]) -> dict[str, _Mask]:
-    """Of each column that some of the changes lack because their table did, which of them."""
+    """Return which changes lack a column because their table did, for each such column."""
     if not absences:
         return {}
     steps = np.array([lsn for lsn, _ in absences], np.int64)
     step = np.searchsorted(steps, changes.column("_commit_lsn").to_numpy(), side="right") - 1
-    found: dict[str, _Mask] = {}
+    absent: dict[str, _Mask] = {}
     for number, (_, missing) in enumerate(absences):
         for name in missing:
-            found[name] = found.get(name, np.zeros(len(changes), np.bool_)) | (step == number)
-    return found
+            absent[name] = absent.get(name, np.zeros(len(changes), np.bool_)) | (step == number)
+    return absent
 
 
 def _others(rows: pa.MapArray, known: pa.StringArray) -> dict[int, dict[str, str | None]]:
-    """What the maps hold of columns that are not `known`, by row."""
+    """Return the values of columns that are not `known`, by row."""
     ends = rows.offsets.to_numpy()
     keys = rows.keys.slice(ends[0], ends[-1] - ends[0])
     unknown = np.flatnonzero(np.asarray(pc.invert(pc.is_in(keys, value_set=known))))
@@ -359,19 +358,19 @@ def _others(rows: pa.MapArray, known: pa.StringArray) -> dict[int, dict[str, str
         return {}
     row = np.repeat(np.arange(len(rows)), np.diff(ends))[unknown]
     items = rows.items.slice(ends[0], ends[-1] - ends[0]).take(pa.array(unknown))
-    found: dict[int, dict[str, str | None]] = {}
+    others: dict[int, dict[str, str | None]] = {}
     for place, key, item in zip(row.tolist(), keys.take(pa.array(unknown)), items, strict=True):
-        found.setdefault(place, {})[key.as_py()] = item.as_py()
-    return found
+        others.setdefault(place, {})[key.as_py()] = item.as_py()
+    return others
 
 
 def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
-    """Rows that a table held when the slot began, in `CHANGES_SCHEMA`.
+    """Return an initial snapshot's rows in `CHANGES_SCHEMA`.
 
     Args:
-        table: whose.
+        table: the table.
         texts: its columns as PostgreSQL prints them.
-        place: which position the rows have.
+        place: the position of the rows.
     """
     rows, width = texts.num_rows, texts.num_columns
     known = {
@@ -392,14 +391,14 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
 
 
 def emptied(tables: Sequence[TableName], place: SnapshotPlace) -> pa.RecordBatch:
-    """What stands before the rows of an attempt: that earlier ones of `tables` count no more."""
+    """Return a `truncate` of each table, which comes before an attempt's rows and voids earlier ones."""
     known = {"op": Op.TRUNCATE.value, "_commit_lsn": place.lsn, "_commit_seq": place.emptied}
     rows = [{"schema": table.schema, "table": table.name, **known} for table in tables]
     return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
 
 
-def _filled(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:
-    """`column` with `values` at `places`."""
+def _with_values(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:
+    """Return `column` with `values` at `places`."""
     source, known = np.arange(len(column.texts)), np.array(column.known)
     source[places] = len(source) + np.arange(len(places))
     known[places] = True

@@ -1,4 +1,4 @@
-"""Does a table in the log still have the columns that a query was told of?"""
+"""Check that a table in the log still has the columns that a query was started with."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class PlannedTable:
     """A table as it was when a query began.
 
     Attributes:
-        columns: type oid and type modifier of each column that is asked for, by name.
-        left_out: the columns that the table had besides.
+        columns: type oid and type modifier of each requested column, by name.
+        left_out: the other columns that the table had.
         old_rows: whether the log must hold whole old rows.
-        key: the columns that must be as they were, also where others need not be.
-        may_change: whether other columns may come, go, and have another type.
-        chosen: whether `columns` were named: a new one is not asked for.
-        order: all columns of the table as it was, in its order.
+        key: the columns that must stay as they were, even with `may_change`.
+        may_change: whether other columns may be added, dropped, and have another type.
+        chosen: whether `columns` were selected by name, so that a new column is not requested.
+        order: all columns of the table, in its order.
     """
 
     columns: Mapping[str, tuple[int, int]]
@@ -51,7 +51,7 @@ class PlannedTable:
 
 
 class GuardedRouting(RootRouting):
-    """Names for a query that has typed columns; a table that was altered is refused when a row needs it."""
+    """Reports root names for a query with typed columns; refuses rows of a table that was altered."""
 
     def __init__(self, url: str, expected: Mapping[TableName, PlannedTable]) -> None:
         super().__init__(url, expected)
@@ -60,12 +60,12 @@ class GuardedRouting(RootRouting):
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        """What the log has lacked so far, of one table that may change."""
+        """The columns that the log has lacked so far, for a single table that may change."""
         return self._absences
 
-    def described(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
-        """Compared before any of its rows is used."""
-        named = super().described(relation, commit_lsn, xid)
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
+        """Return the relation under its root's name; its columns are checked before any row is used."""
+        named = super().route(relation, commit_lsn, xid)
         expected = self._expected.get(named.table)
         difference = None
         if expected is not None:
@@ -80,7 +80,7 @@ class GuardedRouting(RootRouting):
             )
         if expected is not None and expected.may_change:
             self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
-        if expected is not None and expected.old_rows and not all(one.key for one in relation.columns):
+        if expected is not None and expected.old_rows and not all(column.key for column in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
                 f"the log does not hold the old rows of {named.table} any more, which the query asks for",
@@ -92,19 +92,19 @@ class GuardedRouting(RootRouting):
         return named
 
     def _is_unaltered(self, oid: int, expected: PlannedTable) -> bool:
-        """Whether the table is now as it was when the query began: then it is the log that is older."""
+        """Return whether the table has the columns of the query's start, so that only the log is older."""
         names = [name for (name,) in self.session().query(_COLUMNS, (str(oid),))]
         return set(names) == set(expected.order)
 
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
-        """From the transaction that commits at `lsn` on the log lacks `missing`."""
-        before = bisect.bisect_right(self._absences, lsn, key=lambda one: one[0])
+        """Note that the log lacks the columns `missing` from the commit at `lsn` on."""
+        before = bisect.bisect_right(self._absences, lsn, key=lambda absence: absence[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
 
 
 def _moved(relation: Relation, expected: PlannedTable) -> str | None:
-    """Which column stands where another one stood: they have exchanged names, or one was made anew."""
+    """Describe the first column that was renamed or created anew; None where there is none."""
     if expected.may_change:
         return None
     names = [name for name in relation.names if name in expected.order]
@@ -116,25 +116,25 @@ def _moved(relation: Relation, expected: PlannedTable) -> str | None:
 
 
 def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> None:
-    """Deleted rows have the key; where the log has nothing of them, there are none."""
-    carried = [one.name for one in relation.columns if one.key]
+    """Raise an error if deleted rows lack a key column; where the log has no old rows there is no check."""
+    carried = [column.name for column in relation.columns if column.key]
     missing = [name for name in sorted(key) if name not in carried]
     if carried and missing:
         raise uncarried_key(table, missing[0], carried)
 
 
 def _difference(relation: Relation, expected: PlannedTable) -> str | None:
-    """What differs first; None where nothing that the query sees does."""
-    found = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
+    """Describe the first difference that the query would see; None where there is none."""
+    logged = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
     checked = expected.columns
     if expected.may_change:
         checked = {name: kind for name, kind in checked.items() if name in expected.key}
     for name, kind in checked.items():
-        if name not in found:
-            return f"the log has no column {name}, it has {', '.join(found)}"
-        if found[name] != kind:
+        if name not in logged:
+            return f"the log has no column {name}, it has {', '.join(logged)}"
+        if logged[name] != kind:
             return f"the column {name} has another type in the log"
     if expected.may_change or expected.chosen:
         return None
-    new = [name for name in found if name not in expected.columns and name not in expected.left_out]
+    new = [name for name in logged if name not in expected.columns and name not in expected.left_out]
     return f"it has a column {new[0]} that the query does not have" if new else None

@@ -1,7 +1,6 @@
-"""Where does an unfinished transaction wait for its end? In memory while it is small, else on disk.
+"""Keep the messages of an unfinished transaction: in memory while it is small, else on disk.
 
-The file has no name from its first byte on: nobody else can open it, and nothing is left behind when the
-process is killed.
+The file has no name: no other process can open it, and nothing is left behind when the process is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from headrace.pgoutput.cursor import broken
 _IN_MEMORY = 1 << 20
 _ALL_IN_MEMORY = 32 << 20
 _MOST_FILES = 256  # a process often may have 1024 open, and connections need some too
-_READ_BYTES = 1 << 20  # small pieces are put together to about this much
+_READ_BYTES = 1 << 20  # small pieces are joined up to about this size
 _PIECE = struct.Struct("=IQ")  # messages, bytes
 
 _RELATION, _TYPE, _MESSAGE, _ORIGIN = b"RYMO"
@@ -35,19 +34,19 @@ _XID_SIZE = 4
 
 
 class SpoolFullError(HeadraceError):
-    """What unfinished transactions need has no room."""
+    """The unfinished transactions have no room in memory and on disk."""
 
 
 @dataclass(slots=True)
 class Room:
-    """What all spools together may hold.
+    """The limit and the use of all spools together.
 
     Attributes:
-        limit: bytes.
-        folder: where files are made; None: the system's folder for temporary files.
-        used: bytes.
-        in_memory: how many of them are not in files.
-        files: how many files there are.
+        limit: the most that they may hold (bytes).
+        folder: the folder of the files; None: the system's folder for temporary files.
+        used: what they hold (bytes).
+        in_memory: the part of `used` that is not in files (bytes).
+        files: the number of files.
     """
 
     limit: int
@@ -57,17 +56,17 @@ class Room:
     files: int = 0
 
     def take(self, size: int) -> None:
-        """Count `size` more bytes.
+        """Reserve `size` bytes.
 
         Raises:
-            SpoolFullError: they would be too many.
+            SpoolFullError: the limit would be exceeded.
         """
         if self.used + size > self.limit:
             raise self.full(f"they have reached their limit of {self.limit >> 20} MiB")
         self.used += size
 
     def full(self, why: str) -> SpoolFullError:
-        """The error that there is no room, for the reason `why`."""
+        """Return the error that there is no room, for the reason `why`."""
         folder = self.folder or tempfile.tempdir or "the folder for temporary files"
         return SpoolFullError(
             Kind.DISK,
@@ -79,6 +78,10 @@ class Room:
 @dataclass(slots=True)
 class Spool:
     """The messages of one unfinished transaction, each with the id of its (sub)transaction.
+
+    Attributes:
+        room: the limit that all spools share.
+        xid: the transaction's id.
 
     Raises:
         SpoolFullError: from `append`.
@@ -97,7 +100,7 @@ class Spool:
         self._file = tempfile.SpooledTemporaryFile(dir=folder)  # noqa: SIM115
 
     def append(self, batch: MessageBatch) -> None:
-        """Keep what the messages say about rows.
+        """Keep the messages that describe relations and rows.
 
         Raises:
             SpoolFullError: there is no room.
@@ -132,7 +135,7 @@ class Spool:
             raise self.room.full(error.strerror or str(error)) from error
 
     def _make_file(self, size: int) -> None:
-        """Count `size` bytes that stay in memory; go over to a file where they, or those of all, are many."""
+        """Move to a file where `size` more bytes would be too many in memory, here or in all spools."""
         room = self.room
         if self._has_file:
             return
@@ -149,13 +152,14 @@ class Spool:
         self._in_memory = 0
 
     def abort(self, xid: int) -> None:
-        """Forget the rows of a subtransaction."""
+        """Drop the rows of a subtransaction that was rolled back."""
         self._aborted.add(xid)
 
     def read(self) -> Iterator[MessageBatch]:
-        """What is kept, in order, in the form of a transaction that was sent at its end.
+        """Yield the kept messages in order, in the form of a transaction that was sent at its end.
 
-        Relations stay also where their subtransaction was rolled back: the server tells each only once.
+        Descriptions of relations are kept even if their subtransaction was rolled back: the server sends each
+        only once.
         """
         self._file.seek(0)
         aborted = np.array(sorted(self._aborted), np.uint32)
@@ -185,13 +189,13 @@ class Spool:
         return MessageBatch(data, begin + _XID_SIZE, end)
 
     def close(self) -> None:
-        """Give the room back; idempotent."""
+        """Release the room; idempotent."""
         self.room.used -= self._size
         self.room.in_memory -= self._in_memory
         self.room.files -= self._has_file
         self._size = self._in_memory = 0
         self._has_file = False
-        with suppress(OSError):  # what a full disk did not take is not wanted any more
+        with suppress(OSError):  # unwritten data is not needed any more
             self._file.close()
 
 

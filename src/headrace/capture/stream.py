@@ -1,6 +1,6 @@
-"""What does someone who follows a slot ask for, and what is promised?
+"""Follow a slot: ask for offsets and changes, and confirm them.
 
-Offsets, changes and confirmations on the caller's thread; the reading is `LogReader`'s.
+These calls run on the caller's thread; `LogReader` reads the log in its own.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _RETRY_SECONDS = 1.0
 class ChangeStream:
     """The changes of one slot behind `start`; call `open`, then ask for offsets and changes.
 
-    Guarantees: changes come in commit order, each exactly once in one life of the stream; the slot is never
-    told of a position that `confirm` was not called with.
+    Guarantees: changes come in commit order, each exactly once between `open` and `close`; the slot is never
+    confirmed beyond the offsets that `confirm` was called with.
     """
 
     def __init__(self, settings: StreamSettings, start: Offset) -> None:
@@ -43,11 +43,11 @@ class ChangeStream:
         self._session: ReadSession | None = None
 
     def open(self) -> None:
-        """Begin to read."""
+        """Start to read the log."""
         self._reader.open()
 
     def close(self) -> None:
-        """Stop reading and give the slot back; returns when the connection is closed."""
+        """Stop reading and release the slot; returns when the connection is closed."""
         self._reader.close()
         self._buffer.fail(HeadraceError(Kind.CONNECTION, "the stream of changes was closed"))
         if self._session is not None:
@@ -55,32 +55,32 @@ class ChangeStream:
 
     @property
     def origin(self) -> LogOrigin | None:
-        """Whose log it is; None until the first connection has said so."""
+        """The system and timeline of the log; None before the first connection, if not known."""
         return self._reader.origin
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        """Which of the columns that were asked for the log lacked, and from where on; in order."""
+        """The requested columns that the log lacked, each set with its first position; ascending."""
         return self._reader.absences
 
     def confirm(self, offset: Offset) -> None:
-        """Everything up to `offset` is durable: its transactions may be forgotten by both sides.
+        """Confirm that everything up to `offset` is durable, so that buffer and server may drop it.
 
-        By the server only up to where they are not held (`StreamSettings.held`).
+        The server only up to the limit of `StreamSettings.held`.
         """
         self._reader.confirmed = max(self._reader.confirmed, self._settings.confirmable(offset.lsn))
         self._reader.released = self._buffer.release(offset)
 
     def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:
-        """Where the next batch ends; `start` itself where none can end within `timeout` seconds.
+        """Return where the next batch ends; `start` itself where none can end within `timeout` seconds.
 
-        Every transaction up to the result is visible to new snapshots of this server; one that a
-        synchronous standby holds up is waited for. In a quiet time the result is now and then a position
-        without changes, so that the slot follows the server, and at once where somebody waits for it (see
-        `position_request`). `start` must have been given to `confirm`.
+        All transactions up to the result are visible to new snapshots of this server; this waits for one that
+        a synchronous standby delays. While there are no changes the result is from time to time a later
+        position without changes, so that the slot follows the server; at once where a client waits for it
+        (see `read_requested_lsn`). `start` must have been given to `confirm`.
 
         Raises:
-            HeadraceError: what ended the reading thread.
+            HeadraceError: the error that ended the reading thread.
         """
         deadline = time.monotonic() + timeout
         end = self._buffer.wait_for_cut(start, limit, timeout)
@@ -92,7 +92,7 @@ class ChangeStream:
         return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)
 
     def is_empty(self, start: Offset, upto: Lsn) -> bool:
-        """Whether it is known that no changes lie behind `start` and before `upto`."""
+        """Return whether it is known that no changes lie behind `start` and before `upto`."""
         return self._buffer.is_empty_between(start, upto)
 
     def _idle_offset(self, start: Offset) -> Offset:
@@ -120,16 +120,16 @@ class ChangeStream:
             return False
 
     def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
-        """The changes in (start, end]; waits until they have arrived, as after a restart they must.
+        """Return the changes in (start, end]; wait until they have arrived, as after a restart.
 
         Raises:
             HeadraceError: CONTINUITY where the server is connected and sends nothing for `timeout` seconds
-                before they have arrived; INTERNAL where `start` lies before what was confirmed.
+                before they have arrived; INTERNAL where `start` lies before the confirmed offset.
         """
-        asked = time.monotonic()
+        begun = time.monotonic()
         while not self._buffer.wait_until(end, min(timeout, 1.0)):
             heard = self._reader.heard
-            if heard is None or time.monotonic() - max(heard, asked) < timeout:
+            if heard is None or time.monotonic() - max(heard, begun) < timeout:
                 continue
             raise HeadraceError(
                 Kind.CONTINUITY,

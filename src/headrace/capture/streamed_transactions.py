@@ -1,8 +1,8 @@
-"""How does a transaction that the server sends before its end become one that came behind it?
+"""Reorder transactions that the server streams while they run into the order of commits.
 
-With the option `streaming` the server sends pieces of a large transaction while it runs, between those that
-have ended, and says later whether it was committed. What was rolled back must never be seen; what committed
-takes its place in the order of commits, with the same positions as if it had been sent at its end.
+With the option `streaming` the server sends pieces of a large transaction while it runs, between transactions
+that have ended, and reports later whether it committed. A rolled back transaction is never passed on. A
+committed one takes its place in the order of commits, with the positions that it has without `streaming`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
 _IS_MARK = letter_set(b"SEcA")
 _RELATION = ord("R")
-_SHORTEST_RELATION = 9  # a letter, a (sub)transaction's id, a table's
+_SHORTEST_RELATION = 9  # a letter, the id of a (sub)transaction, the oid of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +37,21 @@ class Part:
 
     Attributes:
         messages: the messages.
-        waited: they belong to a transaction that came in pieces; they end with them or go on in the next.
-        told: the relations (their oids) whose latest descriptions came with that transaction, behind its
-            end: the server does not repeat those that it has sent to anyone.
+        streamed: whether they belong to a transaction that came in pieces; it may go on in the next part.
+        described: in the last part of such a transaction, the oids of the relations whose latest descriptions
+            came with it: the server does not send them again.
     """
 
     messages: MessageBatch
-    waited: bool = False
-    told: frozenset[int] = frozenset()
+    streamed: bool = False
+    described: frozenset[int] = frozenset()
 
 
 class StreamedTransactions:
-    """The transactions that a connection has sent pieces of, until they end.
+    """Holds the pieces of running transactions that a connection has sent, until they end.
 
     Args:
-        room: what they may hold.
+        room: the limit of their size.
     """
 
     def __init__(self, room: Room) -> None:
@@ -59,14 +59,14 @@ class StreamedTransactions:
         self._spools: dict[int, Spool] = {}
         self._open: Spool | None = None
         self._descriptions = 0
-        self._told: dict[int, int] = {}  # when each relation was described outside of them
-        self._told_in: dict[int, dict[int, int]] = {}  # and in each of them
+        self._described: dict[int, int] = {}  # relation -> number of its last description outside of them
+        self._described_in: dict[int, dict[int, int]] = {}  # xid -> the same inside of it
 
     def __len__(self) -> int:
         return len(self._spools)
 
     def take(self, batch: MessageBatch) -> Iterator[Part]:
-        """What can be translated now, in order.
+        """Yield what can be translated now, in the order of commits.
 
         Raises:
             SpoolFullError: an unfinished transaction has no room.
@@ -89,17 +89,17 @@ class StreamedTransactions:
             behind = mark + 1
 
     def _note(self, part: MessageBatch, letters: Letters) -> None:
-        """Remember when relations are described."""
+        """Remember the order of the relations' descriptions."""
         described = np.flatnonzero(letters == _RELATION)
         if not len(described):
             return
         begin = part.begin[described]
         if (part.end[described] - begin < _SHORTEST_RELATION).any():
             raise broken("the description of a table ends too early")
-        told, at = (self._told, 1) if self._open is None else (self._told_in[self._open.xid], 5)
+        numbers, at = (self._described, 1) if self._open is None else (self._described_in[self._open.xid], 5)
         for oid in Numerals(part.data).uint32(begin + at).tolist():
             self._descriptions += 1
-            told[oid] = self._descriptions
+            numbers[oid] = self._descriptions
 
     def _mark(self, payload: bytes) -> Iterator[Part]:
         match decode_message(payload):
@@ -107,7 +107,7 @@ class StreamedTransactions:
                 if self._open is not None or first == (xid in self._spools):
                     raise broken("a piece of a transaction begins where none can")
                 self._open = self._spools.setdefault(xid, Spool(self._room, xid))
-                self._told_in.setdefault(xid, {})
+                self._described_in.setdefault(xid, {})
             case StreamStop():
                 if self._open is None:
                     raise broken("a piece of a transaction ends that did not begin")
@@ -118,9 +118,10 @@ class StreamedTransactions:
                 yield from self._committed(commit)
 
     def _abort(self, xid: int, subxid: int) -> None:
-        """Nothing of it need have come: PostgreSQL 18 says so of every part that it did not keep.
+        """Drop a transaction or subtransaction that was rolled back.
 
-        That is what was rolled back already when it was decoded, also where `streaming` was not asked for.
+        It may be unknown: PostgreSQL 18 also reports, even without `streaming`, what was already rolled back
+        when it was decoded, of which it sent nothing.
         """
         if self._open is None and xid not in self._spools:
             return
@@ -133,22 +134,24 @@ class StreamedTransactions:
 
     def _committed(self, commit: StreamCommit) -> Iterator[Part]:
         spool = self._ending(commit.xid)
-        latest = {oid: when for oid, when in self._drop(commit.xid).items() if when > self._told.get(oid, 0)}
-        self._told.update(latest)
+        latest = {
+            oid: when for oid, when in self._drop(commit.xid).items() if when > self._described.get(oid, 0)
+        }
+        self._described.update(latest)
         time = commit.commit_time - POSTGRES_EPOCH_US
         begin = _BEGIN.pack(b"B", commit.commit_lsn, time, commit.xid)
         end = _COMMIT.pack(b"C", 0, commit.commit_lsn, commit.end_lsn, time)
         try:
-            yield Part(MessageBatch.join([begin]), waited=True)
+            yield Part(MessageBatch.join([begin]), streamed=True)
             for messages in spool.read():
-                yield Part(messages, waited=True)
-            yield Part(MessageBatch.join([end]), waited=True, told=frozenset(latest))
+                yield Part(messages, streamed=True)
+            yield Part(MessageBatch.join([end]), streamed=True, described=frozenset(latest))
         finally:
             spool.close()
 
     def _drop(self, xid: int) -> dict[int, int]:
         del self._spools[xid]
-        return self._told_in.pop(xid)
+        return self._described_in.pop(xid)
 
     def _ending(self, xid: int) -> Spool:
         if self._open is not None or xid not in self._spools:
@@ -156,12 +159,12 @@ class StreamedTransactions:
         return self._spools[xid]
 
     def forget(self) -> None:
-        """A new connection sends everything again."""
+        """Drop everything: a new connection sends it again."""
         for spool in self._spools.values():
             spool.close()
         self._spools.clear()
-        self._told_in.clear()
-        self._told.clear()
+        self._described_in.clear()
+        self._described.clear()
         self._open = None
 
 

@@ -1,7 +1,7 @@
-"""Which transaction does each message belong to, and where in it does it stand? Pure and columnar.
+"""Find the transaction of each message, and its number in it. Pure and columnar.
 
 Positions count every row and truncate as the server decodes them, before any filter (decision 0004): (commit
-record, sequence) is the same whoever reads.
+record, sequence) is the same for every reader.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IS_CHANGE = letter_set(bytes((INSERT, UPDATE, DELETE, TRUNCATE)))
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that a batch of messages left unfinished.
+    """A transaction that began in a batch of messages and did not end in it.
 
     Attributes:
         commit_lsn: where its commit record begins (bytes).
@@ -43,17 +43,16 @@ class OpenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Transactions:
-    """The transactions of a batch, and each change's place in them.
+    """The transactions of a batch, and each change's place in them, as arrays.
 
     Attributes:
         commit_lsn, commit_time, xid: of each transaction, `(transactions,)`.
-        commit_messages: the indices of the commit messages, in order; all transactions have one but
-            perhaps the last.
-        end_lsn: the positions to confirm behind them.
+        commit_messages: the indices of the commit messages, in order; the last transaction may have none.
+        end_lsn: the ends of those commits, to be confirmed (bytes).
         changes: the indices of the messages that are rows or truncates.
-        owner: the transaction of each of these, an index.
-        sequence: their place in it, from 1.
-        unfinished: the last transaction where it has no commit yet.
+        owner: the index of the transaction of each of these changes.
+        sequence: the number of each change in its transaction, from 1.
+        unfinished: the last transaction, if it has no commit yet.
     """
 
     commit_lsn: Numbers
@@ -67,7 +66,7 @@ class Transactions:
     unfinished: OpenTransaction | None
 
     def around(self, message: int) -> tuple[Lsn, int]:
-        """Where the commit record of the transaction around a message begins (bytes), and its xid."""
+        """Return the commit record's address (bytes) and the xid of the transaction that holds a message."""
         place = int(np.searchsorted(self.commit_messages, message))
         if place >= len(self.xid):
             raise broken("a description stands outside a transaction")
@@ -75,7 +74,7 @@ class Transactions:
 
 
 def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransaction | None) -> Transactions:
-    """The transactions of `batch`, of which `before` was left unfinished by the last one.
+    """Find the transactions of `batch`; `before` is the unfinished one of the batch before it.
 
     Raises:
         HeadraceError: PROTOCOL where transactions overlap or a change stands outside of one.
@@ -86,7 +85,7 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
     begun = np.cumsum(begins) + carried
     _check_order(begins, commits, is_change, begun - np.cumsum(commits))
     numerals = Numerals(batch.data)
-    first, last = _checked(batch, begins, _BEGIN_SIZE), _checked(batch, commits, _COMMIT_SIZE)
+    first, last = _begins_of(batch, begins, _BEGIN_SIZE), _begins_of(batch, commits, _COMMIT_SIZE)
     commit_lsn = numerals.int64(first + 1)
     time, xid = numerals.int64(first + 9) + POSTGRES_EPOCH_US, numerals.uint32(first + 17)
     if (commit_lsn < 0).any() or (time > _LATEST_US).any() or (time < -_LATEST_US).any():
@@ -124,15 +123,15 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
 
 
 def _check_order(begins: Mask, commits: Mask, changes: Mask, depth: Numbers) -> None:
-    """`depth` is how many transactions are open behind each message."""
+    """Raise PROTOCOL if transactions overlap; `depth` is the number of open ones after each message."""
     if (depth[begins] != 1).any():
         raise broken("a transaction begins inside another")
     if (depth[commits] != 0).any() or (depth[changes] != 1).any():
         raise broken("a change stands outside a transaction")
 
 
-def _checked(batch: MessageBatch, chosen: Mask, size: int) -> Numbers:
-    """Where the chosen messages begin, each `size` bytes long."""
+def _begins_of(batch: MessageBatch, chosen: Mask, size: int) -> Numbers:
+    """Return where the chosen messages begin; each must be `size` bytes long."""
     begin = batch.begin[chosen]
     if (batch.end[chosen] - begin != size).any():
         raise broken(f"a message that must have {size} bytes has others")

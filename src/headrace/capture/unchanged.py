@@ -1,6 +1,6 @@
-"""Which values did the log leave out because an UPDATE did not change them, and where do they come from?
+"""Complete updates with the TOAST values that the log left out because they did not change.
 
-Pure: what is missing is found here; whoever calls brings the values.
+Pure: this module finds what is missing; the caller looks the values up.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from headrace.model.values import column_texts
 
 Key = tuple[str | None, ...]
 Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None, ...]]]
-"""From rows' keys and the names of columns to the rows' texts, by the place of the key; without lost rows."""
+"""Looks up columns of rows by their keys: the texts by the key's index; deleted rows are absent."""
 
 LookOf = Callable[[TableName], tuple[KnownTable, Look] | None]
-"""What is known of a table, and how its rows are found; None where they cannot be."""
+"""Returns what is known of a table and the lookup of its rows; None where there is no lookup."""
 
 
 def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
-    """The same changes with the values that are found; of a row that is gone they stay absent.
+    """Return the same changes with the values that were found; those of deleted rows stay absent.
 
     Args:
         changes: in `CHANGES_SCHEMA`.
-        look_of: what is known of a table.
+        look_of: returns the lookup of a table's rows.
 
     Raises:
-        HeadraceError: what `look_of` raises.
+        HeadraceError: the errors of `look_of` and of its lookups.
     """
     is_update = pc.equal(changes.column("op"), Op.UPDATE.value)
     if not pc.any(is_update).as_py():
         return changes
     replaced: dict[int, list[tuple[str, str | None]]] = {}
     for table, places in by_table(changes):
-        found = look_of(table)
+        lookup = look_of(table)
         updates = places[is_update.take(pa.array(places)).to_numpy(zero_copy_only=False)]
-        if found is not None and len(updates):
-            some = changes.take(pa.array(updates))
-            for place, pairs in _of_one_table(some, *found).items():
+        if lookup is not None and len(updates):
+            selected = changes.take(pa.array(updates))
+            for place, pairs in _of_one_table(selected, *lookup).items():
                 replaced[int(updates[place])] = pairs
     if not replaced:
         return changes
@@ -58,25 +58,25 @@ def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
 def _of_one_table(
     updates: pa.RecordBatch, table: KnownTable, look: Look
 ) -> dict[int, list[tuple[str, str | None]]]:
-    """The whole new rows of those of `updates` that had gaps and were found, by their place."""
+    """Return the completed new rows of the updates that lacked values and were found, by their index."""
     columns = tuple(table.columns)
     after = updates.column("after")
     short = np.flatnonzero(np.diff(after.offsets.to_numpy()) < len(columns))
     if not len(short):
         return {}
-    some = updates.take(pa.array(short))
-    known = {name: one.known for name, one in column_texts(some.column("after"), columns).items()}
+    partial = updates.take(pa.array(short))
+    known = {name: texts.known for name, texts in column_texts(partial.column("after"), columns).items()}
     missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
-    keys = list(zip(*(texts.to_pylist() for texts in key_texts(some, table.key)), strict=True))
-    whole = [at for at, one in enumerate(keys) if None not in one]
-    found = look([keys[at] for at in whole], missing) if missing else {}
+    keys = list(zip(*(texts.to_pylist() for texts in key_texts(partial, table.key)), strict=True))
+    whole = [at for at, key in enumerate(keys) if None not in key]
+    looked_up = look([keys[at] for at in whole], missing) if missing else {}
     rows: dict[int, list[tuple[str, str | None]]] = {}
-    for place, texts in found.items():
+    for place, texts in looked_up.items():
         at = whole[place]
-        given = some.column("after")[at].as_py()
+        logged = partial.column("after")[at].as_py()
         gaps = [
             (name, text) for name, text in zip(missing, texts, strict=True) if not known[name][at].as_py()
         ]
         if gaps:
-            rows[int(short[at])] = [*given, *gaps]
+            rows[int(short[at])] = [*logged, *gaps]
     return rows

@@ -1,7 +1,7 @@
-"""Can everyone see what the log already told? (decision 0012)
+"""Wait until transactions of the log are visible to new snapshots (decision 0012).
 
-A commit reaches the log before new snapshots see it, always so while a synchronous standby has not
-answered. Whoever reads rows because of a change must wait.
+A commit reaches the log before new snapshots see it, and stays invisible while a synchronous standby has not
+answered. A reader that queries rows because of a change must wait.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _HALF = 1 << 31
 
 
 def are_visible(xids: Numbers, snapshot: str) -> bool:
-    """Whether the snapshot `xmin:xmax:xip,…` sees every committed transaction in `xids` (32-bit ids).
+    """Return whether the snapshot `xmin:xmax:xip,…` sees all committed transactions in `xids` (32-bit ids).
 
-    The log's ids are completed to 64 bits: the full id nearest to the snapshot's upper end.
+    Each id is extended to 64 bits: the full id nearest to the snapshot's xmax.
     """
     lowest, top, running = snapshot.split(":")
     highest = int(top)
@@ -34,9 +34,9 @@ def are_visible(xids: Numbers, snapshot: str) -> bool:
 def await_visible(
     session: ReadSession, xids: Numbers, *, timeout: float = math.inf, poll: float = 0.002
 ) -> bool:
-    """Whether every transaction in `xids` (32-bit ids) is visible to new snapshots, within `timeout` s.
+    """Wait until new snapshots see all transactions in `xids` (32-bit ids); False after `timeout` seconds.
 
-    On a standby this is true at once: there the reader waits for the replay of the log instead
+    On a standby it returns True at once: its readers wait for the replay of the log instead
     (`ReadSession.await_replay`).
     """
     deadline = time.monotonic() + timeout

@@ -1,1 +1,1 @@
-"""The demo: a shop, what happens in it, and what its documents must be then."""
+"""The demo: a shop's database, its workload, and an oracle for its documents."""

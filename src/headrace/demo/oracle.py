@@ -1,8 +1,8 @@
-"""Which documents should the shop's indexes hold, and which do they hold?
+"""Compare the documents of the shop's indexes with those that an independent oracle expects.
 
-The expected side is worked out the slow and obvious way, from plain `SELECT *` of whole tables in one
-snapshot, by code that shares nothing with the rooms that it judges: no schema files, no assembly, no SQL
-but `SELECT *`. Each index is written out by hand, so an error must be made twice to stay unseen.
+The oracle builds the expected documents in the simplest way, from `SELECT *` of whole tables in one snapshot.
+It shares no code with what it checks: no schema files, no assembly, no other SQL. Each index is written by
+hand, so an error must be made twice to stay unseen.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Documents = dict[str, Document]
 
 
 class Average(Decimal):
-    """A mean: compared to 12 digits, because its last bits depend on how it was rounded."""
+    """A mean; it is compared to 12 digits, because the last ones depend on rounding."""
 
 
 def expected_documents(url: str, index: str) -> Documents:
-    """The documents of one of the shop's indexes, by id, as the database stands now.
+    """Build the documents of one of the shop's indexes, by id, from the database as it is now.
 
     Values are as a reader of `_source` sees them: numbers as int or Decimal, timestamps as ISO text in
-    UTC, nulls present.
+    UTC, nulls included.
 
     Raises:
         KeyError: `index` is none of `users`, `orders`, `products`.
@@ -197,8 +197,8 @@ def _products(tables: Mapping[str, list[Row]]) -> Documents:
             (tags[link["tag_id"]] for link in links.get(product["id"], [])), key=lambda tag: tag["id"]
         )
         linked.sort(key=lambda tag: tag["rank"], reverse=True)
-        every = reviews.get(product["id"], [])
-        approved = [review for review in every if review["approved"]]
+        received = reviews.get(product["id"], [])
+        approved = [review for review in received if review["approved"]]
         newest = sorted(approved, key=lambda review: review["created_at"], reverse=True)[:5]
         documents[str(product["id"])] = {
             "id": product["id"],
@@ -225,8 +225,8 @@ def _products(tables: Mapping[str, list[Row]]) -> Documents:
             ],
             "reviewCount": len(approved),
             "averageRating": _average(review["rating"] for review in approved),
-            "worstRating": min((review["rating"] for review in every), default=None),
-            "bestRating": max((review["rating"] for review in every), default=None),
+            "worstRating": min((review["rating"] for review in received), default=None),
+            "bestRating": max((review["rating"] for review in received), default=None),
             "tagCount": len(linked),
         }
     return documents
@@ -261,11 +261,11 @@ def _average(values: Iterable[Any]) -> Average | None:
 
 
 def _as_json(value: Any) -> Any:
-    """`value` as parsed JSON would hold it, where floats are parsed as Decimal."""
+    """Convert `value` to what a JSON parser returns, with floats as Decimal."""
     if isinstance(value, dict):
-        return {key: _as_json(one) for key, one in value.items()}
+        return {key: _as_json(field) for key, field in value.items()}
     if isinstance(value, list):
-        return [_as_json(one) for one in value]
+        return [_as_json(element) for element in value]
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, dt.datetime):
@@ -282,10 +282,10 @@ def _timestamp(value: dt.datetime) -> str:
 
 
 def actual_documents(url: str, alias: str) -> Documents:
-    """Every document that a reader of `alias` finds, by id, after a refresh; numbers as int or Decimal.
+    """Read all documents of `alias` by id, after a refresh; numbers as int or Decimal.
 
     Raises:
-        LookupError: the alias is not there, or OpenSearch answers with another error.
+        LookupError: the alias does not exist, or OpenSearch returned another error.
     """
     pool = urllib3.PoolManager(retries=False, timeout=30)
     try:
@@ -311,9 +311,9 @@ def _ask(pool: urllib3.PoolManager, method: str, url: str, body: object = None) 
 
 
 def differences(expected: Documents, actual: Documents, limit: int = 5) -> list[str]:
-    """What is wrong with `actual`: at most `limit` lines, each with id, path, expected and found.
+    """Describe the differences: at most `limit` lines, each with id, path, expected and found value.
 
-    One more line says how many were left out. Empty where nothing differs.
+    One more line states how many were left out. Empty where nothing differs.
     """
     lines = list(_differences(expected, actual))
     more = [f"… and {len(lines) - limit} more"] if len(lines) > limit else []
@@ -341,8 +341,8 @@ def _unequal(path: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, 
     elif isinstance(expected, list) and isinstance(actual, list):
         if len(expected) != len(actual):
             yield f"{path}.length", len(expected), len(actual)
-        for place, (one, other) in enumerate(zip(expected, actual, strict=False)):
-            yield from _unequal(f"{path}[{place}]", one, other)
+        for index, (left, right) in enumerate(zip(expected, actual, strict=False)):
+            yield from _unequal(f"{path}[{index}]", left, right)
     elif not _same(expected, actual):
         yield path, expected, actual
 

@@ -1,4 +1,4 @@
-"""What does the demo show? Changes of the shop's rows, each with the document that must follow."""
+"""The scenes of the demo: changes of the shop's rows, each with the document that must follow."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One transaction and the document that tells that it has arrived.
+    """One transaction, and the document that shows whether it has arrived.
 
     Attributes:
-        title: what happens, for people.
-        sql: the statements of one transaction, in order.
-        index: the logical index that is looked at.
-        id: the document.
-        arrived: whether the document (None where there is none) shows the change.
-        shown: what of the document is shown.
+        title: the title, for people.
+        sql: the statements of the transaction, in order.
+        index: the logical index of the document.
+        id: the document's id.
+        arrived: returns whether the document (None where there is none) shows the change.
+        shown: returns the part of the document that is displayed.
     """
 
     title: str
@@ -35,7 +35,7 @@ def _order(document: Document | None, number: int) -> Document | None:
     return next((order for order in orders if order["id"] == number), None)
 
 
-_NEW = 1_000_001
+_NEW_ID = 1_000_001
 
 SCENES: tuple[Scene, ...] = (
     Scene(
@@ -51,35 +51,35 @@ SCENES: tuple[Scene, ...] = (
         (
             (
                 "INSERT INTO orders (id, reference, user_id, status, total, placed_at) "
-                f"VALUES ({_NEW}, gen_random_uuid(), 1, 'paid', 99.50, now())"
+                f"VALUES ({_NEW_ID}, gen_random_uuid(), 1, 'paid', 99.50, now())"
             ),
             (
                 "INSERT INTO order_items (id, order_id, product_id, position, quantity, unit_price) "
-                f"VALUES ({_NEW}, {_NEW}, 1, 1, 2, 49.75)"
+                f"VALUES ({_NEW_ID}, {_NEW_ID}, 1, 1, 2, 49.75)"
             ),
         ),
         "users",
         "1",
-        lambda d: bool((order := _order(d, _NEW)) and order["items"]),
+        lambda d: bool((order := _order(d, _NEW_ID)) and order["items"]),
         lambda d: {"orderCount": d and d["orderCount"], "lifetimeValue": d and d["lifetimeValue"]},
     ),
     Scene(
         "two levels down: the quantity of that line changes",
-        (f"UPDATE order_items SET quantity = 7 WHERE id = {_NEW}",),
+        (f"UPDATE order_items SET quantity = 7 WHERE id = {_NEW_ID}",),
         "users",
         "1",
-        lambda d: bool((order := _order(d, _NEW)) and order["items"][0]["quantity"] == 7),  # noqa: PLR2004
-        lambda d: {"quantity": (order := _order(d, _NEW)) and order["items"][0]["quantity"]},
+        lambda d: bool((order := _order(d, _NEW_ID)) and order["items"][0]["quantity"] == 7),  # noqa: PLR2004
+        lambda d: {"quantity": (order := _order(d, _NEW_ID)) and order["items"][0]["quantity"]},
     ),
     Scene(
         "the order moves to another user: both documents change",
         (
             "UPDATE users SET deleted_at = NULL WHERE id = 2",
-            f"UPDATE orders SET user_id = 2 WHERE id = {_NEW}",
+            f"UPDATE orders SET user_id = 2 WHERE id = {_NEW_ID}",
         ),
         "users",
         "2",
-        lambda d: _order(d, _NEW) is not None,
+        lambda d: _order(d, _NEW_ID) is not None,
         lambda d: {"orders": d and [order["id"] for order in d["orders"]]},
     ),
     Scene(
@@ -87,7 +87,7 @@ SCENES: tuple[Scene, ...] = (
         (),
         "users",
         "1",
-        lambda d: d is not None and _order(d, _NEW) is None,
+        lambda d: d is not None and _order(d, _NEW_ID) is None,
         lambda d: {"orders": d and [order["id"] for order in d["orders"]]},
     ),
     Scene(
@@ -96,15 +96,15 @@ SCENES: tuple[Scene, ...] = (
         "users",
         "2",
         lambda d: bool(
-            (order := _order(d, _NEW)) and order["items"][0]["product"]["name"] == "Analytical Engine"
+            (order := _order(d, _NEW_ID)) and order["items"][0]["product"]["name"] == "Analytical Engine"
         ),
-        lambda d: {"product": (order := _order(d, _NEW)) and order["items"][0]["product"]["name"]},
+        lambda d: {"product": (order := _order(d, _NEW_ID)) and order["items"][0]["product"]["name"]},
     ),
     Scene(
         "a tag is linked to the product, through the junction table",
         (
-            f"INSERT INTO tags (id, name, rank) VALUES ({_NEW}, 'brass', 1000)",
-            f"INSERT INTO product_tags (id, product_id, tag_id) VALUES ({_NEW}, 1, {_NEW})",
+            f"INSERT INTO tags (id, name, rank) VALUES ({_NEW_ID}, 'brass', 1000)",
+            f"INSERT INTO product_tags (id, product_id, tag_id) VALUES ({_NEW_ID}, 1, {_NEW_ID})",
         ),
         "products",
         "1",
@@ -113,7 +113,7 @@ SCENES: tuple[Scene, ...] = (
     ),
     Scene(
         "the tag is renamed: every product that has it follows",
-        (f"UPDATE tags SET name = 'steam' WHERE id = {_NEW}",),
+        (f"UPDATE tags SET name = 'steam' WHERE id = {_NEW_ID}",),
         "products",
         "1",
         lambda d: d is not None and any(tag["name"] == "steam" for tag in d["tags"]),
@@ -124,22 +124,22 @@ SCENES: tuple[Scene, ...] = (
         (
             (
                 "INSERT INTO order_items (order_id, product_id, position, quantity, unit_price) "
-                f"SELECT {_NEW}, 1, 100 + i % 10000, 1, 0.01 FROM generate_series(1, 5000) i"
+                f"SELECT {_NEW_ID}, 1, 100 + i % 10000, 1, 0.01 FROM generate_series(1, 5000) i"
             ),
         ),
         "orders",
-        str(_NEW),
+        str(_NEW_ID),
         lambda d: d is not None and d["itemCount"] == 5001,  # noqa: PLR2004
         lambda d: {"itemCount": d and d["itemCount"], "pieces": d and d["pieces"]},
     ),
     Scene(
         "the order is deleted, with its lines",
         (
-            f"DELETE FROM order_items WHERE order_id = {_NEW}",
-            f"DELETE FROM orders WHERE id = {_NEW}",
+            f"DELETE FROM order_items WHERE order_id = {_NEW_ID}",
+            f"DELETE FROM orders WHERE id = {_NEW_ID}",
         ),
         "orders",
-        str(_NEW),
+        str(_NEW_ID),
         lambda d: d is None,
         lambda d: "no document" if d is None else "still there",
     ),

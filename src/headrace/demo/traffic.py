@@ -1,4 +1,4 @@
-"""Keep the demo's shop busy, one transaction a second, and measure when its documents are there."""
+"""Commit a transaction a second to the demo's shop, and measure the latency of its documents."""
 
 from __future__ import annotations
 
@@ -13,26 +13,31 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.sinks.opensearch import Counters, MetaIndex, PipelineState
 
 _PAUSE_SECONDS = 1.0
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
 Show = Callable[[str, str, float | None], None]
-"""Is told what a transaction did, what came of it, and after how many seconds, if anything did."""
+"""Called with a transaction's changes, its effect, and the latency (seconds; None without an effect)."""
 
 
 def keep_busy(database: str, meta: MetaIndex, stopping: threading.Event, show: Show) -> None:
-    """Commit a random transaction each second and show its documents' latency, until told to stop.
+    """Commit a random transaction each second and show its documents' latency, until `stopping` is set.
 
-    A transaction has arrived when the state of the pipeline counts its changes: by then each document that
-    it touches is durable.
+    A transaction has arrived when the state of the pipeline counts its changes: by then each of its documents
+    is durable.
 
     Args:
         database: the shop's URL.
-        meta: of the deployment that follows it; nobody else uses this object.
+        meta: the meta index of the deployment; not for use by other threads.
+        stopping: ends the loop once it is set.
+        show: receives each transaction's result.
 
     Raises:
-        HeadraceError: what keeps the transactions from running or from being watched.
+        HeadraceError: the errors of the database and of the cluster.
     """
-    with Workload(database, seed=1) as workload, connect(database, application_name="headrace demo") as eye:
+    with (
+        Workload(database, seed=1) as workload,
+        connect(database, application_name="headrace demo") as observer,
+    ):
         while not stopping.wait(_PAUSE_SECONDS):
             before = _state(meta).counters
             changes = workload.step()
@@ -40,19 +45,21 @@ def keep_busy(database: str, meta: MetaIndex, stopping: threading.Event, show: S
             if not changes:
                 show("a transaction is rolled back", "no document changes", None)
                 continue
-            counters = _arrived(meta, before, _position(eye), stopping)
+            counters = _await_arrival(meta, before, _position(observer), stopping)
             if counters is not None:
-                changed = _documents(before, counters)
-                show(", ".join(changes), changed, time.monotonic() - begin)
+                effect = _describe_effect(before, counters)
+                show(", ".join(changes), effect, time.monotonic() - begin)
 
 
-def _arrived(meta: MetaIndex, before: Counters, position: Lsn, stopping: threading.Event) -> Counters | None:
-    """The counters behind the transaction that ended before `position`; None where told to stop."""
+def _await_arrival(
+    meta: MetaIndex, before: Counters, position: Lsn, stopping: threading.Event
+) -> Counters | None:
+    """Return the counters after the transaction that ended before `position`; None when stopped."""
     while not stopping.is_set():
         state = _state(meta)
         if state.counters.changes > before.changes or state.applied >= position:
             return state.counters
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return None
 
 
@@ -68,7 +75,7 @@ def _position(connection: Connection) -> Lsn:
     return int(position)
 
 
-def _documents(before: Counters, after: Counters) -> str:
+def _describe_effect(before: Counters, after: Counters) -> str:
     if after.changes == before.changes:
         return "no row is another than before"
     documents = after.upserts + after.deletes - before.upserts - before.deletes

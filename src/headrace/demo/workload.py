@@ -1,8 +1,8 @@
-"""What does a busy shop do to its database?
+"""Run random transactions on the shop.
 
-A workload is a seeded sequence of random transactions: every kind of change that can reach a document,
-mixed with rolled-back transactions and savepoints. It keeps the shop's invariants, so it may run against
-any shop at any time, also several at once with different seeds.
+A workload is a seeded sequence of random transactions: every kind of change that can affect a document, mixed
+with rolled back transactions and savepoints. It keeps the shop's invariants, so it can run against any shop
+at any time, and several can run at once with different seeds.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ __all__ = ["Workload"]
 
 
 _RACES = frozenset({"40001", "40P01", "23503", "23505"})
-"""What concurrent writers do to each other: serialisation, deadlock, foreign key, unique key."""
+"""The SQLSTATEs of races between writers: serialization, deadlock, foreign key, unique key."""
 
 
 class Workload:
-    """Random transactions on the shop at `url`; not for use by two threads at once.
+    """Runs random transactions on the shop at `url`; not for use by two threads at once.
 
     Args:
         url: the shop's database.
         seed: the same seed on the same shop, alone, makes the same changes.
-        commits: the values of `synchronous_commit` of which each transaction has one.
+        commits: the values of `synchronous_commit` from which each transaction takes one.
 
     Attributes:
-        done: how often each kind of change was made, also in transactions that were rolled back, and
-            under `commit`, `rollback` and `race` how transactions ended.
+        done: the number of changes of each kind, including rolled back ones; under `commit`, `rollback` and
+            `race` the number of transactions that ended so.
     """
 
     def __init__(self, url: str, seed: int = 1, commits: Sequence[str] = ("on",)) -> None:
@@ -57,10 +57,10 @@ class Workload:
     def step(self, change: str | None = None) -> Sequence[str]:
         """Run one transaction of one to four random changes, or of the named one.
 
-        One in ten is rolled back; one in five has changes after a savepoint that are undone.
+        One in ten is rolled back; one in five has changes that are rolled back to a savepoint.
 
         Returns:
-            The changes that were committed, by name and in order; none where the transaction did not.
+            The names of the committed changes, in order; empty for a transaction that did not commit.
         """
         names = (
             [change]
@@ -72,7 +72,7 @@ class Workload:
             for name in names:
                 self._change(name)
             if change is None and self._hand.random.random() < 0.2:  # noqa: PLR2004
-                self._undone()
+                self._change_and_undo()
             commit = change is not None or self._hand.random.random() >= 0.1  # noqa: PLR2004
             self._end(commit=commit)
         except self._connection.DatabaseError as error:
@@ -84,7 +84,7 @@ class Workload:
         return tuple(names) if commit else ()
 
     def run(self, until: threading.Event, pause: float = 0.0) -> None:
-        """Step, `pause` seconds apart, until the event is set."""
+        """Run transactions, `pause` seconds apart, until the event is set."""
         while not until.is_set():
             self.step()
             if pause:
@@ -94,7 +94,7 @@ class Workload:
         CHANGES[name](self._hand)
         self.done[name] += 1
 
-    def _undone(self) -> None:
+    def _change_and_undo(self) -> None:
         self._hand.do("SAVEPOINT undone")
         for name in self._hand.random.choices(list(CHANGES), k=2):
             self._change(name)

@@ -1,1 +1,1 @@
-"""PostgreSQL, OpenSearch and their files on this machine, without an installation."""
+"""Run PostgreSQL and OpenSearch on this machine without an installation, for the demo and for tests."""

@@ -1,13 +1,13 @@
-"""How does a server that we start end when we do, whatever ends us?
+"""Run one server as a child process and end it when the starting process ends, for whatever reason.
 
-Run as a script, with the standard library alone, as the parent of one server. Its standard input is a pipe
-whose other end the starter holds: at the end of that pipe (also after a kill -9 of the starter) the server
-is ended and its folder removed. Where Linux offers it, the kernel ends the server if this guard is killed,
-and hands us the server's orphans, so that none stays as a zombie.
+This is a script that uses only the standard library. Its standard input is a pipe whose other end the starter
+holds. When that pipe closes (also after a kill -9 of the starter) the script ends the server and removes its
+folder. On Linux the kernel ends the server if this script is killed, and makes the server's orphans children
+of this script, so that none stays as a zombie.
 
-    guard.py LAST_SIGNAL UID GID FOLDER COMMAND…      (UID and GID -1: as we are; FOLDER empty: none)
+    guard.py LAST_SIGNAL UID GID FOLDER COMMAND…      (UID and GID -1: the starter's; FOLDER empty: none)
 
-The server's process id is printed as the first and only line; its output goes to our standard error.
+The script prints the server's process id as its only line; the server's output goes to standard error.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _PULSE = 1.0
 
 
 def process_control(option: int, value: int) -> None:
-    """Linux' prctl; elsewhere nothing."""
+    """Call Linux' prctl; do nothing on other systems."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def start(command: list[str], uid: int, gid: int) -> subprocess.Popen[bytes]:
-    """Start the server, as another user where one is given, in its own process group."""
-    return subprocess.Popen(  # noqa: S603 (the command is the starter's own)
+    """Start the server in a process group of its own, as another user where `uid` is given."""
+    return subprocess.Popen(  # noqa: S603 (the command comes from the starter)
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,
@@ -64,7 +64,7 @@ def watch(server: subprocess.Popen[bytes], starter: int) -> bool:
 
 
 def end(server: subprocess.Popen[bytes], last_signal: int) -> None:
-    """Signal the server, and kill it if that does not help in time."""
+    """Send the server a signal, and kill it if it does not end in time."""
     with contextlib.suppress(ProcessLookupError):
         server.send_signal(last_signal)
     try:
@@ -76,7 +76,7 @@ def end(server: subprocess.Popen[bytes], last_signal: int) -> None:
 
 
 def collect_orphans() -> None:
-    """Wait until what the server left behind has ended too, within the grace period."""
+    """Wait until the server's orphaned processes have ended too, within the grace period."""
     deadline = time.monotonic() + _GRACE
     with contextlib.suppress(ChildProcessError):
         while time.monotonic() < deadline:
@@ -85,13 +85,13 @@ def collect_orphans() -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Guard one server; the exit status is the server's (128 + n after signal n)."""
+    """Guard one server; return its exit status (128 + n after signal n)."""
     last_signal, uid, gid, folder = int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
     starter = os.getppid()
     process_control(_ADOPT_ORPHANS, 1)
     server = start(arguments[4:], uid, gid)
-    for unheard in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(unheard, lambda *_: None)  # not SIG_IGN, which a server would inherit
+    for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ignored, lambda *_: None)  # not SIG_IGN, which a server would inherit
     os.write(1, f"{server.pid}\n".encode())
     os.close(1)
     if not watch(server, starter):

@@ -1,7 +1,7 @@
-"""How do the jars of the embedded OpenSearch come to the user's cache, complete and unaltered?
+"""Download the jars of the embedded OpenSearch into the user's cache, and verify them.
 
-Every jar is pinned by its checksum in a list beside this file. Ivy, whose jar comes with PySpark, fetches
-them from the public Maven repository that it knows by itself, or from HEADRACE_MAVEN_REPOSITORY.
+Every jar is pinned by its checksum in a list beside this file. Ivy, whose jar comes with PySpark, downloads
+them from its default public Maven repository, or from HEADRACE_MAVEN_REPOSITORY.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.config.cache import cache_folder
 from headrace.errors import HeadraceError, Kind
 
 Progress = Callable[[int, int], None]
-"""Called with the number of jars that are here and the number of all."""
+"""Called with the number of downloaded jars and the number of all jars."""
 
 DOWNLOAD_MB = 86
 
@@ -33,10 +33,10 @@ class Release:
     """A server that runs from jars.
 
     Attributes:
-        name: of its folder in the cache, and of its list of jars beside this file.
+        name: the name of its folder in the cache, and of its list of jars beside this file.
         main: the class that starts it.
-        settings: its file of settings.
-        modules: classes of modules that must be there: one whose jar is missing is skipped without a word.
+        settings: the name of its settings file.
+        modules: classes of modules that must be loaded: the server silently skips one without its jar.
     """
 
     name: str
@@ -51,13 +51,13 @@ OPENSEARCH_3 = Release(
     "opensearch-3.8.0.0",
     "org.codelibs.opensearch.runner.OpenSearchRunner",
     "opensearch.yml",
-    frozenset(f"{one}ModulePlugin" for one in _MODULES),
+    frozenset(f"{module}ModulePlugin" for module in _MODULES),
 )
 OPENSEARCH_2 = Release(
     "opensearch-2.19.1.0",
     OPENSEARCH_3.main,
     OPENSEARCH_3.settings,
-    frozenset(f"{one}Plugin" for one in _MODULES),
+    frozenset(f"{module}Plugin" for module in _MODULES),
 )
 ELASTICSEARCH_7 = Release(
     "elasticsearch-7.10.2.0",
@@ -66,7 +66,7 @@ ELASTICSEARCH_7 = Release(
     OPENSEARCH_2.modules,
 )
 
-_ROOM = 300 * 1024 * 1024  # Ivy's cache and the folder that becomes ours, for a moment both
+_ROOM = 300 * 1024 * 1024  # Ivy's cache and the final folder exist side by side for a moment
 _ATTEMPTS = 3
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _FETCHED = re.compile(r"\[SUCCESSFUL \]")
@@ -75,7 +75,7 @@ _FAILED = re.compile(r"Server access error|SERVER ERROR|\[FAILED|UNRESOLVED|Exce
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """One file of the Maven repository; `classifier` may be empty."""
+    """A jar in the Maven repository; `classifier` may be empty."""
 
     group: str
     artifact: str
@@ -85,25 +85,25 @@ class Jar:
 
     @property
     def file(self) -> str:
-        """Its name in our folder."""
+        """The file's name in the cache."""
         return "-".join(filter(None, (self.artifact, self.version, self.classifier))) + ".jar"
 
 
 def pinned_jars(release: Release = OPENSEARCH_3) -> list[Jar]:
-    """The list that stands beside this file."""
+    """Read the release's list of jars."""
     text = Path(__file__).with_name(f"{release.name}.txt").read_text()
     return [parse_line(line) for line in text.splitlines() if line and not line.startswith("#")]
 
 
 def parse_line(line: str) -> Jar:
-    """A jar from `SHA-256 group:artifact:version[:classifier]`."""
+    """Parse a line of the list: `SHA-256 group:artifact:version[:classifier]`."""
     sha256, name = line.split()
     group, artifact, version, classifier = [*name.split(":"), ""][:4]
     return Jar(group, artifact, version, classifier, sha256)
 
 
 def opensearch_present(environ: Mapping[str, str], release: Release = OPENSEARCH_3) -> bool:
-    """Whether all jars are in the cache already."""
+    """Return whether all jars are in the cache already."""
     folder = cache_folder(environ) / release.name
     return all((folder / jar.file).is_file() for jar in pinned_jars(release))
 
@@ -114,7 +114,7 @@ def opensearch_jars(
     progress: Progress | None = None,
     release: Release = OPENSEARCH_3,
 ) -> Path:
-    """The folder with all jars; they are fetched (86 MB) if it is not there yet.
+    """Return the folder with all jars; download them (86 MB) if they are not in the cache.
 
     Raises:
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
@@ -129,7 +129,7 @@ def opensearch_jars(
         shutil.rmtree(folder, ignore_errors=True)
         (new / "lib").rename(folder)
     except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # then another process was faster
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # otherwise another process was faster
             raise _disk_error(folder, str(error)) from error
     finally:
         shutil.rmtree(new, ignore_errors=True)
@@ -143,7 +143,7 @@ def fetch_into(
     environ: Mapping[str, str],
     progress: Progress | None = None,
 ) -> None:
-    """Fetch `jars` into `folder`/lib, and compare them with their checksums.
+    """Download `jars` into `folder`/lib, and compare them with their checksums.
 
     Raises:
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
@@ -157,7 +157,7 @@ def verify(folder: Path, jars: Sequence[Jar]) -> None:
     """Compare each file with its checksum.
 
     Raises:
-        HeadraceError: DOWNLOAD, for the first that is missing or another.
+        HeadraceError: DOWNLOAD for the first that is missing or different.
     """
     for jar in jars:
         path = folder / jar.file
@@ -170,8 +170,8 @@ def verify(folder: Path, jars: Sequence[Jar]) -> None:
 
 
 def _ivy_jar() -> Path:
-    found = find_spec("pyspark")
-    folder = Path(found.origin).parent / "jars" if found is not None and found.origin else Path("/nowhere")
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin else Path("/nowhere")
     ivy = next(iter(sorted(folder.glob("ivy-*.jar"))), None)
     if ivy is None:
         raise HeadraceError(
@@ -213,7 +213,7 @@ def _ivy_command(
 
 
 def _fetch(command: Sequence[str], lib: Path, wanted: int, progress: Progress) -> None:
-    """Run Ivy until all is there; what an attempt has fetched is not fetched again by the next."""
+    """Run Ivy until all jars are downloaded; an attempt does not repeat what the one before downloaded."""
     progress(0, wanted)
     done, failure = 0, ""
     for _ in range(_ATTEMPTS):
@@ -233,8 +233,8 @@ def _fetch(command: Sequence[str], lib: Path, wanted: int, progress: Progress) -
 
 
 def _run(command: Sequence[str]) -> Iterator[str]:
-    """The lines that a command prints; it is killed if the caller has read enough."""
-    with subprocess.Popen(  # noqa: S603 (Java and Ivy, found by us)
+    """Yield the lines that a command prints; kill it when the caller stops reading."""
+    with subprocess.Popen(  # noqa: S603 (Java and Ivy)
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
@@ -245,7 +245,7 @@ def _run(command: Sequence[str]) -> Iterator[str]:
 
 
 def download_error(failure: str) -> HeadraceError:
-    """What Ivy's complaint means."""
+    """Return the user's error for a failure that Ivy reported."""
     if "PKIX" in failure or "SSLHandshake" in failure or "certificat" in failure:
         remedy = "Set JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStore=FILE to a store that knows your network."
     else:
@@ -255,15 +255,15 @@ def download_error(failure: str) -> HeadraceError:
 
 
 def java_options(environ: Mapping[str, str]) -> list[str]:
-    """How Java reaches the network: the system's certificates and the usual proxy variables."""
+    """Return Java's options for the network: the system's certificates and the usual proxy variables."""
     options = ["-Djava.net.useSystemProxies=true"]
     if _TRUST_STORE.is_file() and "trustStore" not in environ.get("JAVA_TOOL_OPTIONS", ""):
         options.append(f"-Djavax.net.ssl.trustStore={_TRUST_STORE}")
     for scheme in ("http", "https"):
-        given = next(
+        address = next(
             (environ[n] for n in (f"{scheme}_proxy", f"{scheme.upper()}_PROXY") if environ.get(n)), ""
         )
-        proxy = urlsplit(given if "//" in given else f"//{given}")
+        proxy = urlsplit(address if "//" in address else f"//{address}")
         if proxy.hostname:
             options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
             options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
@@ -271,7 +271,7 @@ def java_options(environ: Mapping[str, str]) -> list[str]:
 
 
 def settings_xml(root: str) -> str:
-    """Ivy's settings: one Maven repository, no metadata; `root` empty: the one that Ivy knows."""
+    """Return Ivy's settings: one Maven repository, no metadata; `root` empty: Ivy's default repository."""
     where = f" root={quoteattr(root)}" if root else ""
     return (
         '<ivysettings><settings defaultResolver="maven"/><resolvers><ibiblio name="maven" m2compatible="true"'
@@ -280,7 +280,7 @@ def settings_xml(root: str) -> str:
 
 
 def ivy_xml(jars: Sequence[Jar]) -> str:
-    """Ivy's list: each jar by itself, since the list is complete."""
+    """Return Ivy's module file with each jar as a non-transitive dependency, as the list is complete."""
     modules: dict[tuple[str, str, str], list[str]] = {}
     for jar in jars:
         classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""

@@ -1,4 +1,4 @@
-"""How does a test or the demo get a real OpenSearch without installing one?"""
+"""Run a real OpenSearch for the demo and for tests, without an installation."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from headrace.errors import HeadraceError, Kind
 
 JAVA_MINIMUM = 21
 
-_PORTS = range(9201, 9300)  # the runner takes no other
+_PORTS = range(9201, 9300)  # the runner accepts no others
 _PORT_LINE = re.compile(r"^HTTP Port:\s+(?P<port>\d+)$", re.MULTILINE)
 _SHORT_LIVED = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _STOPPED_WITHIN = 30.0
 
 
 class EmbeddedOpenSearch(EmbeddedServer):
-    """An OpenSearch node.
+    """An OpenSearch node on a free loopback port, as a context manager.
 
     Args:
-        heap: Java's heap, for example "512m".
-        short_lived: start with half of the processor time (9 s for 20 s), and index more slowly ever after.
-        release: which one; a node of another is for tests of the sink.
-        nodes: how many there are, all in one process; what is asked goes to the first.
-        settings: more of the nodes' settings.
-        progress: called while the jars are fetched for the first time.
+        heap: the size of Java's heap, for example "512m".
+        short_lived: start with half of the processor time (9 s instead of 20 s), but index more slowly.
+        release: the release; others than the default are for tests of the sink.
+        nodes: the number of nodes, all in one process; `url` is that of the first.
+        settings: additional settings of the nodes.
+        progress: called while the jars are downloaded for the first time.
 
     Raises:
         HeadraceError: DEPENDENCY, DISK, DOWNLOAD or PORT_IN_USE, from entering the context and `start`.
@@ -71,16 +71,16 @@ class EmbeddedOpenSearch(EmbeddedServer):
 
     @property
     def url(self) -> str:
-        """Where the node answers; no authentication."""
+        """The node's URL; it needs no authentication."""
         return f"http://127.0.0.1:{self._port}"
 
     @property
     def snapshots(self) -> Path:
-        """The folder that a repository of type `fs` may be in."""
+        """The folder in which snapshot repositories of type `fs` may be."""
         return self._folder / "snapshots"
 
     def stop(self) -> None:
-        """Shut the node down; one that does not obey is killed."""
+        """Shut the node down; kill it if it does not end in time."""
         self._end(signal.SIGTERM, _STOPPED_WITHIN)
 
     def close(self) -> None:
@@ -144,20 +144,22 @@ class EmbeddedOpenSearch(EmbeddedServer):
             ) from error
 
     def _moved(self, port: int) -> bool:
-        """Whether the node has taken another port, as it does where its own is taken."""
-        found = _PORT_LINE.search(tail(self._log, 10_000))
-        return found is not None and int(found["port"]) != port
+        """Return whether the node listens on another port, as it does where `port` is taken."""
+        match = _PORT_LINE.search(tail(self._log, 10_000))
+        return match is not None and int(match["port"]) != port
 
     def _ready(self) -> bool:
-        """Whether our own node, not another one on its port, answers and has its shards."""
+        """Return whether this node, not another one on its port, answers and has its shards."""
         health = self._get("/_cluster/health")
         whole = health.get("cluster_name") == self._cluster and health.get("number_of_nodes") == self._nodes
         return whole and health.get("status") in ("green", "yellow")
 
     def _modules(self) -> set[str]:
         nodes = self._get("/_nodes/plugins").get("nodes", {})
-        found = (entry for node in nodes.values() for kind in ("plugins", "modules") for entry in node[kind])
-        return {entry["classname"].rpartition(".")[2] for entry in found}
+        entries = (
+            entry for node in nodes.values() for kind in ("plugins", "modules") for entry in node[kind]
+        )
+        return {entry["classname"].rpartition(".")[2] for entry in entries}
 
     def _get(self, path: str) -> dict[str, Any]:
         try:
@@ -167,17 +169,17 @@ class EmbeddedOpenSearch(EmbeddedServer):
         return answer
 
     def _start_error(self, port: int, *, moved: bool) -> HeadraceError:
-        said = tail(self._log, 10_000)
-        if moved or "BindException" in said or "Failed to bind" in said:
+        output = tail(self._log, 10_000)
+        if moved or "BindException" in output or "Failed to bind" in output:
             return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
-        if "No space left on device" in said:
+        if "No space left on device" in output:
             return HeadraceError(
                 Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
             )
-        cause = next((line for line in said.splitlines() if "ERROR" in line), last_line(self._log))
+        cause = next((line for line in output.splitlines() if "ERROR" in line), last_line(self._log))
         kept, path = tempfile.mkstemp(prefix="headrace-opensearch-", suffix=".log")
         with os.fdopen(kept, "w") as log:
-            log.write(said)
+            log.write(output)
         return HeadraceError(
             Kind.DEPENDENCY, f"the embedded OpenSearch did not start: {cause}", f"Its log is {path}."
         )

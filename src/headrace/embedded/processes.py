@@ -1,4 +1,4 @@
-"""How is a server process started, watched, stopped and killed, with nothing left behind?"""
+"""Start, watch, stop and kill server processes, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ class Account:
 
 
 class GuardedProcess:
-    """One server under a guard that ends it when this process ends, even by kill -9.
+    """A server process under a guard that ends it when this process ends, even by kill -9.
 
     Args:
-        command: the server's own command, which stays in the foreground.
+        command: the server's command, which must stay in the foreground.
         log: the file that its output is appended to.
-        account: who it runs as; None: as we are.
-        last_signal: what the guard sends when this process is gone.
-        folder: what the guard removes after that.
+        account: the user that it runs as; None: the user of this process.
+        environment: the environment variables; None: those of this process.
+        last_signal: the signal that the guard sends when this process has ended.
+        folder: the folder that the guard then removes.
 
     Raises:
-        HeadraceError: DEPENDENCY, where the command cannot be started.
+        HeadraceError: DEPENDENCY where the command cannot be started.
     """
 
     def __init__(
@@ -69,32 +70,32 @@ class GuardedProcess:
         try:
             with self._guard.stdout as line:
                 self.pid = int(line.readline() or b"0")
-        except BaseException:  # an interrupt: nobody will ask for the end of a server that nobody knows
-            self._end_unknown()
+        except BaseException:  # an interrupt: without its pid nothing else would end the server
+            self._end_through_guard()
             raise
         if not self.pid:
             self._guard.wait()
             raise HeadraceError(Kind.DEPENDENCY, f"{command[0]} cannot be started: {last_line(log)}")
 
-    def _end_unknown(self) -> None:
-        """Let the guard end the server."""
+    def _end_through_guard(self) -> None:
+        """End the server by closing the guard's pipe."""
         assert self._guard.stdin is not None
         self._guard.stdin.close()
         self._guard.wait()
 
     @property
     def running(self) -> bool:
-        """Whether the server lives."""
+        """Whether the server runs."""
         return self._guard.poll() is None
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the server, if it lives."""
+        """Send a signal to the server, if it runs."""
         if self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the server has ended; whether it has."""
+        """Wait at most `seconds` until the server has ended; return whether it has."""
         try:
             self._guard.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -104,7 +105,7 @@ class GuardedProcess:
         return True
 
     def kill(self) -> None:
-        """Kill -9 the server and everything that it started; return when all of it is gone."""
+        """Kill -9 the server and all its descendants; return when they have ended."""
         self.signal(signal.SIGSTOP)
         tree = [self.pid, *descendants(self.pid)] if self.running else []
         for pid in tree:
@@ -115,7 +116,7 @@ class GuardedProcess:
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Poll `condition` until it holds; whether it did in time."""
+    """Poll `condition` for at most `seconds`; return whether it became true."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -125,7 +126,7 @@ def until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def free_port() -> int:
-    """A TCP port of the loopback interface that was free just now."""
+    """Return a TCP port of the loopback interface that was free just now."""
     with socket.socket() as probe:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -133,10 +134,10 @@ def free_port() -> int:
 
 
 def free_port_among(ports: range) -> int:
-    """One of `ports` that was free just now, by chance, so that two who ask seldom get the same.
+    """Return a random free port of `ports`, so that two processes seldom get the same.
 
     Raises:
-        HeadraceError: PORT_IN_USE, where all are taken.
+        HeadraceError: PORT_IN_USE where all are taken.
     """
     for port in random.sample(ports, len(ports)):
         if port_is_free(port):
@@ -145,7 +146,7 @@ def free_port_among(ports: range) -> int:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port."""
+    """Return whether a server could listen on this loopback port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -156,26 +157,26 @@ def port_is_free(port: int) -> bool:
 
 
 def descendants(pid: int) -> list[int]:
-    """The living processes that descend from `pid`, parents before children."""
+    """Return the running processes that descend from `pid`, parents before children."""
     children: dict[int, list[int]] = {}
     for child, parent in _processes():
         children.setdefault(parent, []).append(child)
-    found = [pid]
-    for ancestor in found:
-        found.extend(children.get(ancestor, ()))
-    return found[1:]
+    tree = [pid]
+    for ancestor in tree:
+        tree.extend(children.get(ancestor, ()))
+    return tree[1:]
 
 
 def living(pids: Iterable[int] | None = None) -> set[int]:
-    """Those of `pids`, or of all processes, that run; a dead one that nobody has collected does not."""
+    """Return which of `pids` run, or all running processes; a zombie does not count."""
     running = {pid for pid, _ in _processes()}
     return running if pids is None else running & set(pids)
 
 
 def _processes() -> list[tuple[int, int]]:
-    """(process id, parent's id) of every process that is not a zombie."""
+    """Return (process id, parent's id) of every process that is not a zombie."""
     if Path("/proc/self/stat").exists():
-        return [found for entry in Path("/proc").glob("[0-9]*/stat") if (found := _linux_process(entry))]
+        return [ids for entry in Path("/proc").glob("[0-9]*/stat") if (ids := _linux_process(entry))]
     listing = subprocess.run(
         ["/bin/ps", "-A", "-o", "pid=,ppid=,stat="], capture_output=True, text=True, check=True
     )
@@ -187,12 +188,12 @@ def _linux_process(stat: Path) -> tuple[int, int] | None:
     try:
         state, parent, *_ = stat.read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
-        return None  # it ended while we looked
+        return None  # the process ended meanwhile
     return None if state in "ZX" else (int(stat.parent.name), int(parent))
 
 
 def tail(log: Path, lines: int = 20) -> str:
-    """The last lines of a log; empty where there is none."""
+    """Return the last lines of a log; empty where there is no log."""
     try:
         return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
     except OSError:
@@ -200,5 +201,5 @@ def tail(log: Path, lines: int = 20) -> str:
 
 
 def last_line(log: Path) -> str:
-    """The last line of a log that is not empty."""
+    """Return the last non-empty line of a log."""
     return next((line.strip() for line in reversed(tail(log).splitlines()) if line.strip()), "no output")

@@ -1,4 +1,4 @@
-"""How does an embedded server live: entered, started, stopped, killed, closed?"""
+"""The life cycle of an embedded server: enter, start, stop, kill, close."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ATTEMPTS = 5
 
 
 class EmbeddedServer(abc.ABC):
-    """A server of our own on a free loopback port, in a temporary folder; a context manager.
+    """A server on a free loopback port with a temporary folder, as a context manager.
 
-    Its data and port outlive `stop`, `kill` and `start`; the folder is removed by `close`, which the end of
-    the context and of this process call. A kill -9 of this process ends the server too.
+    Data and port survive `stop`, `kill` and `start`. `close` removes the folder; the end of the context and
+    of this process call it. A kill -9 of this process ends the server too.
 
     Args:
-        folder: ours from now on.
+        folder: the server's folder, which `close` removes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -57,14 +57,14 @@ class EmbeddedServer(abc.ABC):
 
     @property
     def running(self) -> bool:
-        """Whether the server lives."""
+        """Whether the server runs."""
         return self._process is not None and self._process.running
 
     def start(self) -> None:
         """Start the server on its data and, once it has one, on its port; return when it answers.
 
         Raises:
-            HeadraceError: PORT_IN_USE, DISK, or why the server itself does not start.
+            HeadraceError: PORT_IN_USE, DISK, or the reason why the server does not start.
         """
         if self.running:
             return
@@ -83,7 +83,7 @@ class EmbeddedServer(abc.ABC):
 
     @abc.abstractmethod
     def stop(self) -> None:
-        """Shut the server down in order; one that does not obey is killed."""
+        """Shut the server down; kill it if it does not end in time."""
 
     def kill(self) -> None:
         """Kill -9 the server with all its processes, as a crash of the machine would."""
@@ -98,22 +98,22 @@ class EmbeddedServer(abc.ABC):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def log(self, lines: int = 50) -> str:
-        """The last lines of the server's log."""
+        """Return the last lines of the server's log."""
         return tail(self._log, lines)
 
-    def _prepare(self) -> None:  # noqa: B027 - not every server has data to make
-        """Make the data, before the first start."""
+    def _prepare(self) -> None:  # noqa: B027 - not every server has data to create
+        """Create the data before the first start."""
 
     @abc.abstractmethod
     def _find_port(self) -> int:
-        """A port that is free now."""
+        """Return a port that is free now."""
 
     @abc.abstractmethod
     def _launch(self, port: int) -> None:
         """Start the server on this port; return when it answers."""
 
     def _end(self, number: signal.Signals, seconds: float) -> None:
-        """Tell the server to end, and kill it where that did not help in time."""
+        """Send the server a signal, and kill it if it does not end in time."""
         if self._process is not None:
             self._process.signal(number)
             if not self._process.wait(seconds):

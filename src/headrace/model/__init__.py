@@ -1,6 +1,6 @@
-"""What are the values that every room speaks of: positions, table names, changes, document operations?
+"""Values that all packages share: positions, table names, changes, document operations.
 
-Pure: no input or output, no other room.
+Pure: no input or output, and no import from other packages.
 """
 
 from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes

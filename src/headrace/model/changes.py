@@ -1,7 +1,7 @@
-"""What does a change look like on its way through Spark?
+"""The schema of changes inside Spark.
 
-One Arrow row for each changed database row; all values are PostgreSQL's own text, so no type is lost
-or rounded on the way. A column that the log did not carry (unchanged TOAST, columns outside the replica
+One Arrow row for each changed database row. All values are PostgreSQL's own text, so no value is rounded and
+no type is lost. A column that the log did not carry (unchanged TOAST, columns outside the replica
 identity) is absent from the map; a NULL is present with a null value.
 """
 
@@ -33,14 +33,14 @@ CHANGES_SCHEMA = pa.schema(
 """The columns of the `changes` envelope.
 
 `_commit_lsn` is the commit record's address (bytes), `_commit_seq` counts the transaction's messages
-before any filter. A `progress` row (internal: the option `progress` asks for it) has no table;
-its `_commit_lsn` is the position that is applied once everything before it is, and `_commit_seq` is
-the version (bytes) of the documents of its batch.
+before any filter. A `progress` row (internal, with the option `progress`) has no table. Its
+`_commit_lsn` is the position that is applied once everything before it is applied; its `_commit_seq` is
+the version (bytes) of its batch's documents.
 """
 
 
 class Op(enum.StrEnum):
-    """The kinds of change, in Debezium's letters; `progress` is no change but a position."""
+    """The kinds of changes, as Debezium's letters; `progress` is a position, not a change."""
 
     INSERT = "c"
     UPDATE = "u"
@@ -52,7 +52,7 @@ class Op(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One row of the envelope as a value, for tests and small batches."""
+    """One change as a Python value, for tests and small batches."""
 
     table: TableName
     op: Op
@@ -63,7 +63,7 @@ class Change:
 
 
 def decode_changes(batch: pa.RecordBatch | pa.Table) -> Iterator[Change]:
-    """The rows of a `changes` batch as values, `progress` rows left out."""
+    """Yield the changes of a batch as Python values, without `progress` rows."""
     for row in batch.to_pylist():
         if row["op"] == Op.PROGRESS:
             continue

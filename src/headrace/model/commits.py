@@ -1,4 +1,4 @@
-"""By what is a transaction of the log known again? Where its commit record begins, its id and its time."""
+"""Identify a transaction of the log by its position, id and time."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 
 @dataclass(frozen=True, slots=True)
 class KnownCommit:
-    """A transaction that was read. No other log has one with the same three.
+    """A committed transaction that was read; no other log has one with the same three values.
 
     Attributes:
-        lsn: where its commit record begins (bytes).
+        lsn: the address of its commit record (bytes).
         xid: its 32-bit id.
-        time: of its commit, microseconds since 1970-01-01 UTC.
+        time: the time of its commit, microseconds since 1970-01-01 UTC.
     """
 
     lsn: Lsn
@@ -27,15 +27,15 @@ class KnownCommit:
         return f"transaction {self.xid} at {format_lsn(self.lsn)}"
 
     def to_json(self) -> dict[str, Any]:
-        """What stands beside a position."""
+        """Return the transaction as a checkpoint stores it."""
         return {"lsn": format_lsn(self.lsn), "xid": self.xid, "time": self.time}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any] | None) -> Self | None:
-        """What `to_json` wrote; None for None.
+        """Read what `to_json` wrote; None for None.
 
         Raises:
-            KeyError, ValueError: something else wrote it.
+            KeyError, ValueError: `to_json` did not write it.
         """
         if stored is None:
             return None

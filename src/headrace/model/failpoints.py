@@ -1,20 +1,29 @@
-"""Where can a test stop the whole pipeline dead? At the named commit points, and only if it asks.
+"""Stop the pipeline at a named commit point, for tests of crashes.
 
-The names are the rows of the table of commit points: `planned` (a batch is planned, nothing written),
-`bulk` (a bulk of a batch is durable), `applied` (the applied position is durable, not yet confirmed),
-`confirmed` (the confirmation was sent), `made` (a generation that is ordered is in the state, the stream does
-not write to it yet), `joined` (the stream does, the order is not forgotten yet), `range` (a seeding range is
-written, not yet noted), `filled` (a generation is complete, the alias not yet swapped), `swapped` (the alias
-is, the state does not say so yet), `deferred` (the documents of a deferred chunk are durable, and noted),
-`created` (a first start has made its slot, the state does not say where), `known` (it does, there is no
-index yet), `forgotten` (behind a gap the state says that there is no slot) and `slot` (there is one again,
-and the state does not say so yet). A batch without changes reaches none.
+The commit points:
+
+- `planned`: a batch is planned, nothing is written.
+- `bulk`: a bulk request of a batch is durable.
+- `applied`: the applied position is durable, not yet confirmed.
+- `confirmed`: the confirmation was sent.
+- `made`: a requested generation is in the state, the stream does not write to it yet.
+- `joined`: the stream writes to it, the request is not deleted yet.
+- `range`: a range of a backfill is written, not yet recorded.
+- `filled`: a generation is complete, the alias is not switched yet.
+- `swapped`: the alias is switched, the state does not show it yet.
+- `deferred`: the documents of a deferred chunk are durable and recorded.
+- `created`: a first start has created its slot, the state does not hold its position.
+- `known`: the state holds it, there is no index yet.
+- `forgotten`: after a gap in the log the state holds no slot.
+- `slot`: there is a slot again, the state does not show it yet.
+
+A batch without changes reaches none of them.
 
 The environment arms one of them, and every process of the pipeline inherits it:
 
 - `HEADRACE_FAILPOINT=NAME` or `NAME:N`: the N-th time (the first by default) that a process reaches NAME.
-- `HEADRACE_FAILPOINT_MARK=PATH`: write PATH, then stand still until killed. The test waits for PATH and
-  kills the whole tree at once, as a lost machine does. Without it the process kills only itself.
+- `HEADRACE_FAILPOINT_MARK=PATH`: write PATH, then wait until killed. The test waits for PATH and kills the
+  whole process tree at once, as the loss of a machine does. Without it the process kills only itself.
 
 Nothing is armed in production: `reach` then costs one comparison.
 """
@@ -47,9 +56,9 @@ Name = Literal[
 
 
 def reach(name: Name) -> None:
-    """Say that this process has come to the commit point `name`; returns unless a test wants its end."""
+    """Mark that this process has reached the commit point `name`; returns unless a test armed it."""
     armed = _armed()
-    if armed is not None and armed.wants(name):
+    if armed is not None and armed.is_due(name):
         _die(name, armed.mark)
 
 
@@ -60,7 +69,7 @@ class _Armed:
         self._left = times
         self._lock = threading.Lock()
 
-    def wants(self, name: str) -> bool:
+    def is_due(self, name: str) -> bool:
         if name != self.name:
             return False
         with self._lock:

@@ -1,4 +1,4 @@
-"""How is a place in the write-ahead log written and read?
+"""Parse and format positions in the write-ahead log.
 
 An LSN is a 64-bit byte address; PostgreSQL prints it as two hexadecimal halves, `16/B374D848`.
 """
@@ -14,7 +14,7 @@ _TEXT = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
 
 
 def parse_lsn(text: str) -> Lsn:
-    """The number that `text`, as PostgreSQL prints it, stands for.
+    """Parse an LSN as PostgreSQL prints it.
 
     Raises:
         ValueError: `text` is not of the form `X/X`.
@@ -26,5 +26,5 @@ def parse_lsn(text: str) -> Lsn:
 
 
 def format_lsn(lsn: Lsn) -> str:
-    """`lsn` as PostgreSQL prints it."""
+    """Format `lsn` as PostgreSQL prints it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

@@ -1,4 +1,4 @@
-"""How is a table called?"""
+"""The qualified name of a table."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class TableName:
     name: str
 
     def __str__(self) -> str:
-        """For people: `public` is left out, a part that needs quotes gets them."""
+        """Return the name for people: without `public`, and with quotes where a part needs them."""
         parts = (self.name,) if self.schema == "public" else (self.schema, self.name)
-        return ".".join(_shown(part) for part in parts)
+        return ".".join(_quote_if_needed(part) for part in parts)
 
 
-def _shown(part: str) -> str:
+def _quote_if_needed(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'

@@ -1,4 +1,4 @@
-"""What is to happen to one document in one index?"""
+"""An operation on one document of one index."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import unquote
 from headrace.model.lsn import Lsn
 
 Key = tuple[str | None, ...]
-"""A key's values in key order, each as PostgreSQL prints it; no value of a usable key is None."""
+"""A key's values in key order, as PostgreSQL prints them; a usable key holds no None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +17,11 @@ class DocumentOperation:
 
     Attributes:
         index: the logical index, as the deployment file names it.
-        id: the document's id, as the contract forms it.
-        version: a position for which the content includes every change up to it (bytes); the sink fences
-            older versions.
-        body: the JSON document, UTF-8, never parsed by Headrace.
-        routing: the sink's routing value, None for its default.
+        id: the document's id, formed from its key.
+        version: a position up to which the content includes every change (bytes); the sink rejects older
+            versions.
+        body: the JSON document in UTF-8; None for a delete.
+        routing: the sink's routing value; None for its default.
     """
 
     index: str
@@ -32,5 +32,5 @@ class DocumentOperation:
 
 
 def key_of_id(id_: str, width: int) -> Key:
-    """The key of `width` values that a document's id was formed from (the contract's form)."""
+    """Return the key of `width` values that a document's id was formed from."""
     return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))

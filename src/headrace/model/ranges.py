@@ -1,4 +1,4 @@
-"""Which part of a table does one piece of a seeding read?"""
+"""A range of a table's blocks, read as one part of a backfill or snapshot."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from headrace.model.names import TableName
 
 @dataclass(frozen=True, slots=True)
 class CtidRange:
-    """The rows of whole blocks; picklable.
+    """The rows of a range of blocks; picklable.
 
     Attributes:
-        first_block: the first block, counted from 0.
-        last_block: the last block, itself included; None reads on to the table's end, whatever it is then.
-        table: the leaf partition where the root table is partitioned, None for the root table itself.
-        filenode: the file that the blocks were counted in; a rewrite of the table makes another. None where
-            nothing was counted: the range is the whole table.
+        first_block: the first block, from 0.
+        last_block: the last block, inclusive; None: up to the end that the table has when it is read.
+        table: the leaf partition of a partitioned root table; None for the root table itself.
+        filenode: the file that the blocks were counted in; a rewrite of the table creates another. None: the
+            range is the whole table.
     """
 
     first_block: int

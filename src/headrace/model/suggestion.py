@@ -1,4 +1,4 @@
-"""Which known word did the user probably mean? And how are many names told in one line?"""
+"""Suggest the known word that a user probably meant, and shorten lists of names."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterable, Sequence
 
 _NEAR = 2
 _LONGEST = 80
-_TOLD = 10
+_MOST_NAMES = 10
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word within two edits of `word` (letter case counts as none), or None."""
+    """Return the known word within two edits of `word`, ignoring case; None where there is none."""
     if len(word) > _LONGEST:
         return None
     folded = word.lower()
-    ranked = sorted((_distance(folded, one.lower()), one) for one in set(known))
+    ranked = sorted((_distance(folded, candidate.lower()), candidate) for candidate in set(known))
     if not ranked or ranked[0][0] > min(_NEAR, max(len(word) - 1, 1)):
         return None
     return ranked[0][1]
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """A remedy: `Write 'required'.`, or the list of known words where none is near."""
+    """Return a remedy: `Did you mean 'required'?`, or the list of known words where none is near."""
     words = sorted(set(known))
     near = nearest(word, words)
     if near is not None:
@@ -30,14 +30,17 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def some(names: Sequence[str]) -> str:
-    """The names, or of many the first ones and how many more there are: `a, b, … and 198 more`."""
-    if len(names) <= _TOLD + 1:
+    """Join names for a message; of many only the first ones: `a, b, … and 198 more`."""
+    if len(names) <= _MOST_NAMES + 1:
         return ", ".join(names)
-    return f"{', '.join(names[:_TOLD])} … and {len(names) - _TOLD} more"
+    return f"{', '.join(names[:_MOST_NAMES])} … and {len(names) - _MOST_NAMES} more"
 
 
 def _distance(left: str, right: str) -> int:
-    """Edits (insert, delete, replace, swap of neighbours) between two words; a large number if far."""
+    """Count the edits (insert, delete, replace, swap of neighbours) between two words.
+
+    Words whose lengths differ by more than `_NEAR` get `_NEAR + 1`.
+    """
     if abs(len(left) - len(right)) > _NEAR:
         return _NEAR + 1
     before: list[int] = []

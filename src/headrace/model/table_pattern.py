@@ -1,4 +1,4 @@
-"""Which tables does a user mean who writes `public.users, shop.order_*`?"""
+"""Parse and match lists of tables with wildcards: `public.users, shop.order_*`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _PLAIN = re.compile(r'[^\s".,*]+')
 
 @dataclass(frozen=True)
 class TablePattern:
-    """A schema and a name; `*` in a part that was not quoted stands for any text.
+    """A schema and a table name in which an unquoted `*` matches any text.
 
     Attributes:
-        schema, name: as they were meant, without quotes.
-        quoted: whether each of them was written in quotes, so that its `*` is a letter.
+        schema, name: the parts without quotes.
+        quoted: whether each part was quoted, so that its `*` is an ordinary character.
     """
 
     schema: str
@@ -29,14 +29,14 @@ class TablePattern:
 
     @property
     def exact(self) -> TableName | None:
-        """The one table that is meant, or None where there may be several."""
+        """The only table that matches; None for a pattern with a wildcard."""
         parts = zip((self.schema, self.name), self.quoted, strict=True)
         if any("*" in part and not quoted for part, quoted in parts):
             return None
         return TableName(self.schema, self.name)
 
     def matches(self, table: TableName) -> bool:
-        """Whether `table` is meant."""
+        """Return whether `table` matches."""
         schema, name = self._expressions
         return bool(schema.fullmatch(table.schema) and name.fullmatch(table.name))
 
@@ -53,47 +53,47 @@ class TablePattern:
 
 
 def parse_tables(text: str) -> tuple[TablePattern, ...]:
-    """The tables of a comma-separated list; each is `name` (of the schema `public`) or `schema.name`.
+    """Parse a comma-separated list of tables, each `name` (in the schema `public`) or `schema.name`.
 
     A part in double quotes may hold any character, as in SQL. Letter case is kept as it is written.
 
     Raises:
-        ValueError: with the part that is no table name.
+        ValueError: `text` is no such list.
     """
-    found = []
-    for parts in _lists(text, "tables: write schema.table, schema.table"):
+    patterns = []
+    for parts in _parse_list(text, "tables: write schema.table, schema.table"):
         if len(parts) == 1:
             parts.insert(0, ("public", False))
         if len(parts) > 2:  # noqa: PLR2004
             raise ValueError(f"{text.strip()!r} names more than a schema and a table")
         (schema, first), (name, second) = parts
-        found.append(TablePattern(schema, name, (first, second)))
-    return tuple(found)
+        patterns.append(TablePattern(schema, name, (first, second)))
+    return tuple(patterns)
 
 
 def written(table: TableName) -> str:
-    """The text that `parse_tables` reads as exactly `table`."""
+    """Return the text that `parse_tables` reads as exactly `table`."""
     return f"{written_name(table.schema)}.{written_name(table.name)}"
 
 
 def written_name(name: str, *, quote: bool = False) -> str:
-    """The text that `parse_names` reads as `name`; in quotes where it has to be, or `quote` says so."""
+    """Return the text that `parse_names` reads as `name`; quoted where needed, or always with `quote`."""
     return name if not quote and _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """The names of a comma-separated list; one in double quotes may hold any character, as in SQL.
+    """Parse a comma-separated list of names; in double quotes a name may hold any character, as in SQL.
 
     Raises:
         ValueError: it is no such list.
     """
     return tuple(
-        ".".join(name for name, _ in parts) for parts in _lists(text, "columns: write column, column")
+        ".".join(name for name, _ in parts) for parts in _parse_list(text, "columns: write column, column")
     )
 
 
-def _lists(text: str, what: str) -> Iterator[list[tuple[str, bool]]]:
-    """For each element of a list, its parts between dots, and whether each was quoted."""
+def _parse_list(text: str, what: str) -> Iterator[list[tuple[str, bool]]]:
+    """Yield for each element of a list its parts between dots, and whether each was quoted."""
     at = 0
     while True:
         parts = []
@@ -113,16 +113,16 @@ def _lists(text: str, what: str) -> Iterator[list[tuple[str, bool]]]:
 
 
 def matching(patterns: Iterable[TablePattern], tables: Iterable[TableName]) -> tuple[TableName, ...]:
-    """Those of `tables` that any pattern means, in their order."""
-    wanted = tuple(patterns)
-    return tuple(table for table in tables if any(pattern.matches(table) for pattern in wanted))
+    """Return the tables that match any pattern, in their order."""
+    patterns = tuple(patterns)
+    return tuple(table for table in tables if any(pattern.matches(table) for pattern in patterns))
 
 
 def one_table(text: str) -> TableName:
-    """The one table that `text` names.
+    """Parse the name of exactly one table.
 
     Raises:
-        ValueError: it names none or several.
+        ValueError: `text` names none or several.
     """
     patterns = parse_tables(text)
     if len(patterns) != 1 or (table := patterns[0].exact) is None:

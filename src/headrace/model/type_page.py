@@ -1,6 +1,6 @@
-"""How does the table of types read? The page docs/types.md, made from the code.
+"""Generate the page docs/types.md from the table of types.
 
-`python -m headrace.model.type_page > docs/types.md` writes it again.
+Run `python -m headrace.model.type_page > docs/types.md` after a change.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ later values fail there; filter or cast first.
 _DECIMAL = (10 << 16) + 2 + 4  # the modifier of numeric(10,2)
 _INT4, _TEXT, _NUMERIC, _MOOD, _PRICE, _LIST, _RANGE, _RANGES, _PAIR, _OTHER = range(1, 11)
 _EXAMPLES = {
-    one.oid: one
-    for one in (
+    database_type.oid: database_type
+    for database_type in (
         DatabaseType(_INT4, "pg_catalog", "int4", "base"),
         DatabaseType(_TEXT, "pg_catalog", "text", "base"),
         DatabaseType(_NUMERIC, "pg_catalog", "numeric", "base"),
@@ -108,13 +108,13 @@ _MADE_OF_OTHERS = (
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the text of the page."""
     named = [line for row in TYPES for line in _named(row)]
-    made = [
+    composed = [
         _line(name, resolve(attribute, _EXAMPLES), example, note)
         for name, attribute, example, note in _MADE_OF_OTHERS
     ]
-    return _HEAD + _table(named) + _MADE + _table(made) + _TAIL
+    return _HEAD + _table(named) + _MADE + _table(composed) + _TAIL
 
 
 def _table(lines: Sequence[str]) -> str:
@@ -123,14 +123,14 @@ def _table(lines: Sequence[str]) -> str:
 
 
 def _named(row: TypeRow) -> Iterator[str]:
-    found = DatabaseType(1, "pg_catalog", row.names[0], "base", extension=row.extension)
+    named = DatabaseType(1, "pg_catalog", row.names[0], "base", extension=row.extension)
     names = ", ".join(f"`{name}`" for name in row.names)
     if row.form is ArrowForm.DECIMAL:
-        declared = resolve(Attribute("", 1, _DECIMAL), {1: found})
+        declared = resolve(Attribute("", 1, _DECIMAL), {1: named})
         yield _line("`numeric(10,2)`", declared, row.example, row.note)
-        yield _line(names, resolve(Attribute("", 1), {1: found}), "NaN", "")
+        yield _line(names, resolve(Attribute("", 1), {1: named}), "NaN", "")
     else:
-        yield _line(names, resolve(Attribute("", 1), {1: found}), row.example, row.note)
+        yield _line(names, resolve(Attribute("", 1), {1: named}), row.example, row.note)
 
 
 def _line(names: str, kind: ValueType, example: str, note: str) -> str:

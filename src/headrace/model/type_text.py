@@ -1,4 +1,4 @@
-"""How is the type of a column's values written down, for whoever reads the values elsewhere?"""
+"""Serialize value types as JSON, for other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SIMPLE = {spark_type(row.arrow): row.arrow for row in TYPES if row.arrow is not
 
 
 def to_json(kind: ValueType) -> dict[str, Any]:
-    """`kind` in what JSON has; `from_json` gives it back."""
+    """Return `kind` in JSON's types; `from_json` reads it."""
     written: dict[str, Any] = {"name": kind.name, "form": kind.form.value, "json": kind.json.name}
     if not kind.parts or kind.form is ArrowForm.VECTOR:
         written["spark"] = kind.spark
@@ -29,10 +29,10 @@ def to_json(kind: ValueType) -> dict[str, Any]:
 
 
 def from_json(written: dict[str, Any]) -> ValueType:
-    """The type that `to_json` wrote.
+    """Read the type that `to_json` wrote.
 
     Raises:
-        ValueError: it did not; also KeyError and TypeError.
+        ValueError, KeyError, TypeError: `to_json` did not write it.
     """
     form = ArrowForm(written["form"])
     parts = tuple(from_json(part) for part in written.get("parts", ()))

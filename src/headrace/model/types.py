@@ -1,7 +1,7 @@
-"""What is a value of each PostgreSQL type in Arrow, in Spark and in JSON?
+"""Map PostgreSQL's types to Arrow, Spark and JSON.
 
-`TYPES` is the table; everything that speaks of types is made from it, docs/types.md too. Why each is what it
-is: docs/decisions/0040.
+`TYPES` is the table from which all other mappings and docs/types.md are derived. The reasons are in
+docs/decisions/0040.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 
 
 class ArrowForm(enum.Enum):
-    """How a type's text, as PostgreSQL prints it, is read."""
+    """The forms in which PostgreSQL prints values; each is parsed in its own way."""
 
     BOOLEAN = "boolean"
     INTEGER = "integer"
@@ -33,7 +33,7 @@ class ArrowForm(enum.Enum):
 
 
 class Json(enum.Enum):
-    """What a value is in JSON; the value is the documentation's word for it."""
+    """The JSON forms of values; each enum value is the documentation's word for the form."""
 
     BOOLEAN = "boolean"
     NUMBER = "number"
@@ -47,14 +47,16 @@ class Json(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class TypeRow:
-    """One row of the table.
+    """One row of the table of types.
 
     Attributes:
-        names: the types' names in pg_type; the first stands for them all.
-        arrow: None where it depends on what the type is declared with.
+        names: the types' names in pg_type; the first represents them all.
+        form: how the text is parsed.
+        json: the form in JSON.
+        arrow: the Arrow type; None where it depends on the declaration.
         example: a value, as PostgreSQL prints it.
-        note: what a user has to know.
-        extension: the extension that the type has to come from; empty for a built-in one.
+        note: a note for users.
+        extension: the extension that the type belongs to; empty for a built-in type.
     """
 
     names: tuple[str, ...]
@@ -142,7 +144,7 @@ TYPES: tuple[TypeRow, ...] = (
         extension="hstore",
     ),
 )
-"""The types that have a name of their own; what is made from them: `headrace.model.value_type`."""
+"""The named types; `headrace.model.value_type` resolves the types that are composed of them."""
 
 _SPARK = {
     pa.bool_(): "boolean",
@@ -160,7 +162,7 @@ _SPARK = {
 
 
 def spark_type(arrow: pa.DataType) -> str:
-    """The type of Spark, in its DDL, that holds the same values as `arrow`, one of this table's types."""
+    """Return the Spark type (DDL) that holds the same values as `arrow`, one of this table's types."""
     if arrow in _SPARK:
         return _SPARK[arrow]
     if pa.types.is_decimal(arrow):

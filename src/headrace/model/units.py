@@ -1,4 +1,4 @@
-"""Amounts as people read them: bytes and seconds. Pure."""
+"""Format bytes and seconds for people. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def size(count: int) -> str:
-    """Bytes for people, in the units of PostgreSQL (1 kB is 1024 B)."""
+    """Format a number of bytes in PostgreSQL's units (1 kB is 1024 B)."""
     value, unit = float(count), 0
     while value >= _UNIT and unit < len(_UNITS) - 1:
         value, unit = value / _UNIT, unit + 1
@@ -16,7 +16,7 @@ def size(count: int) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds for people."""
+    """Format a number of seconds."""
     if seconds < _MINUTE:
         return f"{seconds:.1f} s"
     if seconds < _HOUR:

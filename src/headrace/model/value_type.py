@@ -1,6 +1,6 @@
-"""What are the values of a declared type: of a domain, an array, a range, a composite type?
+"""Resolve declared types (domains, arrays, ranges, composite types) to the types of their values.
 
-`resolve` finds the place of a type in the table of types, from what pg_type and pg_attribute say of it.
+`resolve` uses what pg_type and pg_attribute hold of a type, and the table in `headrace.model.types`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.model.types import TYPES, ArrowForm, Json, spark_type
 
 MOST_DIGITS = 38
-"""The most digits that a decimal of Arrow and of Spark holds."""
+"""The most digits of a decimal in Arrow and Spark."""
 MONEY_DIGITS = 19
 
 _BUILT_IN = {name: row for row in TYPES if not row.extension for name in row.names}
@@ -35,14 +35,16 @@ class Attribute:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseType:
-    """A type as pg_type has it, as far as its values depend on it.
+    """A row of pg_type, as far as the type's values depend on it.
 
     Attributes:
-        of: what it is made of: a domain's base, an array's element, a range's subtype, a multirange's range.
-        modifier: with which modifier a domain has its base.
-        dimensions: how many a domain over an array declares.
-        delimiter: what stands between this type's values in an array.
-        extension: which extension it belongs to; empty where none.
+        oid, schema, name, kind: the type.
+        of: the type below it: a domain's base, an array's element, a range's subtype, a multirange's range.
+        modifier: the modifier of a domain's base.
+        dimensions: the number of dimensions that a domain over an array declares.
+        delimiter: the delimiter between values of this type in an array.
+        extension: the extension that it belongs to; empty where none.
+        fields: a composite type's fields.
     """
 
     oid: int
@@ -59,14 +61,17 @@ class DatabaseType:
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """What a column's values are: how their text is read, and what they become.
+    """The type of a column's values: how their text is parsed, and what they become.
 
     Attributes:
-        name: PostgreSQL's name for it, for messages.
+        name: PostgreSQL's name of the type, for messages.
+        form: how the text is parsed.
+        json: the form in JSON.
+        arrow: the Arrow type.
         parts: an array's element, a range's subtype, a multirange's range, a composite type's fields.
-        names: the fields' names, where there are fields.
-        delimiter: what stands between two elements of an array.
-        dimensions: of an array.
+        names: a composite type's field names.
+        delimiter: the delimiter between an array's elements.
+        dimensions: an array's number of dimensions.
     """
 
     name: str
@@ -80,73 +85,79 @@ class ValueType:
 
     @property
     def spark(self) -> str:
-        """The type in Spark's DDL."""
+        """The Spark type (DDL)."""
         return spark_type(self.arrow)
 
     @property
     def as_text(self) -> ValueType:
-        """The same column for whoever wants PostgreSQL's text instead: every value fits."""
+        """The type of the same column read as PostgreSQL's text, which holds every value."""
         return ValueType(self.name, ArrowForm.TEXT, Json.STRING, pa.string())
 
     @property
     def json_in_composite(self) -> Json:
-        """What it is in JSON as a field of a composite type: there, PostgreSQL has fewer forms."""
+        """The JSON form as a field of a composite type, where PostgreSQL has fewer forms."""
         is_oid = self.form is ArrowForm.INTEGER and self.name == "oid"
         return Json.STRING if self.form in (ArrowForm.MONEY, ArrowForm.BYTES) or is_oid else self.json
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:
-    """What the values of `attribute` are.
+    """Resolve the type of the values of `attribute`.
 
     Args:
-        attribute: a column, or a field.
-        types: its type and every type that this one is made of, by oid.
-        money_scale: decimals of an amount of money in this database.
+        attribute: a column, or a field of a composite type.
+        types: its type and every type that this type is composed of, by oid.
+        money_scale: the decimals of `money` in this database.
     """
-    found = types[attribute.type]
-    kind = ValueType(found.name, ArrowForm.TEXT, Json.STRING, pa.string())
-    match found.kind:
+    declared = types[attribute.type]
+    kind = ValueType(declared.name, ArrowForm.TEXT, Json.STRING, pa.string())
+    match declared.kind:
         case "domain":
-            dimensions = attribute.dimensions or found.dimensions
-            base = Attribute(attribute.name, found.of, found.modifier, dimensions)
+            dimensions = attribute.dimensions or declared.dimensions
+            base = Attribute(attribute.name, declared.of, declared.modifier, dimensions)
             kind = resolve(base, types, money_scale)
         case "array":
-            element = resolve(Attribute("element", found.of, attribute.modifier), types, money_scale)
-            kind = _array(element, types[found.of].delimiter, max(1, attribute.dimensions))
+            element = resolve(Attribute("element", declared.of, attribute.modifier), types, money_scale)
+            kind = _array(element, types[declared.of].delimiter, max(1, attribute.dimensions))
         case "range":
             kind = _nested(
-                found.name, ArrowForm.RANGE, (resolve(Attribute("bound", found.of), types, money_scale),)
+                declared.name,
+                ArrowForm.RANGE,
+                (resolve(Attribute("bound", declared.of), types, money_scale),),
             )
         case "multirange":
             kind = _nested(
-                found.name, ArrowForm.MULTIRANGE, (resolve(Attribute("range", found.of), types, money_scale),)
+                declared.name,
+                ArrowForm.MULTIRANGE,
+                (resolve(Attribute("range", declared.of), types, money_scale),),
             )
-        case "composite" if found.fields:
-            kind = _composite(found, tuple(resolve(field, types, money_scale) for field in found.fields))
+        case "composite" if declared.fields:
+            kind = _composite(
+                declared, tuple(resolve(field, types, money_scale) for field in declared.fields)
+            )
         case "base":
-            kind = _base(found, attribute.modifier, money_scale)
+            kind = _base(declared, attribute.modifier, money_scale)
     return kind
 
 
-def _base(found: DatabaseType, modifier: int, money_scale: int) -> ValueType:
-    row = _EXTENSIONS.get((found.extension, found.name))
-    if row is None and found.schema == "pg_catalog":
-        row = _BUILT_IN.get(found.name)
+def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
+    row = _EXTENSIONS.get((declared.extension, declared.name))
+    if row is None and declared.schema == "pg_catalog":
+        row = _BUILT_IN.get(declared.name)
     if row is None:
-        return ValueType(found.name, ArrowForm.TEXT, Json.STRING, pa.string())
+        return ValueType(declared.name, ArrowForm.TEXT, Json.STRING, pa.string())
     if row.form is ArrowForm.DECIMAL:
         return _numeric(modifier)
     if row.form is ArrowForm.MONEY:
-        return ValueType(found.name, row.form, row.json, pa.decimal128(MONEY_DIGITS, money_scale))
+        return ValueType(declared.name, row.form, row.json, pa.decimal128(MONEY_DIGITS, money_scale))
     if row.form is ArrowForm.VECTOR:
-        element = _BUILT_IN[found.name.removesuffix("vector")]
+        element = _BUILT_IN[declared.name.removesuffix("vector")]
         part = ValueType(element.names[0], element.form, element.json, element.arrow)
-        return ValueType(found.name, row.form, row.json, row.arrow, (part,))
-    return ValueType(found.name, row.form, row.json, row.arrow)
+        return ValueType(declared.name, row.form, row.json, row.arrow, (part,))
+    return ValueType(declared.name, row.form, row.json, row.arrow)
 
 
 def _numeric(modifier: int) -> ValueType:
-    """`numeric(p,s)`; since PostgreSQL 15 s may be negative or greater than p."""
+    """Resolve `numeric(p,s)`; since PostgreSQL 15 s may be negative or greater than p."""
     if modifier < 0:
         return ValueType("numeric", ArrowForm.TEXT, Json.NUMBER, pa.string())
     precision = (modifier - 4) >> 16 & 0xFFFF
@@ -166,10 +177,10 @@ def _array(element: ValueType, delimiter: str, dimensions: int) -> ValueType:
     )
 
 
-def _composite(found: DatabaseType, parts: tuple[ValueType, ...]) -> ValueType:
-    names = tuple(field.name for field in found.fields)
+def _composite(declared: DatabaseType, parts: tuple[ValueType, ...]) -> ValueType:
+    names = tuple(field.name for field in declared.fields)
     arrow = arrow_of_nested(ArrowForm.COMPOSITE, parts, names)
-    return ValueType(found.name, ArrowForm.COMPOSITE, Json.OBJECT, arrow, parts, names)
+    return ValueType(declared.name, ArrowForm.COMPOSITE, Json.OBJECT, arrow, parts, names)
 
 
 def _nested(name: str, form: ArrowForm, parts: tuple[ValueType, ...]) -> ValueType:
@@ -179,10 +190,10 @@ def _nested(name: str, form: ArrowForm, parts: tuple[ValueType, ...]) -> ValueTy
 def arrow_of_nested(
     form: ArrowForm, parts: tuple[ValueType, ...], names: tuple[str, ...] = (), dimensions: int = 1
 ) -> pa.DataType:
-    """What an array, a range, a multirange or a composite type is in Arrow.
+    """Return the Arrow type of an array, a range, a multirange or a composite type.
 
     Raises:
-        ValueError: `form` is none of these, or has other parts.
+        ValueError: `form` is none of these, or the number of parts is wrong.
     """
     match form, parts:
         case ArrowForm.ARRAY, [element]:

@@ -1,4 +1,4 @@
-"""What do the log's bytes mean? Pure: bytes to messages to columns."""
+"""Decode the bytes of `pgoutput` to messages and to columns. Pure."""
 
 from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.decoder import decode_message, decode_streamed

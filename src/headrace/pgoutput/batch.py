@@ -1,4 +1,4 @@
-"""How do many messages lie together in memory? One buffer, and where each message begins and ends."""
+"""Hold many messages in one buffer, with the place of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 
 SLACK = 16
-"""Bytes behind the last message, so that a number can be looked at before its place is checked."""
+"""Bytes behind the last message, so that a number can be read before its position is checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class MessageBatch:
 
     Attributes:
         data: the buffer, `(size,)`; at least `SLACK` bytes follow the last message.
-        begin, end: where each message's payload lies in it, `(messages,)`, ascending.
+        begin, end: where each message's payload begins and ends in `data`, `(messages,)`, ascending.
     """
 
     data: Bytes
@@ -34,22 +34,22 @@ class MessageBatch:
         return len(self.begin)
 
     def payload(self, index: int) -> bytes:
-        """One message's bytes."""
+        """Return the bytes of one message."""
         return self.data[self.begin[index] : self.end[index]].tobytes()
 
     def slice(self, first: int, behind: int) -> MessageBatch:
-        """The messages in [first, behind)."""
+        """Return the messages in [first, behind), without a copy."""
         return MessageBatch(self.data, self.begin[first:behind], self.end[first:behind])
 
     @classmethod
     def join(cls, messages: Sequence[bytes | memoryview], *, header: int = 0) -> MessageBatch:
-        """A batch of `messages`, whose first `header` bytes each are not the plugin's."""
+        """Create a batch from messages, each without its first `header` bytes."""
         batch = cls.within(bytearray(b"").join(messages), list(accumulate(map(len, messages))))
         return cls(batch.data, batch.begin + header, batch.end)
 
     @classmethod
     def within(cls, data: bytearray, ends: Sequence[int]) -> MessageBatch:
-        """A batch of the messages that lie behind each other in `data`, which is the batch's from now on."""
+        """Create a batch of the messages that follow each other in `data`; it takes over `data`."""
         data += bytes(SLACK)
         end = np.fromiter(ends, np.int64, len(ends))
         begin = np.empty_like(end)
@@ -59,7 +59,7 @@ class MessageBatch:
 
     @classmethod
     def of_column(cls, messages: pa.BinaryArray) -> MessageBatch:
-        """A batch of the messages in an Arrow column without nulls."""
+        """Create a batch from an Arrow column without nulls."""
         _, offsets, data = messages.buffers()
         first, behind = messages.offset, messages.offset + len(messages)
         ends = np.frombuffer(offsets, np.int32)[first : behind + 1].astype(np.int64)

@@ -1,9 +1,9 @@
-"""What do many messages say at once? The vectorised decoder: no Python object for a row or a value.
+"""Decode many row messages at once, without a Python object for a row or a value.
 
-It walks the rows of one relation shape together, column by column: each step is a handful of numpy
-operations over all rows. What it yields is where the values lie, not the values: whoever wants columns
-takes them from the buffer (`Cells.take`) in one copy. Every position is checked once at the end: it only
-ever grows, so a row that read past its message cannot end where its message ends.
+The rows of one relation are read together, column by column: each step is a few numpy operations over all
+rows. The result is where the values lie, not the values: `Cells.take` copies them from the buffer as a
+column. Positions are checked once at the end. They only grow, so a row that was read past its message cannot
+end where its message ends.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ NO_TUPLE = 0
 
 
 def letter_set(letters: bytes) -> Mask:
-    """For each byte, whether it is one of `letters`: an array of 256 to look many up at once."""
-    found = np.zeros(256, np.bool_)
-    found[list(letters)] = True
-    return found
+    """Return an array of 256 booleans: whether each byte is one of `letters`."""
+    is_member = np.zeros(256, np.bool_)
+    is_member[list(letters)] = True
+    return is_member
 
 
 _IS_KIND = letter_set(b"tbnu")
@@ -44,36 +44,36 @@ _TUPLE_AT = 5  # behind the message's letter and the relation's oid
 
 
 class Numerals:
-    """Big-endian numbers at any address of a buffer, many at a time."""
+    """Reads many big-endian numbers at once, at any addresses of a buffer."""
 
     def __init__(self, data: Bytes) -> None:
         self._data = data
 
     def _at(self, positions: Numbers, form: str) -> Numbers:
         size = np.dtype(form).itemsize
-        every = np.ndarray((max(len(self._data) - size + 1, 0),), form, self._data, strides=(1,))
-        return every[positions].astype(np.int64)
+        windows = np.ndarray((max(len(self._data) - size + 1, 0),), form, self._data, strides=(1,))
+        return windows[positions].astype(np.int64)
 
     def uint16(self, positions: Numbers) -> Numbers:
-        """Two bytes each."""
+        """Read two bytes at each position."""
         return self._at(positions, ">u2")
 
     def uint32(self, positions: Numbers) -> Numbers:
-        """Four bytes each."""
+        """Read four bytes at each position."""
         return self._at(positions, ">u4")
 
     def int64(self, positions: Numbers) -> Numbers:
-        """Eight bytes each; addresses of the log stay below 2⁶³."""
+        """Read eight bytes at each position; positions in the log stay below 2⁶³."""
         return self._at(positions, ">i8")
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Where the values of tuples lie: those of all rows behind each other, in the order of the buffer.
+    """The places of the values of all tuples in the buffer, in its order; arrays are `(values,)`.
 
     Attributes:
-        begin: the address of each value in the buffer, ascending.
-        size: bytes of each; 0 where it has none.
+        begin: the address of each value, ascending.
+        size: the size of each value (bytes); 0 for a value without bytes.
         kind: TEXT, BINARY, NULL or UNCHANGED.
     """
 
@@ -82,29 +82,29 @@ class Cells:
     kind: Letters
 
     def take(self, data: Bytes, wanted: Numbers) -> pa.BinaryArray:
-        """The values at the indices `wanted`, copied; those without bytes are null.
+        """Copy the values at the indices `wanted`; NULL and UNCHANGED become null.
 
-        The addresses ascend, so one Arrow array can lie over the whole buffer without a copy: its even
-        elements are the values, its odd ones what lies between them.
+        The addresses ascend, so one Arrow array can cover the whole buffer without a copy: its even elements
+        are the values, its odd ones the bytes between them.
         """
         offsets = np.empty(2 * len(self.begin) + 1, np.int32)
         offsets[0:-1:2] = self.begin
         offsets[1::2] = self.begin + self.size
         offsets[-1] = offsets[-2] if len(offsets) > 1 else 0
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
-        every = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
+        values = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
         kind = self.kind[wanted]
         missing = (kind == NULL) | (kind == UNCHANGED)
-        return every.take(pa.array(wanted * 2, mask=missing if missing.any() else None))
+        return values.take(pa.array(wanted * 2, mask=missing if missing.any() else None))
 
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """One side of rows: where each row's values begin among the cells, and how many they are.
+    """The old or the new tuples of rows: where each row's values are among the cells.
 
     Attributes:
-        first: `(rows,)`.
-        count: `(rows,)`; 0 where a row has no such side.
+        first: the index of each row's first value, `(rows,)`.
+        count: the number of its values, `(rows,)`; 0 where a row has no such tuple.
     """
 
     first: Numbers
@@ -113,13 +113,13 @@ class Tuples:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Inserts, updates and deletes, decoded.
+    """Decoded inserts, updates and deletes.
 
     Attributes:
         old_kind: OLD_KEY, OLD_ROW or NO_TUPLE, for each row.
         old: the old tuples.
         new: the new tuples.
-        cells: the values of both; in each row the old ones stand before the new ones.
+        cells: the values of both; in each row the old values stand before the new ones.
     """
 
     old_kind: Letters
@@ -130,11 +130,14 @@ class Rows:
 
 @dataclass(slots=True)
 class _Walk:
-    """The rows of one relation shape, read from left to right.
+    """Reads the rows of one relation together, from left to right.
 
     Attributes:
-        rows: their indices among all rows, ascending.
-        position: how far each has been read.
+        data: the buffer.
+        numerals: reads numbers from the buffer.
+        rows: the rows' indices among all rows, ascending.
+        position: up to where each row has been read.
+        last: the last position that may be read.
     """
 
     data: Bytes
@@ -144,15 +147,15 @@ class _Walk:
     last: int
 
     def letters(self) -> Letters:
-        """One byte of each row."""
+        """Return the next byte of each row."""
         return self.data[np.minimum(self.position, self.last)]
 
     def skip(self, chosen: Mask | slice, size: int) -> None:
-        """Go `size` bytes on in the chosen rows."""
+        """Skip `size` bytes in the chosen rows."""
         self.position[chosen] += size
 
     def tuples(self, chosen: Mask | None, columns: int) -> _Tuples:
-        """One tuple of each chosen row (all where None)."""
+        """Read one tuple of each chosen row; None: of all rows."""
         rows = self.rows if chosen is None else self.rows[chosen]
         position = self.position.copy() if chosen is None else self.position[chosen]
         last = self.last
@@ -163,9 +166,9 @@ class _Walk:
         size = np.empty((columns, len(rows)), np.int64)
         kind = np.empty((columns, len(rows)), np.uint8)
         for column in range(columns):
-            here = position if position.max(initial=0) <= last else np.minimum(position, last)
-            kinds = self.data[here]
-            position = here + 1
+            position = position if position.max(initial=0) <= last else np.minimum(position, last)
+            kinds = self.data[position]
+            position = position + 1
             if (kinds == TEXT).all():
                 lengths = self.numerals.uint32(position)
                 position += 4
@@ -186,7 +189,7 @@ class _Walk:
 
 @dataclass(frozen=True, slots=True)
 class _Tuples:
-    """Tuples of the same shape; matrices of (columns, rows)."""
+    """Tuples of one relation; `begin`, `size` and `kind` have shape `(columns, rows)`."""
 
     rows: Numbers
     begin: Numbers
@@ -195,7 +198,7 @@ class _Tuples:
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Decoded:
     """What has been decoded of all rows so far."""
 
     old_kind: Letters
@@ -209,16 +212,16 @@ def decode_rows(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) 
     Args:
         batch: the messages.
         relation: for each of them, an index into `columns`.
-        columns: how many columns each relation has.
+        columns: the number of columns of each relation.
 
     Raises:
-        HeadraceError: PROTOCOL, as the plain decoder would (`decode_message`).
+        HeadraceError: PROTOCOL, with the message of `decode_message`.
     """
     try:
         return _decode(batch, relation, columns)
     except HeadraceError:
         for index in range(len(batch)):
-            decode_message(batch.payload(index))  # the plain decoder says it better
+            decode_message(batch.payload(index))  # its error names the reason
         raise
 
 
@@ -227,17 +230,17 @@ def _decode(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) -> R
     letters = batch.data[batch.begin]
     if not _IS_ROW[letters].all():
         raise broken("a message is no row")
-    found = _Found(np.zeros(len(batch), np.uint8), [], [])
+    decoded = _Decoded(np.zeros(len(batch), np.uint8), [], [])
     for shape, rows in _by_shape(relation):
         walk = _Walk(batch.data, numerals, rows, batch.begin[rows] + _TUPLE_AT, len(batch.data) - SLACK)
-        _decode_shape(walk, letters[rows], columns[shape], found)
+        _decode_shape(walk, letters[rows], columns[shape], decoded)
         if (walk.position != batch.end[rows]).any():
             raise broken("a message does not end where its row ends")
-    return _collect(found)
+    return _collect(decoded)
 
 
 def _by_shape(relation: Numbers) -> Iterator[tuple[int, Numbers]]:
-    """The rows of each relation."""
+    """Yield each relation with the indices of its rows."""
     counts = np.bincount(relation)
     shapes = np.flatnonzero(counts)
     order = np.argsort(relation, kind="stable") if len(shapes) > 1 else np.arange(len(relation))
@@ -246,7 +249,7 @@ def _by_shape(relation: Numbers) -> Iterator[tuple[int, Numbers]]:
         yield int(shape), order[first:last]
 
 
-def _decode_shape(walk: _Walk, letters: Letters, width: int, found: _Found) -> None:
+def _decode_shape(walk: _Walk, letters: Letters, width: int, decoded: _Decoded) -> None:
     kinds = walk.letters()
     has_old, has_new = kinds != NEW_TUPLE, letters != DELETE
     walk.skip(slice(None), 1)
@@ -254,8 +257,8 @@ def _decode_shape(walk: _Walk, letters: Letters, width: int, found: _Found) -> N
         old_kinds = kinds[has_old]
         if not _IS_OLD[old_kinds].all() or (letters[has_old] == INSERT).any():
             raise broken("unknown row kind")
-        found.old_kind[walk.rows[has_old]] = old_kinds
-        found.olds.append(walk.tuples(has_old, width))
+        decoded.old_kind[walk.rows[has_old]] = old_kinds
+        decoded.olds.append(walk.tuples(has_old, width))
         both = has_old & has_new
         if (walk.letters()[both] != NEW_TUPLE).any():
             raise broken("expected a new row")
@@ -263,29 +266,29 @@ def _decode_shape(walk: _Walk, letters: Letters, width: int, found: _Found) -> N
     if not (has_old | has_new).all():
         raise broken("a deleted row has no old side")
     if has_new.any():
-        found.news.append(walk.tuples(None if has_new.all() else has_new, width))
+        decoded.news.append(walk.tuples(None if has_new.all() else has_new, width))
 
 
-def _collect(found: _Found) -> Rows:
-    """All tuples' values behind each other, in the order of the rows, the old ones before the new ones."""
-    size = len(found.old_kind)
+def _collect(decoded: _Decoded) -> Rows:
+    """Join the values of all tuples in the order of the rows, old values before new ones."""
+    size = len(decoded.old_kind)
     old_count, new_count = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    for count, tuples in ((old_count, found.olds), (new_count, found.news)):
-        for some in tuples:
-            count[some.rows] = len(some.begin)
+    for count, tuples in ((old_count, decoded.olds), (new_count, decoded.news)):
+        for part in tuples:
+            count[part.rows] = len(part.begin)
     both = old_count + new_count
     first = np.cumsum(both) - both
     old, new = Tuples(first, old_count), Tuples(first + old_count, new_count)
-    if len(found.olds) + len(found.news) == 1:  # then they lie in order already
-        [some] = found.olds + found.news
-        cells = Cells(some.begin.T.ravel(), some.size.T.ravel(), some.kind.T.ravel())
-        return Rows(found.old_kind, old, new, cells)
+    if len(decoded.olds) + len(decoded.news) == 1:  # they are in order already
+        [part] = decoded.olds + decoded.news
+        cells = Cells(part.begin.T.ravel(), part.size.T.ravel(), part.kind.T.ravel())
+        return Rows(decoded.old_kind, old, new, cells)
     total = int(both.sum())
     begin, length = np.empty(total, np.int64), np.empty(total, np.int64)
     kind = np.empty(total, np.uint8)
-    for side, tuples in ((old, found.olds), (new, found.news)):
-        for some in tuples:
-            places = (side.first[some.rows][:, None] + np.arange(len(some.begin))).ravel()
-            begin[places], length[places] = some.begin.T.ravel(), some.size.T.ravel()
-            kind[places] = some.kind.T.ravel()
-    return Rows(found.old_kind, old, new, Cells(begin, length, kind))
+    for side, tuples in ((old, decoded.olds), (new, decoded.news)):
+        for part in tuples:
+            places = (side.first[part.rows][:, None] + np.arange(len(part.begin))).ravel()
+            begin[places], length[places] = part.begin.T.ravel(), part.size.T.ravel()
+            kind[places] = part.kind.T.ravel()
+    return Rows(decoded.old_kind, old, new, Cells(begin, length, kind))

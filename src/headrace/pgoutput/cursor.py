@@ -1,4 +1,4 @@
-"""How are numbers and strings read from a message without ever reading past its end?"""
+"""Read numbers and strings from a message, never past its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
 def broken(what: str) -> HeadraceError:
-    """The error for bytes that are no pgoutput message."""
+    """Return the error for bytes that are no pgoutput message."""
     return HeadraceError(
         Kind.PROTOCOL,
         f"the replication stream is broken: {what}",
@@ -20,7 +20,7 @@ def broken(what: str) -> HeadraceError:
 
 
 class Cursor:
-    """Reads one message from left to right; every read past the end raises PROTOCOL."""
+    """Reads one message from left to right; a read past the end raises PROTOCOL."""
 
     __slots__ = ("_data", "_position")
 
@@ -37,31 +37,31 @@ class Cursor:
         return int(value)
 
     def uint8(self) -> int:
-        """One byte."""
+        """Read one byte."""
         return self._number(_UINT8)
 
     def uint16(self) -> int:
-        """Two bytes, unsigned."""
+        """Read two bytes, unsigned."""
         return self._number(_UINT16)
 
     def int32(self) -> int:
-        """Four bytes, signed."""
+        """Read four bytes, signed."""
         return self._number(_INT32)
 
     def uint32(self) -> int:
-        """Four bytes, unsigned."""
+        """Read four bytes, unsigned."""
         return self._number(_UINT32)
 
     def int64(self) -> int:
-        """Eight bytes, signed."""
+        """Read eight bytes, signed."""
         return self._number(_INT64)
 
     def uint64(self) -> int:
-        """Eight bytes, unsigned."""
+        """Read eight bytes, unsigned."""
         return self._number(_UINT64)
 
     def take(self, size: int) -> bytes:
-        """The next `size` bytes."""
+        """Read the next `size` bytes."""
         end = self._position + size
         if size < 0 or end > len(self._data):
             raise broken(f"a message of {len(self._data)} bytes ends too early")
@@ -70,7 +70,7 @@ class Cursor:
         return taken
 
     def text(self) -> str:
-        """A NUL-terminated string."""
+        """Read a NUL-terminated string."""
         end = self._data.find(b"\0", self._position)
         if end < 0:
             raise broken("a name does not end")
@@ -82,11 +82,14 @@ class Cursor:
             raise broken("a name is not UTF-8") from error
 
     def letter(self) -> str:
-        """One byte as a character."""
+        """Read one byte as a character."""
         return chr(self.uint8())
 
     def row(self) -> Row:
-        """A count and as many values; every cell of the log passes here, so it is one loop without calls."""
+        """Read a row: a count and as many values.
+
+        It is one loop without calls, because every value of a row that is not decoded by columns passes it.
+        """
         data, count = self._data, self.uint16()
         position, size = self._position, len(self._data)
         values: list[Value] = []
@@ -113,11 +116,11 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes are not read yet."""
+        """The number of bytes that are not read yet."""
         return len(self._data) - self._position
 
     def finish(self) -> None:
-        """Make sure that nothing is left."""
+        """Raise PROTOCOL if bytes are left."""
         if self.left:
             raise broken(f"{self.left} bytes are left after a message")
 

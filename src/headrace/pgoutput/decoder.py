@@ -1,4 +1,4 @@
-"""What does one plugin message say? The plain, message-by-message decoder."""
+"""Decode single messages of the plugin; `columnar` decodes many rows at once."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from headrace.pgoutput.messages import (
 _CASCADE, _RESTART_IDENTITY = 1, 2
 
 STREAMED_LETTERS = frozenset("RYIUDTM")
-"""The messages that name their (sub)transaction where they belong to an unfinished one."""
+"""The messages that carry the id of their (sub)transaction when it is streamed."""
 
 
 def decode_message(payload: bytes) -> Message:
-    """The message that `payload` holds, whole.
+    """Decode one message; `payload` must hold exactly one.
 
     Raises:
         HeadraceError: PROTOCOL where the bytes are no message of protocol versions 1 to 4.
     """
     cursor = Cursor(payload)
     letter = cursor.letter()
-    return _rest(cursor, letter, _READERS.get(letter))
+    return _read_body(cursor, letter, _READERS.get(letter))
 
 
 def decode_streamed(payload: bytes) -> tuple[int, Message]:
-    """A message between `StreamStart` and `StreamStop`, behind the id of its own (sub)transaction.
+    """Decode a message between `StreamStart` and `StreamStop`; return its (sub)transaction's id, and it.
 
     Raises:
         HeadraceError: PROTOCOL where the bytes are no such message.
@@ -57,10 +57,10 @@ def decode_streamed(payload: bytes) -> tuple[int, Message]:
     cursor = Cursor(payload)
     letter = cursor.letter()
     xid = cursor.uint32()
-    return xid, _rest(cursor, letter, _READERS.get(letter) if letter in STREAMED_LETTERS else None)
+    return xid, _read_body(cursor, letter, _READERS.get(letter) if letter in STREAMED_LETTERS else None)
 
 
-def _rest(cursor: Cursor, letter: str, read: Callable[[Cursor], Message] | None) -> Message:
+def _read_body(cursor: Cursor, letter: str, read: Callable[[Cursor], Message] | None) -> Message:
     if read is None:
         raise broken(f"unknown message {letter!r}")
     message = read(cursor)
@@ -184,14 +184,14 @@ def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
 
 
 def _time(cursor: Cursor) -> int:
-    """Microseconds since 1970-01-01 UTC."""
+    """Read a time as microseconds since 1970-01-01 UTC."""
     return cursor.int64() + POSTGRES_EPOCH_US
 
 
 def _expect(cursor: Cursor, letter: str) -> None:
-    found = cursor.letter()
-    if found != letter:
-        raise broken(f"expected {letter!r}, found {found!r}")
+    actual = cursor.letter()
+    if actual != letter:
+        raise broken(f"expected {letter!r}, found {actual!r}")
 
 
 _READERS: dict[str, Callable[[Cursor], Message]] = {

@@ -1,4 +1,4 @@
-"""What does the replication connection wrap around the plugin's messages?
+"""Decode and encode the frames of the replication protocol around the plugin's messages.
 
 Source: PostgreSQL documentation, "Streaming Replication Protocol" (XLogData, keepalive, status update).
 """
@@ -16,7 +16,7 @@ from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.cursor import Cursor, broken
 
 POSTGRES_EPOCH_US = 946_684_800_000_000
-"""2000-01-01 UTC in microseconds since 1970-01-01, where the server's clock starts."""
+"""2000-01-01 UTC in microseconds since 1970-01-01: PostgreSQL's times count from there."""
 
 _WAL_DATA = struct.Struct(">cQQq")
 _WAL_LETTER = ord("w")
@@ -25,14 +25,14 @@ _STATUS = struct.Struct(">cQQQqB")
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """The server is alive and has sent everything before `wal_end`."""
+    """A keepalive: the server has sent everything before `wal_end` (bytes)."""
 
     wal_end: Lsn
     reply_requested: bool
 
 
 def decode_keepalive(data: bytes) -> Keepalive:
-    """The keepalive in one CopyData message.
+    """Decode the keepalive in one CopyData message.
 
     Raises:
         HeadraceError: PROTOCOL.
@@ -49,13 +49,13 @@ def decode_keepalive(data: bytes) -> Keepalive:
 
 
 class Frames:
-    """CopyData messages, one behind the other in one buffer.
+    """CopyData messages, one after the other in one buffer.
 
-    Kept apart, each would be a piece of memory of its own; taking that costs more than decoding the message.
+    To allocate memory for each message would cost more than to decode it.
 
     Attributes:
-        data: their bytes.
-        ends: where each of them ends.
+        data: the messages' bytes.
+        ends: where each message ends.
     """
 
     __slots__ = ("data", "ends")
@@ -82,11 +82,11 @@ class Frames:
 
 
 def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Keepalive]]]:
-    """Many frames in the order of the stream; `frames` is used up.
+    """Split frames, in the order of the stream, into messages and keepalives; `frames` is consumed.
 
     Returns:
-        their plugin messages; where the last of them starts in the log (0 without any); and each keepalive
-        with the number of messages before it.
+        the plugin messages; the position of the last of them in the log (bytes, 0 without any); and each
+        keepalive with the number of messages before it.
 
     Raises:
         HeadraceError: PROTOCOL.
@@ -108,12 +108,12 @@ def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Kee
 
 
 def encode_status(*, received: Lsn, durable: Lsn, now_us: int, reply: bool = False) -> bytes:
-    """A standby status update.
+    """Encode a standby status update.
 
     Args:
-        received: the last byte seen plus one.
-        durable: the position up to which the server may forget; the only one that moves the slot.
-        now_us: microseconds since 1970-01-01 UTC.
-        reply: ask the server to answer at once.
+        received: the last received byte plus one.
+        durable: the position up to which the server may drop the log; only it advances the slot.
+        now_us: the time in microseconds since 1970-01-01 UTC.
+        reply: whether to ask the server to answer at once.
     """
     return _STATUS.pack(b"r", received, durable, durable, now_us - POSTGRES_EPOCH_US, int(reply))

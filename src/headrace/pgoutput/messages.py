@@ -1,4 +1,4 @@
-"""Which messages does PostgreSQL's `pgoutput` plugin send?
+"""The messages that PostgreSQL's `pgoutput` plugin sends, as values.
 
 Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol versions 1 to 4.
 """
@@ -13,7 +13,7 @@ from headrace.model import Lsn, TableName
 
 
 class Unchanged(enum.Enum):
-    """The marker of a TOASTed value that the statement did not touch and the log does not carry."""
+    """The marker of a TOAST value that did not change and that the log therefore does not carry."""
 
     UNCHANGED = "unchanged"
 
@@ -22,7 +22,7 @@ UNCHANGED: Final = Unchanged.UNCHANGED
 
 
 class Binary(bytes):
-    """A value in its type's binary form; only a stream with the option `binary` has them."""
+    """A value in its type's binary format; only a stream with the option `binary` has such values."""
 
     __slots__ = ()
 
@@ -38,7 +38,7 @@ class Begin:
     """The first message of a transaction.
 
     Attributes:
-        commit_lsn: where the commit record begins (bytes); not yet the position to confirm.
+        commit_lsn: the address of the commit record (bytes); not the position to confirm.
         commit_time: microseconds since 1970-01-01 UTC.
         xid: the 32-bit transaction id.
     """
@@ -59,7 +59,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The transaction was replicated from elsewhere."""
+    """The replication origin of a transaction that was itself replicated."""
 
     commit_lsn: Lsn
     name: str
@@ -67,7 +67,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class RelationColumn:
-    """A column as the publication shows it; `key` means: part of the replica identity."""
+    """A column as the publication shows it; `key`: whether it is part of the replica identity."""
 
     name: str
     key: bool
@@ -77,7 +77,7 @@ class RelationColumn:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A table's shape, sent before its first row and again after each change of it.
+    """A table's description, sent before its first row and again after each change of it.
 
     `replica_identity` is pg_class.relreplident: d default, n nothing, f full, i index.
     """
@@ -95,7 +95,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type that is not built in, sent before a relation that uses it."""
+    """A type that is not built in; sent before a relation that uses it."""
 
     oid: int
     schema: str
@@ -114,8 +114,8 @@ class Insert:
 class Update:
     """A changed row; `old` is None where neither identity nor key changed.
 
-    `old_is_key` tells a key tuple (columns outside the identity are null and mean nothing) from a whole
-    old row (identity FULL).
+    `old_is_key`: whether `old` is a key tuple (columns outside the identity are null without meaning), not a
+    whole old row (identity FULL).
     """
 
     relation: int
@@ -126,7 +126,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """A row that is gone; `old_is_key` as for `Update`."""
+    """A deleted row; `old_is_key` as for `Update`."""
 
     relation: int
     old: Row
@@ -135,7 +135,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Tables emptied by one statement."""
+    """The tables that one TRUNCATE emptied."""
 
     relations: tuple[int, ...]
     cascade: bool
@@ -144,7 +144,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    """What pg_logical_emit_message wrote."""
+    """A message that pg_logical_emit_message wrote."""
 
     transactional: bool
     lsn: Lsn
@@ -154,7 +154,7 @@ class LogicalMessage:
 
 @dataclass(frozen=True, slots=True)
 class StreamStart:
-    """What follows, up to the next `StreamStop`, belongs to the unfinished transaction `xid`."""
+    """The beginning of a piece of the unfinished transaction `xid`; `StreamStop` ends it."""
 
     xid: int
     first: bool
@@ -167,7 +167,7 @@ class StreamStop:
 
 @dataclass(frozen=True, slots=True)
 class StreamCommit:
-    """The transaction whose pieces came before has committed; `end_lsn` as for `Commit`."""
+    """The commit of a transaction that was sent in pieces; `end_lsn` as for `Commit`."""
 
     xid: int
     commit_lsn: Lsn
@@ -177,9 +177,9 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """All of the transaction `xid`, or only its subtransaction `subxid`, has been rolled back.
+    """The rollback of the streamed transaction `xid`, or only of its subtransaction `subxid`.
 
-    `lsn` and `time` (microseconds since 1970-01-01 UTC) are known in protocol version 4 alone.
+    Only protocol version 4 has `lsn` and `time` (microseconds since 1970-01-01 UTC).
     """
 
     xid: int
@@ -201,7 +201,7 @@ class BeginPrepare:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """The last message of a prepared transaction; `streamed` where its pieces came before."""
+    """The last message of a prepared transaction; `streamed`: whether it was sent in pieces."""
 
     prepare_lsn: Lsn
     end_lsn: Lsn
@@ -213,7 +213,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class CommitPrepared:
-    """A prepared transaction has committed."""
+    """The commit of a prepared transaction."""
 
     commit_lsn: Lsn
     end_lsn: Lsn
@@ -224,7 +224,7 @@ class CommitPrepared:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPrepared:
-    """A prepared transaction has been rolled back."""
+    """The rollback of a prepared transaction."""
 
     prepare_end_lsn: Lsn
     end_lsn: Lsn

@@ -45,7 +45,7 @@ class Stopping(threading.Event):
             raise Stopped
 
     def stop(self) -> None:
-        """Request the end of the run, from a signal handler or from another thread; a second call does nothing.
+        """Request the end of the run, from a signal handler or another thread. A second call does nothing.
 
         Raises:
             Stopped: when called in the thread that runs, within `interrupting`.

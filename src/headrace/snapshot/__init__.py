@@ -1,4 +1,4 @@
-"""What did the tables hold at one moment? Exported snapshots, and parts that are read side by side."""
+"""Read tables as of one exported snapshot, in parts that can be read in parallel."""
 
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.planning import PlannedPart, check_table, plan_parts, plan_tables

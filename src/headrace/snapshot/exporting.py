@@ -1,7 +1,8 @@
-"""How do several sessions read one moment of the database? By a snapshot that one of them holds for all.
+"""Export a snapshot that several sessions can read from.
 
-Only who makes a slot learns which place in the log a snapshot fits exactly. Numbers of transactions that a
-snapshot sees (`pg_current_snapshot()`) would not do: a standby's know nothing of what is open on the primary.
+Only the creation of a slot tells the exact position in the log of a snapshot. The transaction ids that a
+snapshot sees (`pg_current_snapshot()`) are not enough: those of a standby do not show the primary's open
+transactions.
 """
 
 from __future__ import annotations
@@ -19,17 +20,16 @@ _LONGEST_NAME = 63
 
 @contextmanager
 def exported_snapshot(url: str) -> Iterator[str]:
-    """Hold a snapshot of the database for as long as the block runs; gives its id.
+    """Hold a snapshot of the database while the block runs; yield its id.
 
-    All that it sees is on the server's disk.
-
-    The server keeps every row version that the snapshot sees: do not hold it for longer than the reading.
+    Everything that it sees is flushed to the server's disk. The server keeps every row version that the
+    snapshot sees, so do not hold it for longer than the reading.
 
     Args:
         url: the database, in any form that the `url` option takes.
 
     Raises:
-        HeadraceError: what a `ReadSession` raises.
+        HeadraceError: the errors of `ReadSession`.
     """
     with ReadSession(url) as session:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -41,22 +41,22 @@ def exported_snapshot(url: str) -> Iterator[str]:
 
 @contextmanager
 def positioned_snapshot(url: str, slot: str) -> Iterator[tuple[Lsn, str]]:
-    """Hold a snapshot that fits a place in the log, for as long as the block runs; gives both.
+    """Hold a snapshot with a known position in the log while the block runs; yield position and id.
 
-    The snapshot sees all that is committed before that place (bytes) and nothing else. A temporary slot
-    says so; a session takes its snapshot over, and the slot is gone before the block begins.
+    The snapshot sees exactly what committed before that position (bytes). Both come from a temporary slot; a
+    session takes over its snapshot, and the slot is dropped before the block begins.
 
     Args:
         url: the database.
-        slot: whose reader asks; the temporary one has a name like it.
+        slot: the slot that is to be read; the temporary slot's name begins like it.
 
     Raises:
-        HeadraceError: what `create_slot` and a `ReadSession` raise.
+        HeadraceError: the errors of `create_slot` and `ReadSession`.
     """
     mark = f"_rows_{secrets.token_hex(4)}"
     name = f"{slot[: _LONGEST_NAME - len(mark)]}{mark}"
-    with create_slot(url, name, temporary=True) as made:
-        session = ReadSession(url, snapshot=made.snapshot_name)
+    with create_slot(url, name, temporary=True) as created:
+        session = ReadSession(url, snapshot=created.snapshot_name)
     with session:
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")
-        yield made.consistent_point, str(snapshot)
+        yield created.consistent_point, str(snapshot)

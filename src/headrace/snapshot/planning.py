@@ -1,8 +1,8 @@
-"""Into which parts is the reading of tables cut, so that they can be read side by side?
+"""Plan the parts in which tables are read in parallel.
 
-A table is cut by the blocks of its file, a partitioned one file by file. What has no file of blocks (a
-view, a foreign table, another storage) is one part, and so is a partitioned table whose partitions the role
-may not read by themselves.
+A table is cut by the blocks of its file, a partitioned table file by file. A relation without a heap file (a
+view, a foreign table, another access method) is one part. So is a partitioned table whose partitions the role
+may not read directly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.postgres.session import ReadSession
 from headrace.snapshot.ranges import cut
 
 PARTITION_BYTES = 64 << 20
-"""How much of a table's file one part has, where nobody says otherwise."""
+"""The default size of a part (bytes of the table's file)."""
 
 _KINDS = {"S": "a sequence", "i": "an index", "I": "an index", "c": "a composite type", "t": "a TOAST table"}
 
@@ -28,7 +28,7 @@ JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
 """
 
-# The number of the file as the snapshot sees it, and as it is: a table that was rewritten since looks empty.
+# The filenode now and as the snapshot sees it: to the snapshot a table that was rewritten since looks empty.
 _FILES = """
 WITH RECURSIVE family (of_schema, of_name, oid) AS (
     SELECT wanted.nspname, wanted.relname, c.oid
@@ -57,10 +57,11 @@ ORDER BY 1, 2, 3, 4
 
 @dataclass(frozen=True, slots=True)
 class PlannedPart:
-    """What is read at once of a table.
+    """A part of a table that one task reads.
 
     Attributes:
-        blocks: about how many; None where nobody knows.
+        ranges: its ranges of rows.
+        blocks: their approximate number of blocks; None where not known.
     """
 
     ranges: tuple[CtidRange, ...]
@@ -69,12 +70,13 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A table's own rows, without those of what inherits from it.
+    """The file with a table's own rows, without those of its inheritance children.
 
     Attributes:
-        blocks: how many it has, or at least none: a table that has no file of blocks is read as a whole.
-        block_size: bytes.
-        filenode: of the file; None where there is none.
+        table: the table.
+        blocks: the number of blocks; it counts only where there is a heap file.
+        block_size: the size of a block (bytes).
+        filenode: the file's filenode; None where the table has no heap file and is read as a whole.
     """
 
     table: TableName
@@ -91,19 +93,18 @@ def plan_parts(
     target_bytes: int = PARTITION_BYTES,
     inheritance_children: bool = True,
 ) -> list[tuple[CtidRange, ...]]:
-    """The parts of `table`: each one or several ranges of rows, which together hold every row once.
+    """Plan the parts of `table`: each has one or more ranges of rows, and together they hold every row once.
 
     Args:
-        session: the snapshot's, where there is one.
-        table: or view.
-        count: how many parts, about.
-        target_bytes: how much of the table's files each has, about, where `count` is None.
-        inheritance children: whether the rows of tables that inherit from it count as its own, as they do in
-            SQL.
+        session: a session in the snapshot, where there is one.
+        table: a table or view.
+        count: the approximate number of parts.
+        target_bytes: the approximate size of a part (bytes of file), where `count` is None.
+        inheritance_children: whether rows of inheritance children count as the table's own, as in SQL.
 
     Raises:
-        HeadraceError: BINDING, there is no such table or it has no rows; CONTINUITY, it was rewritten since
-            the snapshot; CONNECTION, DATABASE.
+        HeadraceError: BINDING where there is no such table or it has no rows; CONTINUITY where it was
+            rewritten since the snapshot; CONNECTION, DATABASE.
     """
     return [
         part.ranges
@@ -125,63 +126,63 @@ def plan_tables(
     target_bytes: int = PARTITION_BYTES,
     inheritance_children: bool = True,
 ) -> dict[TableName, list[PlannedPart]]:
-    """The parts of each of `tables`, as `plan_parts`; the server is asked twice, however many they are.
+    """Plan the parts of each of `tables` as `plan_parts` does, with two queries in all.
 
     Raises:
-        HeadraceError: as `plan_parts`.
+        HeadraceError: the errors of `plan_parts`.
     """
     guarded = _check_tables(session, tables)
     by_table = _files(
         session, [table for table in tables if not guarded[table]], inheritance_children=inheritance_children
     )
-    found: dict[TableName, list[PlannedPart]] = {}
+    parts: dict[TableName, list[PlannedPart]] = {}
     for table in tables:
         files = by_table.get(table)
         if not files or (len(files) == 1 and files[0].filenode is None):
-            found[table] = [PlannedPart((CtidRange(0, None, table),))]
+            parts[table] = [PlannedPart((CtidRange(0, None, table),))]
             continue
         wanted = sum(file.blocks for file in files) / count if count else target_bytes / files[0].block_size
-        found[table] = list(grouped(files, max(1, math.ceil(wanted))))
-    return found
+        parts[table] = list(group_files(files, max(1, math.ceil(wanted))))
+    return parts
 
 
 def check_table(session: ReadSession, table: TableName) -> bool:
-    """Make sure that `table` has rows; tells whether row security decides which.
+    """Check that `table` can have rows; return whether row level security applies to it.
 
     Raises:
-        HeadraceError: BINDING, there is no such table or it has no rows; CONNECTION, DATABASE.
+        HeadraceError: BINDING where there is no such table or it has no rows; CONNECTION, DATABASE.
     """
     return _check_tables(session, [table])[table]
 
 
 def _check_tables(session: ReadSession, tables: Sequence[TableName]) -> dict[TableName, bool]:
-    names = [one.schema for one in tables], [one.name for one in tables]
-    found = {TableName(*row[:2]): row[2:] for row in session.query(_RELATION, names)}
+    names = [table.schema for table in tables], [table.name for table in tables]
+    relations = {TableName(*row[:2]): row[2:] for row in session.query(_RELATION, names)}
     for table in tables:
-        if table not in found:
+        if table not in relations:
             raise HeadraceError(
                 Kind.BINDING, f"there is no table {table}", "Write schema.table as the database spells it."
             )
-        kind = found[table][0]
+        kind = relations[table][0]
         if kind in _KINDS:
             raise HeadraceError(Kind.BINDING, f"{table} is {_KINDS[kind]}", "Name a table or a view.")
-    return {table: bool(guarded) for table, (_, guarded) in found.items()}
+    return {table: bool(guarded) for table, (_, guarded) in relations.items()}
 
 
 def _files(
     session: ReadSession, tables: Sequence[TableName], *, inheritance_children: bool
 ) -> dict[TableName, list[File] | None]:
-    """The files that hold the rows of each; None where the role may not read each by itself."""
-    found: dict[TableName, list[File] | None] = {}
-    names = [one.schema for one in tables], [one.name for one in tables]
+    """Return the files with the rows of each table; None where the role may not read each file's table."""
+    files_of: dict[TableName, list[File] | None] = {}
+    names = [table.schema for table in tables], [table.name for table in tables]
     for row in session.query(_FILES, (*names, inheritance_children)):
         table, leaf = TableName(*row[:2]), TableName(*row[2:4])
         heap, readable, size, block_size, filenode, seen = row[4:]
-        files = found.setdefault(table, [])
+        files = files_of.setdefault(table, [])
         if files is None:
             continue
         if not readable and leaf != table:
-            found[table] = None
+            files_of[table] = None
             continue
         if heap and seen not in {0, filenode}:
             raise HeadraceError(
@@ -190,11 +191,11 @@ def _files(
                 "Take another snapshot.",
             )
         files.append(File(leaf, -(-size // block_size), block_size, filenode if heap else None))
-    return found
+    return files_of
 
 
-def grouped(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
-    """Parts of about `target` blocks; small files share one (pure)."""
+def group_files(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
+    """Cut files into parts of about `target` blocks; small files share a part (pure)."""
     waiting: list[CtidRange] = []
     room = target
     for file in files:

@@ -1,8 +1,8 @@
-"""Which conditions can the server look at before a row is sent?
+"""Render the conditions on columns that the server can apply before it sends a row. Pure.
 
-Pure. A condition may let rows through that the reader does not want, for the reader looks again; it must
-never hold one back. So only those are rendered for which that is certain: not the order of texts, which
-depends on collations, no text of a number, no value that the server could refuse to read.
+Spark applies each condition again, so the server's may let too many rows through; it must never drop one. So
+only conditions are rendered for which that is certain: not the order of texts, which depends on collations,
+no number that Spark reads as text, and no value that the server could reject.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.model.types import ArrowForm
 from headrace.postgres.quoting import identifier, literal
 
 _NUMBERS = frozenset({20, 21, 23, 700, 701, 1700})
-"""int8, int2, int4, float4, float8, numeric: by their numbers in pg_type."""
+"""int8, int2, int4, float4, float8, numeric: oids of pg_type."""
 _BOOLEAN, _DATE, _TIMESTAMP, _TIMESTAMPTZ, _UUID, _BYTES = 16, 1082, 1114, 1184, 2950, 17
 _TEXTS = frozenset({25, 1043})
 """text, varchar."""
@@ -27,7 +27,7 @@ _CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class ColumnComparison(Enum):
-    """What a condition says of a column; the value is the operator, where there is one."""
+    """The comparisons of a condition; the value is the SQL operator, where there is one."""
 
     EQUAL = "="
     LESS = "<"
@@ -44,7 +44,9 @@ class PushedCondition:
     """A condition on one column.
 
     Attributes:
-        values: of which one has to satisfy `comparison`; Python's own, none where none is needed.
+        column: the column's name.
+        comparison: how the column is compared.
+        values: Python values, one of which has to satisfy `comparison`; empty where it needs none.
     """
 
     column: str
@@ -53,8 +55,10 @@ class PushedCondition:
 
 
 def rendered(condition: PushedCondition, row_type: RowType) -> str | None:
-    """The condition as SQL; None where the server must not decide it."""
-    oid = next((one.type for one in row_type.attributes if one.name == condition.column), None)
+    """Return the condition as SQL; None where the server must not apply it."""
+    oid = next(
+        (attribute.type for attribute in row_type.attributes if attribute.name == condition.column), None
+    )
     if oid is None:
         return None
     sql = identifier(condition.column)
@@ -64,24 +68,24 @@ def rendered(condition: PushedCondition, row_type: RowType) -> str | None:
         case ColumnComparison.IS_NOT_NULL:
             return f"num_nulls({sql}) = 0"
         case ColumnComparison.STARTS_WITH:
-            return _begins(sql, oid, condition.values)
+            return _starts_with(sql, oid, condition.values)
     is_text = row_type.columns[condition.column].form is ArrowForm.TEXT
     if oid in _NUMBERS and is_text:  # a numeric that is text to the reader
         return None
-    return _compared(sql, oid, condition)
+    return _compare(sql, oid, condition)
 
 
-def _begins(sql: str, oid: int, values: tuple[object, ...]) -> str | None:
-    found = [_literal(oid, value) for value in values]
-    if oid not in _TEXTS or len(found) != 1 or found[0] is None:
+def _starts_with(sql: str, oid: int, values: tuple[object, ...]) -> str | None:
+    literals = [_literal(oid, value) for value in values]
+    if oid not in _TEXTS or len(literals) != 1 or literals[0] is None:
         return None
-    return f'starts_with({sql} COLLATE "C", {found[0]})'
+    return f'starts_with({sql} COLLATE "C", {literals[0]})'
 
 
-def _compared(sql: str, oid: int, condition: PushedCondition) -> str | None:
-    found = [_literal(oid, value) for value in condition.values]
-    values = [one for one in found if one is not None]
-    if not values or len(values) < len(found):
+def _compare(sql: str, oid: int, condition: PushedCondition) -> str | None:
+    literals = [_literal(oid, value) for value in condition.values]
+    values = [text for text in literals if text is not None]
+    if not values or len(values) < len(literals):
         return None
     if condition.comparison is ColumnComparison.EQUAL:
         return f"{sql} IN ({', '.join(values)})"
@@ -89,7 +93,7 @@ def _compared(sql: str, oid: int, condition: PushedCondition) -> str | None:
 
 
 def _literal(oid: int, value: object) -> str | None:
-    """`value` as a literal of that type, or None where it is none."""
+    """Return `value` as a literal of the type `oid`; None where it has none."""
     text: str | None = None
     match value:
         case bool():

@@ -1,7 +1,8 @@
-"""Which ranges of a table are read already, in few words? Pure.
+"""Record which ranges of a table have been read. Pure.
 
-Blocks are kept as intervals, neighbours as one: ranges are read nearly in order, so there are never many.
-They count for one file only: a rewrite of the table gives it another, and all is to be read again.
+Blocks are stored as intervals, and adjacent intervals are joined: ranges are read nearly in order, so there
+are never many. They are valid for one file only: a rewrite of the table gives it another filenode, and all of
+it must be read again.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any, Self
 from headrace.model import CtidRange, TableName
 
 _Interval = tuple[int, int | None]
-"""First and last block; None is open: whatever is behind the first one."""
+"""First and last block; None as last: all blocks from the first one on."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What is read of one file."""
+    """The blocks of one file that have been read."""
 
     filenode: int
     blocks: tuple[_Interval, ...] = ()
@@ -27,25 +28,25 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class RangesDone:
-    """What is read of one index's root table, leaf by leaf."""
+    """The blocks of an index's root table that have been read, leaf by leaf."""
 
     files: Mapping[TableName, _File] = field(default_factory=lambda: MappingProxyType({}))
 
     def done(self, part: CtidRange) -> Self:
-        """With `part`, too."""
+        """Return the progress after `part` was read."""
         if part.table is None or part.filenode is None:
             return self
         known = self.files.get(part.table)
         if known is None or known.filenode != part.filenode:
             known = _File(part.filenode)
-        blocks = _merged((*known.blocks, (part.first_block, part.last_block)))
+        blocks = _merge((*known.blocks, (part.first_block, part.last_block)))
         return replace(self, files={**self.files, part.table: replace(known, blocks=blocks)})
 
     def left(self, planned: Iterable[CtidRange]) -> list[CtidRange]:
-        """What of these ranges is still to be read."""
-        return [rest for part in planned for rest in self._rest(part)]
+        """Return what of these ranges is still to be read."""
+        return [unread for part in planned for unread in self._unread(part)]
 
-    def _rest(self, part: CtidRange) -> Iterator[CtidRange]:
+    def _unread(self, part: CtidRange) -> Iterator[CtidRange]:
         known = None if part.table is None else self.files.get(part.table)
         if known is None or known.filenode != part.filenode:
             yield part
@@ -63,37 +64,37 @@ class RangesDone:
             yield replace(part, first_block=first)
 
     def to_json(self) -> list[Any]:
-        """As it is kept."""
+        """Return the progress in JSON's types, as it is stored."""
         return [
-            [table.schema, table.name, one.filenode, [list(interval) for interval in one.blocks]]
-            for table, one in self.files.items()
+            [table.schema, table.name, file.filenode, [list(interval) for interval in file.blocks]]
+            for table, file in self.files.items()
         ]
 
     @classmethod
-    def from_json(cls, found: Iterable[Any]) -> Self:
-        """What `to_json` made.
+    def from_json(cls, stored: Iterable[Any]) -> Self:
+        """Read what `to_json` returned.
 
         Raises:
-            ValueError, TypeError: something else wrote it.
+            ValueError, TypeError: `to_json` did not write it.
         """
         return cls(
             {
                 TableName(schema, table): _File(filenode, tuple((begin, end) for begin, end in blocks))
-                for schema, table, filenode, blocks in found
+                for schema, table, filenode, blocks in stored
             }
         )
 
 
-def _merged(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:
-    """The same blocks in order, with neighbours as one."""
-    found: list[_Interval] = []
-    for begin, end in sorted(intervals, key=lambda one: one[0]):
-        if found:
-            before, last = found[-1]
+def _merge(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:
+    """Return the same blocks in order, with adjacent intervals joined."""
+    merged: list[_Interval] = []
+    for begin, end in sorted(intervals, key=lambda interval: interval[0]):
+        if merged:
+            before, last = merged[-1]
             if last is None:
                 break
             if begin <= last + 1:
-                found[-1] = before, None if end is None else max(last, end)
+                merged[-1] = before, None if end is None else max(last, end)
                 continue
-        found.append((begin, end))
-    return tuple(found)
+        merged.append((begin, end))
+    return tuple(merged)

@@ -1,8 +1,8 @@
-"""Into which ranges of rows is a table cut, so that they can be read apart and none is missed?
+"""Plan the block ranges in which a table is read, so that no row is missed.
 
-A range is cut by blocks: it costs no scan to plan and a tid range scan to read. The last one has no end,
-because the file may grow. A rewrite of the table (VACUUM FULL, CLUSTER, TRUNCATE) moves rows between blocks:
-each range names the file that it was cut for.
+A range of blocks needs no scan to plan and a TID range scan to read. The last range has no end, because the
+file may grow. A rewrite of the table (VACUUM FULL, CLUSTER, TRUNCATE) moves rows between blocks, so each
+range names the file (filenode) that it was planned for.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _FILENODES = "SELECT pg_relation_filenode(to_regclass(name))::bigint FROM unnest
 
 
 class Queries(Protocol):
-    """A session that answers small questions."""
+    """A session for small queries."""
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a statement with `$1`-style parameters."""
+        """Return all rows of a statement with `$1`-style parameters."""
 
 
 def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[CtidRange]:
-    """Ranges of about `target_bytes` of table file that together hold every row, leaf by leaf.
+    """Plan ranges of about `target_bytes` of file that together hold every row, leaf by leaf.
 
     A partitioned table without partitions has none.
 
@@ -46,18 +46,18 @@ def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[C
     """
     leaves = table.partitions if table.kind == "p" else (table.name,)
     schemas, names = [leaf.schema for leaf in leaves], [leaf.name for leaf in leaves]
-    found: list[CtidRange] = []
+    ranges: list[CtidRange] = []
     for schema, name, size, block_size, filenode in session.query(_FILES, (schemas, names)):
         leaf = TableName(schema, name)
         if filenode is None:
             raise HeadraceError(
                 Kind.BINDING, f"{leaf} has no rows of its own to read", "Name an ordinary table."
             )
-        found.extend(
+        ranges.extend(
             CtidRange(first, last, leaf, filenode)
             for first, last in cut(-(-size // block_size), max(1, target_bytes // block_size))
         )
-    return found
+    return ranges
 
 
 _REWRITTEN = """
@@ -67,7 +67,7 @@ FROM unnest($1::text[]) AS name JOIN pg_class c ON c.oid = to_regclass(name)
 
 
 def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
-    """First and last block of each range of `step` blocks; the last range has no end (pure).
+    """Yield first and last block of each range of `step` blocks; the last range has no end (pure).
 
     A remainder of less than half a step joins the range before it.
     """
@@ -79,14 +79,14 @@ def cut(blocks: int, step: int) -> Iterator[tuple[int, int | None]]:
 
 
 def check_filenode(session: Queries, part: CtidRange) -> None:
-    """Make sure that `part` still means what it was planned for.
+    """Raise an error if the table was rewritten or dropped since `part` was planned.
 
-    In a transaction, call it before or after its rows are read: the first of the two holds the table for the
-    rest of the transaction, and nobody can rewrite it. Without one, call it after they were read.
+    Inside a transaction, call it before or after the rows are read: the first of the two statements locks the
+    table until the transaction ends, so it cannot be rewritten. Without a transaction, call it after.
 
     Raises:
-        HeadraceError: CONTINUITY, where the table was rewritten or dropped: what is read with the plan may
-            lack rows, and all of the table's ranges must be planned and read again.
+        HeadraceError: CONTINUITY: rows may be missing, and all ranges of the table must be planned and read
+            again.
     """
     if part.table is None or part.filenode is None:
         return
@@ -100,13 +100,13 @@ def check_filenode(session: Queries, part: CtidRange) -> None:
 
 
 def files_of(tables: Iterable[TableName], catalog: Catalog) -> tuple[TableName, ...]:
-    """The tables that hold the rows of these: their partitions, where they have some (pure)."""
-    found = (catalog[name].partitions if catalog[name].kind == "p" else (name,) for name in tables)
-    return tuple(sorted({leaf for leaves in found for leaf in leaves}, key=str))
+    """Return the tables that hold the rows of `tables`: partitions in place of partitioned ones (pure)."""
+    families = (catalog[name].partitions if catalog[name].kind == "p" else (name,) for name in tables)
+    return tuple(sorted({leaf for leaves in families for leaf in leaves}, key=str))
 
 
 def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int | None, ...]:
-    """Which files hold their rows now; TRUNCATE and whatever rewrites a table gives it another.
+    """Read the tables' filenodes; TRUNCATE and every other rewrite of a table gives it another.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
@@ -116,9 +116,9 @@ def read_filenodes(session: Queries, tables: Sequence[TableName]) -> tuple[int |
 
 
 def are_rewritten(session: Queries, tables: Sequence[TableName]) -> bool:
-    """Whether a table has another file than the transaction's snapshot sees, where it has no rows then.
+    """Return whether a table has another file than the transaction's snapshot sees.
 
-    An ALTER TABLE that writes a table anew leaves nothing for older snapshots.
+    An ALTER TABLE that rewrites a table leaves no rows for older snapshots.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.

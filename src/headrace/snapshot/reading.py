@@ -1,4 +1,4 @@
-"""How are the rows of one part of a table read, and when is that part not what was planned any more?"""
+"""Read the rows of one part of a table, and check that the part is still what was planned."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from headrace.snapshot.ranges import Queries, check_filenode
 
 
 class RowReader(Queries, Protocol):
-    """A session that gives many rows as columns: `headrace.postgres.rows.RowSession`, which loads slowly."""
+    """A session that reads many rows as columns, as `headrace.postgres.rows.RowSession` does."""
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
-        """The rows of a statement."""
+        """Yield the rows of a statement in batches of about `batch_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """Which columns and which rows of a table are wanted.
+    """The columns and rows of a table that are read.
 
     Attributes:
-        row_type: the table's, as it was when the reading was planned.
-        columns: their names, in the order in which they are wanted.
-        conditions: SQL; all of them hold for every row that is wanted.
+        row_type: the table's row type when the reading was planned.
+        columns: the names of the columns, in order.
+        conditions: SQL conditions, all of which a row must satisfy.
     """
 
     row_type: RowType
@@ -44,10 +44,10 @@ class RowSelection:
 
 
 def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange) -> str:
-    """The statement for the rows of `part` (pure).
+    """Return the statement for the rows of `part` (pure).
 
-    A part that was cut by blocks is of one table's own file; rows of what inherits from it are not in there.
-    A condition stands in two pairs of parentheses, so that a pair that is closed too early does not free it.
+    A part with blocks belongs to one table's own file, without the rows of inheritance children. A condition
+    is put in two pairs of parentheses, so that one that closes a parenthesis too many cannot escape.
     """
     whole = part.filenode is None
     bounds = []
@@ -56,39 +56,42 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
     place = f"{'' if whole else 'ONLY '}{quoted(part.table or selection.table)}"
-    conditions = [*bounds, *(f"((\n{one}\n))" for one in selection.conditions)]
+    conditions = [*bounds, *(f"((\n{condition}\n))" for condition in selection.conditions)]
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     return f"SELECT {', '.join(expressions)} FROM {place}{where}"  # noqa: S608 (quoted)
 
 
 def check_readable(session: Queries, selection: RowSelection) -> None:
-    """Let the server look at the statement and at the privileges, without reading a row.
+    """Let the server check the statement and the privileges without reading a row.
 
     Raises:
-        HeadraceError: PRIVILEGE; DATABASE, where it does not understand the conditions; CONNECTION.
+        HeadraceError: PRIVILEGE; DATABASE where the conditions are not valid SQL; CONNECTION.
     """
-    columns = [one.sql for one in transfers(selection.row_type, selection.columns)]
+    columns = [transfer.sql for transfer in transfers(selection.row_type, selection.columns)]
     session.query(f"{select(selection, columns, CtidRange(0, None))} LIMIT 0")
 
 
 def read_part(
     session: RowReader, selection: RowSelection, part: CtidRange, schema: pa.Schema, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of `part` in batches of about `batch_bytes`, of the columns of `schema`.
+    """Yield the rows of `part` in batches of about `batch_bytes`, in `schema`.
 
     Raises:
-        HeadraceError: CONTINUITY, the table was rewritten or dropped meanwhile; VALUE, a value that its
-            column cannot hold; PRIVILEGE, DATABASE, CONNECTION.
+        HeadraceError: CONTINUITY where the table was rewritten or dropped meanwhile; VALUE where a column
+            cannot hold a value; PRIVILEGE, DATABASE, CONNECTION.
     """
     columns = _transfers(session, selection)
     try:
-        for batch in session.read(select(selection, [one.sql for one in columns], part), batch_bytes):
+        for batch in session.read(
+            select(selection, [transfer.sql for transfer in columns], part), batch_bytes
+        ):
             yield pa.RecordBatch.from_arrays(
-                [one.value(values) for one, values in zip(columns, batch.columns, strict=True)], schema=schema
+                [transfer.value(values) for transfer, values in zip(columns, batch.columns, strict=True)],
+                schema=schema,
             )
-        check_filenode(session, part)  # the transaction holds the table since the statement began
+        check_filenode(session, part)  # the statement has locked the table for the transaction
     except HeadraceError as error:
-        raise _explained(error, selection.table) from None
+        raise _explain(error, selection.table) from None
 
 
 def _transfers(session: RowReader, selection: RowSelection) -> list[Transfer]:
@@ -96,7 +99,7 @@ def _transfers(session: RowReader, selection: RowSelection) -> list[Transfer]:
     return transfers(selection.row_type, selection.columns, binary_moments=knows_infinities(known))
 
 
-def _explained(error: HeadraceError, table: TableName) -> HeadraceError:
+def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
     if error.kind is Kind.DATABASE and error.cause.endswith(("(SQLSTATE 42P01)", "(SQLSTATE 42703)")):
         return HeadraceError(
             Kind.CONTINUITY,

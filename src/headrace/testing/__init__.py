@@ -1,4 +1,4 @@
-"""For tests of your own: embedded servers, a sink in memory, and the tests that every sink must pass."""
+"""Tools for users' own tests: embedded servers, a sink in memory, and tests that every sink must pass."""
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres

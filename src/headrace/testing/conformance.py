@@ -1,12 +1,12 @@
-"""What must every sink do? Tests to inherit, for the sinks that come with Headrace and for your own.
+"""Tests that every sink must pass, Headrace's own and yours, as classes to inherit.
 
-A test class that inherits one of the two below and has a fixture `sink` runs all of it:
+A test class that inherits one of the two classes and has a fixture `sink` runs all of its tests:
 
     class TestOurs(DocumentSinkConformance):
         @pytest.fixture
         def sink(self):
-            with Ours() as one:
-                yield one
+            with Ours() as sink:
+                yield sink
 
 The sink takes documents of the index `users` with the fields `n`, an integer, and `s`, a text; one that keeps
 documents refuses any other field.
@@ -31,60 +31,60 @@ _MANY = 5_000
 
 
 class SinkUnderTest(Protocol):
-    """A writer and a look at what it wrote."""
+    """A sink's writer, and the documents that a reader sees."""
 
     @property
     def writer(self) -> DocumentWriter:
-        """The same one each time."""
+        """The writer, the same at each access."""
         ...
 
     def held(self) -> Mapping[str, Any]:
-        """Every document by its id, parsed, as a reader finds it now."""
+        """Return every document by its id, parsed, as a reader finds it now."""
         ...
 
 
 def upsert(identity: str, version: int, **content: Any) -> DocumentOperation:
-    """A document."""
+    """Return an operation that writes a document."""
     return DocumentOperation(INDEX, identity, version, json.dumps(content).encode())
 
 
 def delete(identity: str, version: int) -> DocumentOperation:
-    """Its end."""
+    """Return an operation that deletes a document."""
     return DocumentOperation(INDEX, identity, version, None)
 
 
 def counts(result: WriteResult) -> tuple[int, int, int, int]:
-    """What became of operations: upserted, deleted, fenced, rejected."""
+    """Return a result's counts: upserted, deleted, fenced, rejected."""
     return result.upserted, result.deleted, result.fenced, len(result.rejected)
 
 
 class SinkConformance:
-    """What also a sink without a memory promises: all of it arrives, in order, counted once."""
+    """Tests for every sink: all operations arrive, in order, and each is counted once."""
 
     def test_nothing_in_nothing_out(self, sink: SinkUnderTest) -> None:
-        """Also a batch without documents is written."""
+        """A batch without documents is written, too."""
         assert counts(sink.writer.write([])) == (0, 0, 0, 0)
         assert sink.held() == {}
 
     def test_each_operation_is_counted_once(self, sink: SinkUnderTest) -> None:
-        """Of one write and of several."""
+        """The counts are right for one write and for several."""
         assert counts(sink.writer.write([upsert("1", 1, n=1), upsert("2", 1, n=2)])) == (2, 0, 0, 0)
         assert counts(sink.writer.write([delete("1", 2), upsert("3", 2, n=3)])) == (1, 1, 0, 0)
         assert sink.held() == {"2": {"n": 2}, "3": {"n": 3}}
 
     def test_operations_on_one_id_in_one_write_end_at_the_newest(self, sink: SinkUnderTest) -> None:
-        """Whatever runs beside what inside of the writer."""
+        """The order holds although the writer may send requests in parallel."""
         sink.writer.write([upsert("1", 1, n=1), delete("1", 2), upsert("1", 3, n=3)])
         assert sink.held() == {"1": {"n": 3}}
 
     def test_the_same_operation_again_changes_nothing(self, sink: SinkUnderTest) -> None:
-        """At least once: whoever was interrupted repeats."""
+        """Delivery is at least once: an interrupted batch is repeated."""
         for _ in range(2):
             assert counts(sink.writer.write([upsert("1", 20, n=2), delete("2", 20)])) == (1, 1, 0, 0)
         assert sink.held() == {"1": {"n": 2}}
 
     def test_a_long_run_is_written_whole_and_taken_bit_by_bit(self, sink: SinkUnderTest) -> None:
-        """Memory is bounded by the sink's requests, not by the run: it may not be collected first."""
+        """Memory is bounded by the sink's requests: operations may not be collected first."""
         taken = []
 
         def operations() -> Iterator[DocumentOperation]:
@@ -98,66 +98,66 @@ class SinkConformance:
         assert held["4711"] == {"n": 4711, "s": "x" * 200}
 
     def test_odd_ids_and_texts_survive(self, sink: SinkUnderTest) -> None:
-        """Keys are texts of the user's."""
-        result = sink.writer.write(upsert(one, 1, s=one) for one in _ODD_IDS)
+        """Keys are arbitrary texts of the user."""
+        result = sink.writer.write(upsert(identity, 1, s=identity) for identity in _ODD_IDS)
         assert result.rejected == ()
-        assert sink.held() == {one: {"s": one} for one in _ODD_IDS}
+        assert sink.held() == {identity: {"s": identity} for identity in _ODD_IDS}
 
     def test_line_feeds_between_tokens_are_no_end(self, sink: SinkUnderTest) -> None:
-        """A column of type json keeps the white space that it was given."""
+        """A column of type json keeps its white space."""
         sink.writer.write([DocumentOperation(INDEX, "1", 1, b'{\n"n":\n1}')])
         assert sink.held() == {"1": {"n": 1}}
 
     def test_a_writer_may_be_closed_twice(self, sink: SinkUnderTest) -> None:
-        """Whatever has happened before."""
+        """The second close does nothing."""
         sink.writer.write([upsert("1", 1, n=1)])
         sink.writer.close()
         sink.writer.close()
 
 
 class DocumentSinkConformance(SinkConformance):
-    """What a sink that keeps documents promises besides: older never wins, and one wrong one stays alone."""
+    """Tests for sinks that keep documents: older versions never win, and a rejected one harms no other."""
 
     def test_an_older_version_is_fenced_and_counts_as_done(self, sink: SinkUnderTest) -> None:
-        """A seeding comes behind the stream."""
+        """A backfill writes documents that are older than those of the stream."""
         sink.writer.write([upsert("1", 20, n=2)])
         assert counts(sink.writer.write([upsert("1", 10, n=1)])) == (0, 0, 1, 0)
         assert sink.held() == {"1": {"n": 2}}
 
     def test_an_older_upsert_does_not_bring_a_deleted_document_back(self, sink: SinkUnderTest) -> None:
-        """A delete is remembered."""
+        """A delete leaves a tombstone."""
         sink.writer.write([upsert("1", 10, n=1)])
         assert counts(sink.writer.write([delete("1", 30)])) == (0, 1, 0, 0)
         assert counts(sink.writer.write([upsert("1", 20, n=2)])) == (0, 0, 1, 0)
         assert sink.held() == {}
 
     def test_deleting_what_never_was_succeeds_and_fences(self, sink: SinkUnderTest) -> None:
-        """The row was deleted before its seeding came."""
+        """The row was deleted before the backfill wrote its document."""
         assert counts(sink.writer.write([delete("9", 30)])) == (0, 1, 0, 0)
         assert counts(sink.writer.write([upsert("9", 20, n=2)])) == (0, 0, 1, 0)
 
     def test_a_newer_upsert_comes_back_after_a_delete(self, sink: SinkUnderTest) -> None:
-        """As does a row with the same key."""
+        """A row with the same key can be inserted again."""
         sink.writer.write([delete("1", 30)])
         sink.writer.write([upsert("1", 31, n=3)])
         assert sink.held() == {"1": {"n": 3}}
 
     def test_a_rejected_document_never_fails_its_neighbours(self, sink: SinkUnderTest) -> None:
-        """Each is told with a reason."""
+        """Each rejected document is returned with a reason."""
         result = sink.writer.write(
             [upsert("1", 1, n=1), upsert("2", 1, wrong=1), upsert("", 1, n=3), upsert("4", 1, n=4)]
         )
         assert counts(result) == (2, 0, 0, 2)
-        assert {(one.index, one.id): bool(one.reason) for one in result.rejected} == {
+        assert {(rejection.index, rejection.id): bool(rejection.reason) for rejection in result.rejected} == {
             (INDEX, "2"): True,
             (INDEX, ""): True,
         }
         assert sink.held() == {"1": {"n": 1}, "4": {"n": 4}}
 
     def test_a_delete_is_never_rejected_for_its_id(self, sink: SinkUnderTest) -> None:
-        """Under an id that cannot be, there is nothing."""
+        """There is no document under an impossible id, so the delete succeeds."""
         assert counts(sink.writer.write([delete("", 1), delete("1", 1)])) == (0, 2, 0, 0)
 
     def test_the_highest_version_fits(self, sink: SinkUnderTest) -> None:
-        """A version is a place in PostgreSQL's log."""
+        """A version is a position in PostgreSQL's log, 64 bits wide."""
         assert counts(sink.writer.write([upsert("1", 2**63 - 1, n=1)])) == (1, 0, 0, 0)

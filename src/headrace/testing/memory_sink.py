@@ -1,4 +1,4 @@
-"""What would a perfect sink hold after these operations?"""
+"""A document sink in memory, for tests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ def _accept(_: DocumentOperation) -> str | None:
 
 @dataclass
 class MemorySink(DocumentWriter):
-    """Documents by (index, id), fenced by version; it never forgets a tombstone.
+    """Holds documents by (index, id), fenced by version; it never forgets a tombstone.
 
-    `reject` gives the reason for which an operation will never be accepted.
+    Attributes:
+        reject: returns the reason to reject an operation for good; None accepts it.
+        history: all operations that were written, in order.
+        closed: whether the sink was closed.
     """
 
     reject: Reject = _accept
@@ -30,24 +33,24 @@ class MemorySink(DocumentWriter):
     _held: dict[tuple[str, str], DocumentOperation] = field(default_factory=dict)
 
     def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
-        """Apply all in order."""
+        """Apply all operations in order."""
         return sum((self._apply(operation) for operation in operations), WriteResult())
 
     def close(self) -> None:
-        """Only noted."""
+        """Record that the sink was closed."""
         self.closed = True
 
     def documents(self, index: str) -> dict[str, Any]:
-        """The content of `index` by id, parsed."""
+        """Return the documents of `index` by id, parsed."""
         return {identity: json.loads(body) for identity, body in self.bodies(index).items()}
 
     def bodies(self, index: str) -> dict[str, bytes]:
-        """The documents of `index` by id, as they were written."""
-        held = ((at, one.body) for at, one in self._held.items())
+        """Return the documents of `index` by id, as they were written."""
+        held = ((at, operation.body) for at, operation in self._held.items())
         return {identity: body for (where, identity), body in held if where == index and body is not None}
 
     def version(self, index: str, identity: str) -> Lsn | None:
-        """The version of a document or of its tombstone."""
+        """Return the version of a document or of its tombstone; None where there is neither."""
         held = self._held.get((index, identity))
         return None if held is None else held.version
 
@@ -68,5 +71,5 @@ class MemorySink(DocumentWriter):
 
 
 def made(options: Mapping[str, Any]) -> MemorySink:  # noqa: ARG001 - it has none
-    """As an entry point of `headrace.sinks`."""
+    """Create the sink, as the entry point of `headrace.sinks`."""
     return MemorySink()

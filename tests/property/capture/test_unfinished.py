@@ -189,8 +189,8 @@ def told(payloads: list[bytes], places: list[int], resume: Offset) -> tuple[list
     edges = [0, *sorted(place % (len(payloads) + 1) for place in places), len(payloads)]
     for first, behind in pairwise(edges):
         for part in unfinished.take(MessageBatch.join(payloads[first:behind])):
-            rows, ends = translation.take(part.messages, apart=part.waited)
-            translation.adopt(part.told)
+            rows, ends = translation.take(part.messages, streamed=part.streamed)
+            translation.adopt(part.described)
             batches.append(changes_batch(rows))
             offsets = [ends.offset(index) for index in range(len(ends))]
             commits += [offset for offset in offsets if offset.transaction is None]
@@ -232,8 +232,8 @@ def test_broken_pieces_are_refused_by_our_error(
     unfinished, translation = StreamedTransactions(Room(ROOM)), Translation(Offset(0))
     try:
         for part in unfinished.take(MessageBatch.join(payloads)):
-            translation.take(part.messages, apart=part.waited)
-            translation.adopt(part.told)
+            translation.take(part.messages, streamed=part.streamed)
+            translation.adopt(part.described)
     except HeadraceError as error:
         if error.kind is not Kind.PROTOCOL:
             raise
@@ -268,7 +268,7 @@ def test_a_large_transaction_waits_in_a_file_without_a_name(tmp_path_factory: py
         list(unfinished.take(piece(7, 100, first=number == 0)))
     assert list(folder.iterdir()) == []
     parts = [
-        translation.take(part.messages, apart=part.waited)[0]
+        translation.take(part.messages, streamed=part.streamed)[0]
         for part in unfinished.take(MessageBatch.join([stream_commit(7, 100)]))
     ]
     assert sum(map(len, parts)) == 4000
@@ -293,7 +293,7 @@ def test_many_small_transactions_share_what_may_be_in_memory(
     assert 0 < room.files < 100
     translation = Translation(Offset(0))
     told = sum(
-        len(translation.take(part.messages, apart=part.waited)[0])
+        len(translation.take(part.messages, streamed=part.streamed)[0])
         for xid in range(10, 110)
         for part in unfinished.take(MessageBatch.join([stream_commit(xid, 100 * xid)]))
     )

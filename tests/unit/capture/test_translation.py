@@ -281,28 +281,28 @@ def test_an_empty_message_is_refused() -> None:
 class RootOfUsers(RelationRouting):
     """`users` is a leaf of `people`."""
 
-    def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
+    def route(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
         assert (commit_lsn, xid) == (200, 7)
         return replace(relation, table=PEOPLE) if relation.table == USERS else relation
 
-    def truncated(self, oids: Sequence[int]) -> dict[int, TableName]:
+    def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:
         return {1: USERS} if 3 not in oids and 1 in oids else {}
 
 
 def test_rows_of_a_leaf_go_on_under_its_root_and_its_truncate_under_its_own_name(read: Read) -> None:
     """A truncated leaf is no truncated root: the rows of the others are still there."""
-    reader = read(names=RootOfUsers())
+    reader = read(routing=RootOfUsers())
     truncate = Truncate((1, 2), cascade=False, restart_identity=False)
     reader.feed(*transaction(200, users(), lines(), insert(), truncate, insert(), truncate))
     tables = [change.table for change in reader.changes]
     assert tables == [PEOPLE, USERS, LINES, PEOPLE, USERS, LINES]
-    reader = read(names=RootOfUsers(), tables=frozenset({PEOPLE}))
+    reader = read(routing=RootOfUsers(), tables=frozenset({PEOPLE}))
     reader.feed(*transaction(200, users(), lines(), insert(), truncate))
     assert [change.table for change in reader.changes] == [PEOPLE, USERS]
 
 
 def test_all_leaves_that_are_truncated_together_are_one_truncated_root(read: Read) -> None:
-    reader = read(names=RootOfUsers())
+    reader = read(routing=RootOfUsers())
     other = Relation(3, PEOPLE, "d", users().columns)
     truncate = Truncate((1, 2, 3), cascade=False, restart_identity=False)
     reader.feed(*transaction(200, users(), lines(), other, truncate))
@@ -315,7 +315,7 @@ def test_all_leaves_that_are_truncated_together_are_one_truncated_root(read: Rea
 class RefusedUsers(RelationRouting):
     """`users` may not be used as it is."""
 
-    def described(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
+    def route(self, relation: Relation, commit_lsn: int, xid: int) -> Relation:
         if relation == users():
             raise HeadraceError(Kind.SCHEMA_CHANGED, f"{commit_lsn} {xid}")
         return relation
@@ -324,7 +324,7 @@ class RefusedUsers(RelationRouting):
 def test_a_description_is_refused_when_a_row_needs_it(read: Read) -> None:
     """One that no row needs may be of a part of a transaction that was rolled back."""
     shorter = replace(users(), columns=users().columns[:2])
-    reader = read(names=RefusedUsers())
+    reader = read(routing=RefusedUsers())
     reader.feed(*transaction(200, users(), lines(), insert(2), shorter, insert(1, b"1", b"n")))
     assert [change.table for change in reader.changes] == [LINES, USERS]
     with pytest.raises(HeadraceError, match="300 7"):
@@ -333,13 +333,13 @@ def test_a_description_is_refused_when_a_row_needs_it(read: Read) -> None:
 
 def test_descriptions_that_come_again_and_again_take_no_more_memory(read: Read) -> None:
     """Streamed transactions, truncated leaves and alterations describe tables as long as a stream lives."""
-    translation = read(names=RootOfUsers()).translation
+    translation = read(routing=RootOfUsers()).translation
     truncate = Truncate((1,), cascade=False, restart_identity=False)
     for number in range(20):
         altered = replace(users(), columns=users().columns[: 2 + number % 2])
         messages = transaction(200, altered, lines(), truncate, insert(2))
         translation.position = translation.resume = Offset(0)
-        rows, _ = translation.take(batch_of(messages), apart=bool(number % 3))
+        rows, _ = translation.take(batch_of(messages), streamed=bool(number % 3))
         translation.adopt([1, 2])
         assert len(rows.relations) == 2
         assert len(rows) == 2

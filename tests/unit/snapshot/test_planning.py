@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from headrace.model import TableName
-from headrace.snapshot.planning import File, PlannedPart, grouped
+from headrace.snapshot.planning import File, PlannedPart, group_files
 
 
 def file(number: int, blocks: int, filenode: int | None = 1) -> File:
@@ -36,11 +36,11 @@ def test_files_are_cut_and_put_together(
     blocks: list[int], target: int, parts: list[list[tuple[str, int, int | None]]]
 ) -> None:
     files = [file(number, size) for number, size in enumerate(blocks)]
-    made = list(grouped(files, target))
+    made = list(group_files(files, target))
     assert shown(made) == parts
     assert sum(part.blocks or 0 for part in made) == sum(blocks)
 
 
 def test_what_has_no_blocks_is_a_part_of_its_own() -> None:
     files = [file(0, 3), file(1, 0, None), file(2, 3)]
-    assert shown(list(grouped(files, 10))) == [[("t1", 0, None)], [("t0", 0, None), ("t2", 0, None)]]
+    assert shown(list(group_files(files, 10))) == [[("t1", 0, None)], [("t0", 0, None), ("t2", 0, None)]]

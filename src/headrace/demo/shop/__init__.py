@@ -1,6 +1,6 @@
-"""Which database and which documents do the tests, the demo and the benchmarks use?
+"""The database and the documents of the demo, the tests and the benchmarks.
 
-A small shop of nine tables and three indexes. The SQL and the schema files lie beside this module, so an
+A small shop with nine tables and three indexes. The SQL and the schema files are beside this module, so an
 installed package has them too.
 """
 
@@ -45,11 +45,11 @@ def create_shop(url: str, users: int = 500, seed: int = 1) -> float:
 
     Args:
         url: the database; its user may create tables.
-        users: how many users.
-        seed: which of the many possible shops.
+        users: the number of users.
+        seed: the seed of the random values.
 
     Returns:
-        The seconds it took.
+        The duration in seconds.
 
     Raises:
         HeadraceError: CONNECTION or AUTHENTICATION.
@@ -72,10 +72,10 @@ def write_deployment(folder: Path, database_url: str, sink_url: str, prefix: str
     """Write the shop's deployment file and its three schema files into `folder`.
 
     Args:
-        folder: is made where it is missing.
+        folder: the folder, which is created where it is missing.
         database_url: the shop's database.
         sink_url: an OpenSearch server.
-        prefix: goes before the names of the indexes.
+        prefix: the prefix of the indexes' names.
 
     Returns:
         The path of `headrace.toml`.

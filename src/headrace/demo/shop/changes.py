@@ -1,7 +1,7 @@
-"""Which single changes can happen in the shop?
+"""The single changes of the shop's workload.
 
-Each is one small function of a hand on the database; together they touch every column, key and link that
-a document of the shop depends on. They keep the shop's invariants.
+Each is a small function of a `Hand`. Together they change every column, key and link that a document of the
+shop depends on. They keep the shop's invariants.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ STRANGE = (
     "<b>&amp;</b>",
     "x" * 3000,
 )
-"""Texts that a careless writer of JSON gets wrong; the last one is long enough to be stored apart (TOAST)."""
+"""Texts that are easy to escape wrongly in JSON; the last is long enough to be stored as TOAST."""
 
 _PICK = {
     table: (
@@ -39,7 +39,7 @@ _PICK = {
 
 
 class Hand:
-    """One writer in an open transaction: runs statements, and picks rows and values by a seed."""
+    """A writer in an open transaction: runs statements, and picks rows and values by a seed."""
 
     def __init__(self, connection: Connection, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311
@@ -50,29 +50,29 @@ class Hand:
         return execute(self._connection, sql, parameters)
 
     def dice(self, sides: int) -> int:
-        """A number from 1 to `sides`."""
+        """Return a random number from 1 to `sides`."""
         return self.random.randint(1, sides)
 
     def text(self) -> str:
-        """Some text, often a strange one; it ends with a number."""
+        """Return a random text, often a strange one, that ends with a number."""
         return f"{self.random.choice(STRANGE)} {self.dice(1000)}"
 
     def price(self) -> str:
-        """An amount that fits numeric(10, 2)."""
+        """Return a random amount that fits numeric(10, 2)."""
         return f"{self.dice(99999)}.{self.random.randrange(100):02}"
 
     def uuid(self) -> str:
-        """A new identifier."""
+        """Return a new random UUID."""
         return f"{self.random.getrandbits(128):032x}"
 
     def any(self, table: str) -> int | None:
-        """The id of some row, None where there is none, or another writer has just deleted it."""
+        """Return the id of a random row; None where there is none, or another writer has just deleted it."""
         span, following = _PICK[table]
         [(low, high)] = self.do(span)
         if low is None:
             return None
-        [(found,)] = self.do(following, self.random.randint(low, high))
-        return None if found is None else int(found)
+        [(row,)] = self.do(following, self.random.randint(low, high))
+        return None if row is None else int(row)
 
 
 Change = Callable[[Hand], None]
@@ -144,7 +144,7 @@ def _link_tag(hand: Hand) -> None:
 
 
 def _relink_tag(hand: Hand) -> None:
-    """A junction row is pointed at another product, where it is not linked yet."""
+    """Point a junction row at another product that it is not linked to yet."""
     hand.do(
         "UPDATE public.product_tags AS link SET product_id = $2 "
         "WHERE id = $1 AND $2 IS NOT NULL AND NOT EXISTS (SELECT FROM public.product_tags AS other "
@@ -162,7 +162,7 @@ def _insert_profile(hand: Hand) -> None:
 
 
 def _many_orders(hand: Hand) -> None:
-    """Many roots and their parents at once, in one statement."""
+    """Change many orders, and so their users' documents, in one statement."""
     hand.do(
         "UPDATE public.orders SET total = total + 1 WHERE id % 50 = $1 AND total < 90000000",
         hand.random.randrange(50),
@@ -170,7 +170,7 @@ def _many_orders(hand: Hand) -> None:
 
 
 def _set(table: str, assignment: str, *values: Callable[[Hand], object]) -> Change:
-    """A change that updates one row of `table`; `$2` and on are the values."""
+    """Return a change that updates one row of `table`; the values are `$2` and on."""
     sql = f"UPDATE public.{table} SET {assignment} WHERE id = $1"  # noqa: S608
 
     def change(hand: Hand) -> None:
@@ -189,7 +189,7 @@ def _delete(table: str) -> Change:
 
 
 def _renumber(table: str) -> Change:
-    """A change of a row's primary key, to a number that the identity sequence gives next."""
+    """Return a change of a row's primary key to the next number of the identity sequence."""
     return _set(table, f"id = nextval(pg_get_serial_sequence('public.{table}', 'id'))")
 
 
@@ -259,4 +259,4 @@ WEIGHTS = dict.fromkeys(CHANGES, 10) | {
     "many orders": 3,
     "insert user": 4,
 }
-"""How likely each kind is among random ones; deletions of roots are rare, or the shop would empty."""
+"""The weight of each kind among random changes; deletions of roots are rare, or the shop would empty."""

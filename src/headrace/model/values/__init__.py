@@ -1,4 +1,4 @@
-"""How does the text that PostgreSQL prints become a typed value, and its JSON?"""
+"""Convert the text that PostgreSQL prints to typed Arrow values and to JSON."""
 
 from headrace.model.values.columns import ColumnTexts, column_texts
 from headrace.model.values.conversion import Converted

@@ -1,4 +1,4 @@
-"""How do the maps of the `changes` envelope become columns of text, ready to be converted?"""
+"""Split the maps of the `changes` envelope into columns of text."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True)
 class ColumnTexts:
-    """One column of many rows.
+    """One column of many rows, as texts.
 
     Attributes:
-        texts: PostgreSQL's text of each row's value; NULL also where the row does not have it.
-        known: whether the row has it; an unchanged TOAST value and what the log did not carry are not known.
+        texts: PostgreSQL's text of each row's value; NULL also where the value is not known.
+        known: whether the row has the value; unchanged TOAST values and what the log did not carry are not
+            known.
     """
 
     texts: pa.StringArray
@@ -24,9 +25,9 @@ class ColumnTexts:
 
 
 def column_texts(rows: pa.MapArray | pa.ChunkedArray, names: Sequence[str]) -> Mapping[str, ColumnTexts]:
-    """The columns called `names` of the rows in `before` or `after` of the `changes` envelope.
+    """Return the columns `names` of rows in `before` or `after` of the `changes` envelope.
 
-    Every row must have its values under the names of one table; names that it does not have are not known.
+    All rows must be of one table; columns that it does not have are not known.
     """
     if isinstance(rows, pa.ChunkedArray):
         rows = rows.combine_chunks()

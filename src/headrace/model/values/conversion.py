@@ -1,4 +1,4 @@
-"""What comes out of reading a column's text?"""
+"""The result of converting a column's text, and its errors."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from headrace.errors import HeadraceError, Kind
 Positions = npt.NDArray[np.int64]
 
 
-def nowhere() -> Positions:
-    """No position."""
+def no_positions() -> Positions:
+    """Return an empty array of positions."""
     return np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A typed column.
+    """A converted column.
 
     Attributes:
-        values: of the type's Arrow type; NULL where the text is, and where a value does not fit.
-        unfit: the positions of values that the type cannot hold, ascending: a NaN in a decimal, a timestamp
+        values: the values in the type's Arrow type; NULL where the text is NULL, or where a value does not
+        fit. unfit: the positions of values that the type cannot hold, ascending: a NaN in a decimal, a
+        timestamp
             beyond the year 294246, an array of other dimensions than declared.
     """
 
     values: pa.Array
-    unfit: Positions = field(default_factory=nowhere)
+    unfit: Positions = field(default_factory=no_positions)
 
 
 class UnreadableError(ValueError):
-    """The text is not what PostgreSQL prints for this type; the message never holds the text itself."""
+    """A text is not what PostgreSQL prints for its type; the message never holds the text."""
 
 
 def unreadable(why: str) -> UnreadableError:
-    """The error for a text that no value of the type has."""
+    """Return the error for a text that is not valid for its type."""
     return UnreadableError(why)
 
 
 def not_read(column: str, type_name: str, error: UnreadableError) -> HeadraceError:
-    """What such an error means to the user."""
+    """Return the user's error for an `UnreadableError` in a column."""
     return HeadraceError(
         Kind.VALUE,
         f"a value of {column} cannot be read as {type_name}: {error}",

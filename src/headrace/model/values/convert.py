@@ -1,4 +1,4 @@
-"""How does a column of PostgreSQL's text become a typed Arrow column?"""
+"""Convert a column of PostgreSQL's text to a typed Arrow column."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ Texts: TypeAlias = pa.StringArray | pa.BinaryArray | pa.ChunkedArray
 
 
 def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
-    """The values that `texts` stand for, in order; NULL stays NULL.
+    """Convert texts to values; NULL stays NULL, and values that do not fit become NULL.
 
     Args:
         kind: the column's type.
         texts: each value as a session with the settings of `headrace.postgres.session.PINNED` prints it.
-        column: what the column is called in messages (`public.orders.total`).
+        column: the column's name for messages (`public.orders.total`).
 
     Returns:
-        The values, and the positions of those that the Arrow type cannot hold: they are NULL in `values`.
+        The values, and the positions of those that the Arrow type cannot hold.
 
     Raises:
-        HeadraceError: VALUE, a text is not what PostgreSQL prints for this type; it is not in the message.
+        HeadraceError: VALUE where a text is not what PostgreSQL prints for this type; the message does not
+            hold the text.
     """
     try:
         return _read(kind, whole(texts))
@@ -40,7 +41,7 @@ def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
 
 
 def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
-    """As `convert`, where every value has to fit.
+    """Convert texts to values, all of which must fit.
 
     Raises:
         HeadraceError: VALUE, also where a value does not fit.
@@ -57,25 +58,28 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
 
 
 def convert_fitting(kind: ValueType, texts: Texts, column: str) -> Converted:
-    """As `convert`, where a text that no value of the type has counts as one that does not fit.
+    """Convert texts to values; an invalid text counts as a value that does not fit.
 
-    That is what comes of a column whose type was changed after it was looked up.
+    Such texts come from a column whose type was changed after it was read from the catalog.
     """
     try:
         return convert(kind, texts, column)
     except HeadraceError:
         pass
     distinct = whole(texts).dictionary_encode()
-    found = [_one(kind, text, column) for text in distinct.dictionary]
+    converted = [_convert_single(kind, text, column) for text in distinct.dictionary]
     values = pa.concat_arrays(
-        [pa.nulls(1, kind.arrow), *(pa.nulls(1, kind.arrow) if one is None else one for one in found)]
+        [
+            pa.nulls(1, kind.arrow),
+            *(pa.nulls(1, kind.arrow) if value is None else value for value in converted),
+        ]
     )
     place = distinct.indices.fill_null(-1).to_numpy() + 1
-    unfit = np.array([False, *(one is None for one in found)])
+    unfit = np.array([False, *(value is None for value in converted)])
     return Converted(values.take(pa.array(place)), np.flatnonzero(unfit[place]))
 
 
-def _one(kind: ValueType, text: pa.StringScalar, column: str) -> pa.Array | None:
+def _convert_single(kind: ValueType, text: pa.StringScalar, column: str) -> pa.Array | None:
     try:
         converted = convert(kind, pa.array([text.as_py()], pa.string()), column)
     except HeadraceError:
@@ -86,30 +90,30 @@ def _one(kind: ValueType, text: pa.StringScalar, column: str) -> pa.Array | None
 def rescued(
     columns: Mapping[str, tuple[Texts, Converted]],
     rows: int,
-    besides: Mapping[int, Mapping[str, str | None]] = MappingProxyType({}),
+    unplanned: Mapping[int, Mapping[str, str | None]] = MappingProxyType({}),
 ) -> pa.StringArray:
-    """What did not fit, for a column beside the typed ones: `{"price": "NaN"}`; NULL where all of a row did.
+    """Return the values of each row that did not fit, as JSON: `{"price": "NaN"}`; NULL where all fit.
 
     Args:
-        columns: each column's texts and what became of them, by its name.
-        rows: how many values each has.
-        besides: by row, the texts of what has no column.
+        columns: each column's texts and converted values, by its name.
+        rows: the number of rows.
+        unplanned: the texts of columns without a typed column, by the row's index.
     """
-    lost: dict[int, dict[str, str | None]] = {at: dict(texts) for at, texts in besides.items()}
+    lost: dict[int, dict[str, str | None]] = {at: dict(texts) for at, texts in unplanned.items()}
     for name, (texts, converted) in columns.items():
         for at in converted.unfit.tolist():
             lost.setdefault(at, {})[name] = texts[at].as_py()
     if not lost:
         return pa.nulls(rows, pa.string())
-    found = [json.dumps(lost[at], ensure_ascii=False) if at in lost else None for at in range(rows)]
-    return pa.array(found, pa.string())
+    objects = [json.dumps(lost[at], ensure_ascii=False) if at in lost else None for at in range(rows)]
+    return pa.array(objects, pa.string())
 
 
 def whole(texts: Texts) -> pa.StringArray:
-    """One array of strings.
+    """Return texts as one array of strings.
 
     Raises:
-        UnreadableError: the text is no UTF-8.
+        UnreadableError: the text is not UTF-8.
     """
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()

@@ -1,8 +1,8 @@
-"""How does a column of PostgreSQL's text become JSON, the same that the database makes in documents?
+"""Convert a column of PostgreSQL's text to JSON, the same as the database creates in documents.
 
-Numbers keep their digits, because they are never anything but text here. What JSON has no number for (NaN,
-the infinities) is a string, as in PostgreSQL's own `to_json`; in documents it is null, because a search index
-refuses it (docs/decisions/0020).
+Numbers keep their digits, because they stay text. NaN and the infinities, for which JSON has no number, are
+strings, as in PostgreSQL's own `to_json`; in documents they are null, because a search index rejects them
+(docs/decisions/0020).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _TO_ESCAPE = r'["\\\x00-\x1f]'
 
 
 def json_form(kind: ValueType, texts: Texts, column: str) -> pa.StringArray:
-    """The JSON text of each value; NULL where it is NULL.
+    """Return the JSON text of each value; NULL where it is NULL.
 
     Args:
         kind: the column's type.
         texts: each value as PostgreSQL prints it.
-        column: what the column is called in messages.
+        column: the column's name for messages.
 
     Raises:
-        HeadraceError: VALUE, a text is not what PostgreSQL prints for this type.
+        HeadraceError: VALUE where a text is not what PostgreSQL prints for this type.
     """
     try:
         return _json(kind, whole(texts), in_composite=False)
@@ -71,7 +71,7 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
 
 
 def _moments(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
-    """ISO 8601 has a T before the hour and minutes in the zone; PostgreSQL's ISO style has neither."""
+    """Convert PostgreSQL's ISO style to ISO 8601, with a T before the hour and minutes in the zone."""
     if kind.form is ArrowForm.DATE:
         return texts
     if pc.all(pc.equal(pc.utf8_slice_codeunits(texts, 10, 11), " "), min_count=0).as_py():
@@ -88,12 +88,12 @@ def _moments(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
 def _base64(texts: pa.StringArray) -> pa.StringArray:
     octets = scalars.octets(texts).values.to_pylist()
     return pa.array(
-        [None if one is None else f'"{base64.b64encode(one).decode()}"' for one in octets], pa.string()
+        [None if value is None else f'"{base64.b64encode(value).decode()}"' for value in octets], pa.string()
     )
 
 
 def _printed(texts: pa.StringArray) -> pa.StringArray:
-    """Strings, escaped as PostgreSQL does it: what needs no escape stays as it is."""
+    """Return texts as JSON strings, escaped as PostgreSQL does."""
     if not pc.any(pc.match_substring_regex(texts, _TO_ESCAPE)).as_py():
         return _quoted(texts)
     return pa.array([None if text is None else _string(text) for text in texts.to_pylist()], pa.string())
@@ -140,5 +140,5 @@ def _composites(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
     ]
     known = texts.is_valid().to_pylist()
     return pa.array(
-        [one if is_known else None for one, is_known in zip(objects, known, strict=True)], pa.string()
+        [text if is_known else None for text, is_known in zip(objects, known, strict=True)], pa.string()
     )

@@ -1,7 +1,7 @@
-"""How do dates and timestamps, as PostgreSQL prints them, become Arrow's?
+"""Convert dates and timestamps, as PostgreSQL prints them, to Arrow's.
 
-Arrow reads what lies in the years 1 to 9999; the rest (BC, later years, the infinities) is read here. The
-calendar is the Gregorian one throughout, as in PostgreSQL, Arrow and Spark.
+Arrow parses the years 1 to 9999; this module parses the rest (BC, later years, the infinities). The calendar
+is the proleptic Gregorian one, as in PostgreSQL, Arrow and Spark.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _DAY = 86_400_000_000  # µs
 
 @dataclass(frozen=True, slots=True)
 class MomentBounds:
-    """What the infinities become: numbers that no finite value of the type becomes.
+    """The numbers that represent the infinities; no finite value becomes one of them.
 
-    Some way from the ends of the integer, so that a change of zone or a day more does not wrap around.
+    They keep a distance from the ends of the integer type, so that a change of time zone does not wrap
+    around.
     """
 
     least: int
@@ -40,33 +41,36 @@ class MomentBounds:
 
 
 def _days(year: int, month: int, day: int) -> int:
-    """The days from 1970-01-01 to a date; the year 0 is 1 BC. Years begin in March, so leap days end them."""
+    """Count the days from 1970-01-01 to a date; the year 0 is 1 BC.
+
+    The formula lets years begin in March, so that a leap day is the last day of its year.
+    """
     year -= month <= 2  # noqa: PLR2004 (February)
     day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
     return year * 365 + year // 4 - year // 100 + year // 400 + day_of_year - 719_468
 
 
 DATE_ENDS = MomentBounds(_days(-290_000, 1, 1), _days(294_247, 1, 1))
-"""Days since 1970. PostgreSQL's own dates lie between 4714 BC and 5874897; the last do not fit."""
+"""Days since 1970. PostgreSQL's dates lie between 4714 BC and the year 5874897; the latest do not fit."""
 TIMESTAMP_ENDS = MomentBounds(DATE_ENDS.least * _DAY, DATE_ENDS.greatest * _DAY)
-"""Microseconds since 1970: the same moments, so that an infinite date, cast, is an infinite timestamp."""
+"""Microseconds since 1970: the same days, so that an infinite date is cast to an infinite timestamp."""
 
 
 def dates(texts: pa.StringArray) -> Converted:
-    """`date` as days since 1970, the infinities as `DATE_ENDS`; what is beyond does not fit."""
+    """Convert `date` to days since 1970, the infinities to `DATE_ENDS`; later dates do not fit."""
     return _moments(texts, pa.date32(), DATE_ENDS)
 
 
 def timestamps(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
-    """`timestamp` and `timestamptz` as µs since 1970, the infinities as `TIMESTAMP_ENDS`.
+    """Convert `timestamp` and `timestamptz` to µs since 1970, the infinities to `TIMESTAMP_ENDS`.
 
-    What lies beyond does not fit.
+    Later timestamps do not fit.
     """
     return _moments(texts, arrow, TIMESTAMP_ENDS)
 
 
 def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: MomentBounds) -> Converted:
-    """Arrow's own reading as far as it goes; a value that it refuses costs it a long time."""
+    """Convert with Arrow where it can; values that it refuses are taken out first, as they are slow."""
     infinite = pc.is_in(texts, _INFINITE)
     all_finite = not pc.any(infinite).as_py()
     try:
@@ -105,15 +109,15 @@ def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
 
 
 def _microseconds(text: str) -> int:
-    """The microseconds from 1970 to a date or a timestamp."""
-    found = _MOMENT.fullmatch(text)
-    if found is None:
+    """Return the microseconds from 1970 to a date or a timestamp."""
+    match = _MOMENT.fullmatch(text)
+    if match is None:
         raise unreadable("it is no date of PostgreSQL's ISO style")
-    year, month, day, hour, minute, second = (int(part or 0) for part in found.group(1, 2, 3, 4, 5, 6))
-    east = 1 if found[8] == "+" else -1
+    year, month, day, hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3, 4, 5, 6))
+    east = 1 if match[8] == "+" else -1
     offset = sum(
-        int(part or 0) * unit for part, unit in zip(found.group(9, 10, 11), (3600, 60, 1), strict=True)
+        int(part or 0) * unit for part, unit in zip(match.group(9, 10, 11), (3600, 60, 1), strict=True)
     )
     seconds = hour * 3600 + minute * 60 + second - east * offset
-    days = _days(1 - year if found[12] else year, month, day)
-    return days * _DAY + seconds * 1_000_000 + int((found[7] or "").ljust(6, "0"))
+    days = _days(1 - year if match[12] else year, month, day)
+    return days * _DAY + seconds * 1_000_000 + int((match[7] or "").ljust(6, "0"))

@@ -1,6 +1,6 @@
-"""How do arrays, ranges, composite types and hstore become Arrow values?
+"""Convert arrays, ranges, composite types and hstore to Arrow values.
 
-The texts are taken apart one by one; the parts of all rows together are then read as a column of their own.
+Each text is split into parts; the parts of all rows together are then converted as one column.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.model.types import ArrowForm
 from headrace.model.value_type import ValueType
-from headrace.model.values.conversion import Converted, Positions, nowhere
+from headrace.model.values.conversion import Converted, Positions, no_positions
 from headrace.model.values.texts import (
     RangeText,
     Tree,
@@ -27,18 +27,18 @@ from headrace.model.values.texts import (
 )
 
 Convert = Callable[[ValueType, pa.StringArray], Converted]
-"""Reads the parts: the conversion of any type."""
+"""The conversion of any type, for the parts."""
 _PLAIN = r'^\{[^{}"\\]*\}$'
 _Mask = np.typing.NDArray[np.bool_]
 
 
 def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
-    """The elements of each array; None for NULL."""
+    """Parse the elements of each array; None for NULL."""
     return [None if text is None else array_tree(text, kind.delimiter) for text in texts.to_pylist()]
 
 
 def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
-    """Lists, one in the other for each declared dimension; an array with another number does not fit."""
+    """Convert to lists, nested once for each declared dimension; other numbers of dimensions do not fit."""
     if kind.dimensions == 1 and (plain := plain_lists(kind, texts)) is not None:
         elements = convert(kind.parts[0], plain.flatten())
         counts, missing = pc.fill_null(pc.list_value_length(plain), 0).to_numpy(), mask_of(texts.is_null())
@@ -49,18 +49,18 @@ def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converte
 
 
 def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
-    """The elements of arrays that have one dimension and no quotes; None where one is different."""
+    """Split arrays with one dimension and without quotes; None where any array is different."""
     vector = kind.form is ArrowForm.VECTOR
     if not vector and not pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
         return None
     inner = texts if vector else pc.utf8_slice_codeunits(texts, 1, -1)
-    found = pc.split_pattern(inner, " " if vector else kind.delimiter)
+    split = pc.split_pattern(inner, " " if vector else kind.delimiter)
     empty = pc.fill_null(pc.equal(inner, ""), fill_value=False)
     if pc.any(empty).as_py():
-        found = pc.if_else(empty, pa.scalar([], found.type), found)
-    elements = found.flatten()
+        split = pc.if_else(empty, pa.scalar([], split.type), split)
+    elements = split.flatten()
     elements = pc.if_else(pc.equal(elements, "NULL"), None, elements)
-    counts = pc.fill_null(pc.list_value_length(found), 0).to_numpy()
+    counts = pc.fill_null(pc.list_value_length(split), 0).to_numpy()
     return lists(elements, counts, mask_of(texts.is_null()))
 
 
@@ -83,14 +83,14 @@ def _deep_arrays(kind: ValueType, trees: Sequence[Tree | None], convert: Convert
 
 
 def maps(kind: ValueType, texts: pa.StringArray) -> Converted:
-    """hstore: text to text or NULL."""
+    """Convert hstore to maps from text to text or NULL."""
     return Converted(
         pa.array([None if text is None else map_pairs(text) for text in texts.to_pylist()], kind.arrow)
     )
 
 
 def composites(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
-    """Structs; a value with a field that does not fit does not fit."""
+    """Convert to structs; a value with a field that does not fit does not fit."""
     rows = fields_of(kind, texts)
     missing = texts.is_null().to_numpy(zero_copy_only=False)
     parts = [convert(part, _strings([row[number] for row in rows])) for number, part in enumerate(kind.parts)]
@@ -98,23 +98,23 @@ def composites(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Conv
 
 
 def fields_of(kind: ValueType, texts: pa.StringArray) -> list[list[str | None]]:
-    """The fields' texts of each value; of NULL, NULLs."""
+    """Return the fields' texts of each value; NULLs for NULL."""
     count = len(kind.parts)
     nothing: list[str | None] = [None] * count
     return [nothing if text is None else composite_texts(text, count) for text in texts.to_pylist()]
 
 
 def ranges(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
-    """Structs of bounds; a bound that is NULL is infinitely far away, unless the range is empty."""
+    """Convert to structs of bounds; a NULL bound is infinite, unless the range is empty."""
     return _ranges(kind, [None if text is None else range_text(text) for text in texts.to_pylist()], convert)
 
 
 def multiranges(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
-    """Lists of ranges, in order."""
-    many = [None if text is None else multirange_texts(text) for text in texts.to_pylist()]
-    missing = np.array([one is None for one in many], np.bool_)
-    counts = [len(one or ()) for one in many]
-    parts = _ranges(kind.parts[0], [part for one in many for part in one or ()], convert)
+    """Convert to lists of ranges, in order."""
+    multis = [None if text is None else multirange_texts(text) for text in texts.to_pylist()]
+    missing = np.array([multi is None for multi in multis], np.bool_)
+    counts = [len(multi or ()) for multi in multis]
+    parts = _ranges(kind.parts[0], [part for multi in multis for part in multi or ()], convert)
     unfit = np.unique(_owners(np.array(counts, np.int64), parts.unfit))
     missing[unfit] = True
     return Converted(lists(parts.values, counts, missing).cast(kind.arrow), unfit)
@@ -136,7 +136,7 @@ def _ranges(kind: ValueType, parts: Sequence[RangeText | None], convert: Convert
 def _struct(
     arrow: pa.StructType, children: Sequence[pa.Array], missing: _Mask, unfits: Sequence[Positions]
 ) -> Converted:
-    unfit = np.unique(np.concatenate([nowhere(), *unfits]))
+    unfit = np.unique(np.concatenate([no_positions(), *unfits]))
     missing = missing.copy()
     missing[unfit] = True
     return Converted(
@@ -145,20 +145,20 @@ def _struct(
 
 
 def mask_of(values: pa.BooleanArray) -> _Mask:
-    """Booleans without NULL, for numpy."""
+    """Return booleans without NULL as a numpy mask."""
     mask: _Mask = values.to_numpy(zero_copy_only=False).copy()
     return mask
 
 
 def lists(values: pa.Array, counts: Sequence[int] | Positions, mask: _Mask) -> pa.ListArray:
-    """Lists of so many `values` each; NULL where `mask` says so."""
+    """Build lists of `counts` values each; NULL where `mask` is set."""
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
     return pa.ListArray.from_arrays(pa.array(offsets), values, mask=pa.array(mask))
 
 
 def _owners(counts: Positions, parts: Positions) -> Positions:
-    """The row of each of `parts`, positions in the parts of all rows behind each other."""
+    """Return the row of each of `parts`, which are positions among the parts of all rows."""
     owners: Positions = np.searchsorted(np.cumsum(counts), parts, side="right")
     return owners
 

@@ -1,4 +1,4 @@
-"""How do the texts of simple types become Arrow values, without a Python object for each?"""
+"""Convert texts of simple types to Arrow values, without a Python object for each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PREFIX = 2  # the length of \x
 
 
 def numbers(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
-    """Integers and floats; `NaN`, `Infinity` and `-Infinity` are floats."""
+    """Convert integers and floats; `NaN`, `Infinity` and `-Infinity` are floats."""
     return Converted(_cast(texts, arrow))
 
 
 def booleans(texts: pa.StringArray) -> Converted:
-    """`t` and `f`."""
+    """Convert `t` and `f` to booleans."""
     values = pc.equal(texts, "t")
     if pc.any(pc.and_not(pc.not_equal(texts, "f"), values)).as_py():
         raise unreadable("it is neither t nor f")
@@ -29,7 +29,7 @@ def booleans(texts: pa.StringArray) -> Converted:
 
 
 def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
-    """`numeric` with declared digits; of what PostgreSQL allows there, only NaN does not fit."""
+    """Convert `numeric` with declared digits; of what PostgreSQL allows there, only NaN does not fit."""
     special = pc.is_in(texts, _NO_DECIMAL)
     if not pc.any(special).as_py():
         return Converted(_cast(texts, arrow))
@@ -38,7 +38,7 @@ def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
 
 
 def amounts(texts: pa.StringArray, scale: int) -> pa.StringArray:
-    """`money` as a plain number's text, whatever the signs and separators of `lc_monetary` are."""
+    """Convert `money` to a plain number's text, with any signs and separators of `lc_monetary`."""
     decimals = f"[^0-9][0-9]{{{scale}}}" if scale else ""
     amount = pc.match_substring_regex(texts, f"^[^0-9]*[0-9]([^0-9]?[0-9])*{decimals}[^0-9]*$")
     if not pc.all(amount, min_count=0).as_py():
@@ -52,7 +52,7 @@ def amounts(texts: pa.StringArray, scale: int) -> pa.StringArray:
 
 
 def octets(texts: pa.StringArray) -> Converted:
-    r"""`bytea` from its hex form, `\x00ff`."""
+    r"""Convert `bytea` from its hex format, `\x00ff`."""
     filled = pc.fill_null(texts, "\\x")
     _, offsets, data = filled.buffers()
     ends = np.frombuffer(offsets, np.int32)[filled.offset : filled.offset + len(filled) + 1]

@@ -1,6 +1,6 @@
-"""How are the texts of arrays, ranges, composite types and hstore taken apart?
+"""Split the texts of arrays, ranges, composite types and hstore into the texts of their parts.
 
-Pure syntax: out come the texts of the parts, as PostgreSQL would print each alone, and None for NULL.
+Pure syntax: each part is as PostgreSQL would print it alone, and None for NULL.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PAIR = re.compile(r'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)',
 
 @dataclass(frozen=True, slots=True)
 class RangeText:
-    """A range's parts; a bound that is None is infinitely far away (or the range is empty)."""
+    """A range's parts; a bound that is None is infinite, unless the range is empty."""
 
     lower: str | None
     upper: str | None
@@ -41,8 +41,8 @@ def _tokens(delimiter: str) -> re.Pattern[str]:
 
 
 def array_tree(text: str, delimiter: str = ",") -> Tree:
-    """The elements of an array; its lower bounds are left out."""
-    start = found.end() if (found := _BOUNDS.match(text)) else 0
+    """Parse the elements of an array; its lower bounds are ignored."""
+    start = bounds.end() if (bounds := _BOUNDS.match(text)) else 0
     root: Tree = []
     open_lists = [root]
     position, after_value = start, False
@@ -77,25 +77,25 @@ def _element(token: re.Match[str]) -> str | None:
 
 
 def range_text(text: str) -> RangeText:
-    """The parts of one range."""
-    found, end = _range(text, 0)
+    """Parse one range."""
+    parts, end = _range(text, 0)
     if end != len(text):
         raise unreadable("it is no range")
-    return found
+    return parts
 
 
 def multirange_texts(text: str) -> list[RangeText]:
-    """The ranges of a multirange."""
+    """Parse the ranges of a multirange."""
     if text == "{}":
         return []
-    found: list[RangeText] = []
+    ranges: list[RangeText] = []
     position = 0
-    while text[position : position + 1] == ("," if found else "{"):
-        one, position = _range(text, position + 1)
-        found.append(one)
+    while text[position : position + 1] == ("," if ranges else "{"):
+        parts, position = _range(text, position + 1)
+        ranges.append(parts)
     if text[position:] != "}":
         raise unreadable("it is no multirange")
-    return found
+    return ranges
 
 
 def _range(text: str, start: int) -> tuple[RangeText, int]:
@@ -112,7 +112,7 @@ def _range(text: str, start: int) -> tuple[RangeText, int]:
 
 
 def composite_texts(text: str, count: int) -> list[str | None]:
-    """The fields of a value of a composite type with `count` fields."""
+    """Parse the fields of a composite value with `count` fields."""
     fields: list[str | None] = []
     position = 0
     while text[position : position + 1] == ("," if fields else "("):
@@ -124,31 +124,31 @@ def composite_texts(text: str, count: int) -> list[str | None]:
 
 
 def _quotable(pattern: re.Pattern[str], text: str, position: int) -> tuple[str | None, int]:
-    """A field or a bound: quotes are doubled or escaped, and nothing at all is NULL."""
+    """Parse a field or a bound: quotes are doubled or escaped, and an empty text is NULL."""
     token = pattern.match(text, position)
     if token is None:
         raise unreadable("it ends too early")
     if token[1] is not None:
-        return _DOUBLED.sub(lambda found: found[1] or '"', token[1]), token.end()
+        return _DOUBLED.sub(lambda match: match[1] or '"', token[1]), token.end()
     return token[2] or None, token.end()
 
 
 def map_pairs(text: str) -> list[tuple[str, str | None]]:
-    """The pairs of an hstore, in its order."""
+    """Parse the pairs of an hstore, in its order."""
     pairs = []
     position = 0
     while position < len(text):
-        found = _PAIR.match(text, position)
-        if found is None:
+        match = _PAIR.match(text, position)
+        if match is None:
             raise unreadable("it is no hstore")
-        value = None if found[2] is None else _ESCAPED.sub(r"\1", found[2])
-        pairs.append((_ESCAPED.sub(r"\1", found[1]), value))
-        position = found.end()
+        value = None if match[2] is None else _ESCAPED.sub(r"\1", match[2])
+        pairs.append((_ESCAPED.sub(r"\1", match[1]), value))
+        position = match.end()
     return pairs
 
 
 def leaves(tree: Tree) -> Iterator[str | None]:
-    """The elements of all inner lists, in order."""
+    """Yield the elements of all inner lists, in order."""
     for item in tree:
         if isinstance(item, list):
             yield from leaves(item)
@@ -157,7 +157,7 @@ def leaves(tree: Tree) -> Iterator[str | None]:
 
 
 def depth(tree: Tree) -> int:
-    """How many dimensions; 0 where there is no element."""
+    """Return the number of dimensions; 0 where there is no element."""
     dimensions = 0
     item: Tree | str | None = tree
     while isinstance(item, list):
@@ -168,5 +168,9 @@ def depth(tree: Tree) -> int:
 
 
 def rendered(tree: Tree, next_leaf: Callable[[], str]) -> str:
-    """The tree as a JSON array; `next_leaf` gives the JSON of one element after the other."""
-    return "[" + ",".join(rendered(i, next_leaf) if isinstance(i, list) else next_leaf() for i in tree) + "]"
+    """Render the tree as a JSON array; `next_leaf` returns the JSON of one element after the other."""
+    return (
+        "["
+        + ",".join(rendered(item, next_leaf) if isinstance(item, list) else next_leaf() for item in tree)
+        + "]"
+    )
