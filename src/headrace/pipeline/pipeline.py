@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.config import deployment_of
+from headrace.pipeline.check import check
+from headrace.pipeline.check_report import CheckReport
 from headrace.pipeline.project import Problems, Project, open_project, project_of
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
@@ -90,6 +92,16 @@ class Pipeline:
     def _initialize(self, project: Project, reporter: Reporter | None) -> None:
         self.project = project
         self._reporter = SilentReporter() if reporter is None else reporter
+
+    def check(self) -> CheckReport:
+        """Check database and sinks against the files; nothing that exists is altered.
+
+        Raises:
+            HeadraceError: CONFIG, where a variable is not set. Everything else stands in the report.
+        """
+        report = CheckReport(indexes=[*self.project.specs])
+        check(self.project, report)
+        return report
 
     def plan_setup(self) -> PlannedSetup:
         """Plan what is missing in the database; nothing is altered before `apply`.

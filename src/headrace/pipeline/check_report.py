@@ -1,4 +1,4 @@
-"""Format the problems that `headrace check` finds: as lines with their place, or as data."""
+"""The problems that a check finds: as lines with their place, or as data."""
 
 from __future__ import annotations
 
