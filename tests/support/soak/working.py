@@ -82,7 +82,7 @@ class MemoryWorker(Worker):
         self._delivery = Delivery(self._client, self.failing, work.plan)
         self._deferred = deferred or MemoryParked()  # type: ignore[assignment] # and any place to defer
 
-    def _keys_in(self, index: str) -> Iterator[Key]:
+    def _indexed_keys(self, index: str) -> Iterator[Key]:
         width = len(self._work.plan.specs[index].primary_key)
         held = list(self.failing.sink.bodies(index))
         return (key_of_id(one, width) for one in held)
