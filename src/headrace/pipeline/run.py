@@ -102,6 +102,11 @@ class RunOptions:
     on_gap: OnGap | None = None
     session: SparkSession | None = None
 
+    @property
+    def is_local(self) -> bool:
+        """Whether the run's tasks run on this machine, in the session that it is given or creates."""
+        return is_local(self.master if self.session is None else master_of(self.session))
+
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
@@ -198,7 +203,7 @@ class PipelineRun:
                 beginning = self._load_beginning(connection, inspection)
                 with self._stopping.patient(), self._board.report.working("starting Spark …"):
                     spark = running.enter_context(self._spark())
-                if not is_local(self._master(spark)):
+                if not self._options.is_local:
                     check_cluster(spark, self._project, self._endpoints, self._board.report)
                 catalog, generation_log = self._take_up(connection, beginning, running)
             self._follow_until_stopped(spark, catalog, generation_log, lock, running)
@@ -311,9 +316,6 @@ class PipelineRun:
         verbose = options.log_level == "debug"
         level = "info" if verbose else "warn"
         return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
-
-    def _master(self, spark: LocalSpark) -> str:
-        return self._options.master if self._options.session is None else master_of(spark.session)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
         """Load the state of earlier runs, checked; None where there is nothing to build on."""

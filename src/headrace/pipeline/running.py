@@ -21,8 +21,6 @@ from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.wait_service import WaitService
 from headrace.reporter import Reporter
-from headrace.spark.session import master_of
-from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
@@ -218,8 +216,7 @@ class RunningPipeline:
 
 def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int] | None:
     """Return the cluster's address, which shows the workers' route to this machine; None for local Spark."""
-    master = options.master if options.session is None else master_of(options.session)
-    if is_local(master):
+    if options.is_local:
         return None
     url = urlsplit(endpoints.sink.urls[0])
     return url.hostname or "localhost", url.port or 9200

@@ -236,7 +236,8 @@ class Supervisor:
     def _publish(self) -> None:
         """Serve complete generations to readers; where the cluster does not answer, try again later."""
         self._complete += self._running.backfills.completed()
-        self._generation_log.prepare([generation for generation, _ in self._complete])
+        if self._complete:
+            self._generation_log.prepare([generation for generation, _ in self._complete])
         while self._complete:
             try:
                 self._generation_log.complete(*self._complete[0])
