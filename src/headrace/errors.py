@@ -137,7 +137,7 @@ class HeadraceError(Exception):
         return POLICIES[self.kind].exit_code
 
     @property
-    def told(self) -> str:
+    def full_cause(self) -> str:
         """The most detailed cause, for readers who may see rows."""
         return self.detail or self.cause
 
@@ -180,7 +180,7 @@ def unexpected(
     return HeadraceError(kind, cause, remedy, f"{what}: {error!r}")
 
 
-def patiently(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
+def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
     """Return the attempts of an action that is tried again after each retryable error.
 
     Args:

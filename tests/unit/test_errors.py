@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, Kind, retrying
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -17,7 +17,7 @@ def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None
         raise left.pop(0)
 
     with pytest.raises(HeadraceError, match="wrong"):
-        patiently(first=0.001)(fail)
+        retrying(first=0.001)(fail)
     assert left == []
 
 
@@ -32,6 +32,6 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
         raise HeadraceError(Kind.CONNECTION, "away")
 
     with pytest.raises(HeadraceError, match="away"):
-        patiently(first=30.0, longest=30.0, ending=ending)(fail)
+        retrying(first=30.0, longest=30.0, ending=ending)(fail)
     assert len(tries) == 2
     assert tries[1] < 10

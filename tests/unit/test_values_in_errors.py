@@ -10,7 +10,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind, unexpected, without_values
 from headrace.postgres.session import is_refused_row, statement_error
 from headrace.sinks.opensearch import bulk, failures
-from headrace.spark.failures import headrace_error, told_alone
+from headrace.spark.failures import headrace_error, short_traceback
 from headrace.status.board import StatusBoard
 
 URL = "postgresql://u@db/shop"
@@ -113,7 +113,7 @@ def test_a_cluster_that_cannot_now_quotes_the_request_and_nobody_shows_it() -> N
 def test_the_server_is_quoted_where_it_speaks_of_names(state: str, said: str, shown: str) -> None:
     error = statement_error(state, said, URL)
     assert str(error) == f"[HEADRACE_DATABASE] the database says: {shown} (SQLSTATE {state})"
-    assert error.told == f"the database says: {said} (SQLSTATE {state})"
+    assert error.full_cause == f"the database says: {said} (SQLSTATE {state})"
     assert is_refused_row(error) is (state[:2] in {"22", "P0"} or state == "23514" or "alloc" in said)
 
 
@@ -123,7 +123,7 @@ def test_foreign_errors_are_shown_up_to_what_they_quote() -> None:
     assert without_values("Java heap space") == "Java heap space"
     found = unexpected("reading the log failed", ValueError("no number: 's3cret'"))
     assert found.cause == "reading the log failed: ValueError: no number …"
-    assert "s3cret" in found.told
+    assert "s3cret" in found.full_cause
     assert unexpected("it failed", KeyError("s3cret")).cause == "it failed: KeyError: …"
     spark = headrace_error(RuntimeError("Job aborted\npyarrow.lib.ArrowInvalid: x\nValueError: bad 's3cret'"))
     assert spark.cause == "Spark stopped: ValueError: bad …"
@@ -132,15 +132,15 @@ def test_foreign_errors_are_shown_up_to_what_they_quote() -> None:
 def test_the_whole_cause_goes_along_with_the_error_and_not_with_its_text() -> None:
     error = HeadraceError(Kind.DATABASE, "a cause", "A remedy.", "a cause with s3cret")
     again = pickle.loads(pickle.dumps(error))
-    assert (again.told, str(again)) == ("a cause with s3cret", "[HEADRACE_DATABASE] a cause. A remedy.")
+    assert (again.full_cause, str(again)) == ("a cause with s3cret", "[HEADRACE_DATABASE] a cause. A remedy.")
     board = StatusBoard(["users"])
     board.failed(again)
     assert "s3cret" not in json.dumps(board.snapshot())
 
 
 def test_a_session_of_a_user_who_reads_rows_is_told_all() -> None:
-    with pytest.raises(HeadraceError, match="s3cret"), told_alone(whole=True):
+    with pytest.raises(HeadraceError, match="s3cret"), short_traceback(with_values=True):
         raise HeadraceError(Kind.DATABASE, "a cause", "", "a cause with s3cret")
-    with pytest.raises(HeadraceError) as shown, told_alone():
+    with pytest.raises(HeadraceError) as shown, short_traceback():
         raise HeadraceError(Kind.DATABASE, "a cause", "", "a cause with s3cret")
     assert "s3cret" not in str(shown.value)

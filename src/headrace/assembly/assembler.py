@@ -171,9 +171,9 @@ class Assembler:
                 Kind.DATABASE,
                 f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.cause}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
-                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.told}",
+                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.full_cause}",
             ) from error
-        refuse(self._plan.index, id_, f"{where}: {error.told}")
+        refuse(self._plan.index, id_, f"{where}: {error.full_cause}")
 
     def _read_presence(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
         """Read as `_bare`, but with a body for live rows only.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from headrace.capture.unchanged import Key, Look
-from headrace.errors import HeadraceError, patiently
+from headrace.errors import HeadraceError, retrying
 from headrace.model import TableName
 from headrace.postgres.printing import printed
 from headrace.postgres.quoting import identifier
@@ -110,7 +110,7 @@ def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
             reread: Reread, keys: Sequence[Key], columns: Sequence[str]
         ) -> dict[int, tuple[str | None, ...]]:
             nonlocal session
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt:
                     if session is None or session.closed:
                         session = opened.enter_context(ReadSession(url))

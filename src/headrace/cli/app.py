@@ -105,7 +105,7 @@ Errors = Annotated[
         "--format",
         envvar="HEADRACE_FORMAT",
         callback=_set_error_format,
-        help="how an error is told: human or json",
+        help="how an error is printed: human or json",
     ),
 ]
 """Of commands whose own output has one form."""

@@ -268,7 +268,7 @@ class ProvidedPart(InputPartition):
                 self._to_log_texts(session, table, columns, rows[half:])
             place = self.source.place(rows[0].at)
             raise HeadraceError(
-                Kind.VALUE, f"{place} is no row of {table}: {error.told}", "Correct the value."
+                Kind.VALUE, f"{place} is no row of {table}: {error.full_cause}", "Correct the value."
             ) from error
         arrays = [pa.array(values, pa.string()) for values in zip(*found, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))

@@ -20,7 +20,7 @@ from headrace.catalog.partitions import read_place
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.query_schema import check_conditions
 from headrace.datasources.table_selection import check_inheritance_children, named_tables, no_table
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CHANGES_SCHEMA, Op, TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
@@ -71,7 +71,7 @@ class TableDescriber:
         """
         found = [table for batch in batches for table in _tables(batch)]
         emptied = {table for table, is_emptied in found if is_emptied}
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 session = self._open_session()
                 known = self._known.of(session, (table for table, _ in found))

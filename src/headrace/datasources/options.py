@@ -26,9 +26,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import TablePattern, one_table, parse_names, parse_tables
-from headrace.postgres.address import combined
+from headrace.postgres.address import with_parameters
 from headrace.postgres.connection import with_defaults
-from headrace.postgres.password import words_of
+from headrace.postgres.password import split_command
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -118,10 +118,10 @@ class DatabaseOptions(BaseModel):
         """
         words = {ours: _secret_text(getattr(self, name)) for name, ours in _WORDS.items()}
         command = _secret_text(self.password_command)
-        return combined(
+        return with_parameters(
             _secret_text(self.url) or "",
             {name: value for name, value in words.items() if value is not None},
-            () if command is None else words_of(command),
+            () if command is None else split_command(command),
         )
 
 

@@ -76,7 +76,7 @@ from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
-from headrace.spark.failures import told_alone
+from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
 _LONG_POLL_SECONDS = 0.25
@@ -105,14 +105,14 @@ class PostgresCdc(DataSource):
         """Return the format's name."""
         return NAME
 
-    @told_alone()
+    @short_traceback()
     def schema(self) -> StructType | str:
         """Return the query's columns, looked up in the database."""
         options = self._read_options()
         plan = self._rows_plan(options)
         return changes_schema(options) if plan is None else plan.shape.ddl
 
-    @told_alone()
+    @short_traceback()
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """Create the reader; it opens nothing yet."""
         options = self._read_options()
@@ -148,12 +148,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._published_as: Published | None = None
         self._used = False
 
-    @told_alone()
+    @short_traceback()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note the present end of the log: the query ends when it has read up to there."""
         self._stop_at = self._committed_position()
 
-    @told_alone()
+    @short_traceback()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return the slot's position before this reader used it; creates the slot if it is missing.
 
@@ -189,7 +189,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         else:
             made.close()
 
-    @told_alone()
+    @short_traceback()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Confirm `start`, wait a moment for changes, and return where the next batch ends."""
         beat(self._options.trouble_file)
@@ -379,7 +379,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = self._options.max_rows_per_trigger
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
-    @told_alone()
+    @short_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Split the changes in (start, end] into tasks; the range may be from another process's log."""
         return self._retry_after_loss(lambda: self._partitions(start, end))
@@ -445,7 +445,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the record batches of one partition."""
-        with told_alone():
+        with short_traceback():
             yield from read_part(self._options, self._plan, partition)
 
     def stop(self) -> None:

@@ -41,7 +41,7 @@ from headrace.postgres.flush import FlushedReads
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
-from headrace.spark.failures import told_alone
+from headrace.spark.failures import short_traceback
 
 NAME = "postgres_snapshot"
 _Session = TypeVar("_Session")
@@ -68,7 +68,7 @@ class PostgresSnapshot(DataSource):
         """Return the format's name."""
         return NAME
 
-    @told_alone(whole=True)
+    @short_traceback(with_values=True)
     def schema(self) -> str:
         """Return the table's columns, after a check that they may be read."""
         options = read_options(SnapshotOptions, self.options, NAME)
@@ -79,7 +79,7 @@ class PostgresSnapshot(DataSource):
             check_readable(session, RowSelection(row_type, chosen, _conditions_of(options)))
         return ", ".join(f"{_quote(name)} {row_type.columns[name].spark}" for name in chosen)
 
-    @told_alone(whole=True)
+    @short_traceback(with_values=True)
     def reader(self, schema: StructType) -> DataSourceReader:
         """Create the reader of the columns of `schema`; it opens nothing yet."""
         return SnapshotReader(read_options(SnapshotOptions, self.options, NAME), schema)
@@ -111,7 +111,7 @@ class SnapshotReader(DataSourceReader):
         """
         return _Pushing(self._conditions)
 
-    @told_alone(whole=True)
+    @short_traceback(with_values=True)
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts of the table."""
         options = self._options
@@ -152,7 +152,7 @@ class SnapshotReader(DataSourceReader):
         from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
-        with told_alone(whole=True):
+        with short_traceback(with_values=True):
             for range_ in partition.ranges:
                 with _open(RowSession, options) as session:
                     unflushed = FlushedReads(session.query).look()  # the session's snapshot begins here

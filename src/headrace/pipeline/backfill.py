@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.identities import Identities
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently, unexpected
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
@@ -182,7 +182,7 @@ class Backfill:
     def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
         plan = self._work.plan
         notes = build_notes(client, plan.slot, plan.prefix, generation.generation)
-        for attempt in patiently(ending=self._ending):
+        for attempt in retrying(ending=self._ending):
             with attempt:
                 saved = notes.load()
         backfill = _GenerationBackfill(generation, notes)
@@ -303,7 +303,7 @@ class Backfill:
         backfill.documents += documents
         backfill.rate.add(documents, seconds, len(parts))
         _LOG.debug("%s: %d ranges gave %d documents in %.1f s", backfill.name, len(parts), documents, seconds)
-        for attempt in patiently(ending=self._ending):
+        for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)

@@ -68,7 +68,7 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
     refusal = _explain(session, sql, parameters)
     if refusal is None:
         return []
-    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.told}"
+    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.full_cause}"
     return [BindingFinding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
 
 
@@ -87,7 +87,7 @@ def _try_filters(
         if refusal is not None:
             kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
             remedy = refusal.remedy or "Correct the filter."
-            found.append(BindingFinding("error", LocatedError(kind, condition.place, refusal.told, remedy)))
+            found.append(BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy)))
     return found
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
-from headrace.errors import HeadraceError, Retry, patiently
+from headrace.errors import HeadraceError, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.generation_monitor import GenerationMonitor
@@ -245,7 +245,7 @@ class GenerationLog:
         """
         self._reload()
         done = [request for request in requests if self._carry_out_request(request)]
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 self._meta.keep(self.state.generations)
         if done:
@@ -440,7 +440,7 @@ class GenerationLog:
 
     def _forget(self, done: Sequence[ControlRequest]) -> None:
         for request in done:
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt:
                     self._requests.done(request)
             self.show(request.index)
@@ -489,14 +489,14 @@ class GenerationLog:
 
     def _reload(self) -> None:
         """Load the state that the last batch has saved, and keep the generations of this process."""
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 state = self._meta.load()
         assert state is not None, "the state exists while a run lives"
         self.state = dataclasses.replace(state, generations=self.state.generations)
 
     def _save(self, state: PipelineState) -> None:
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 self._meta.save(state)
         self.state = state

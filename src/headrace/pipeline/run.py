@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.cluster_check import check_cluster
 from headrace.pipeline.continuity import (
@@ -452,7 +452,7 @@ class PipelineRun:
         )
         to_fill = generation_log.building
         if to_fill:
-            self._board.happened(Event.SEEDING)
+            self._board.happened(Event.BACKFILLING)
 
         def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
             return Backfill(
@@ -510,7 +510,7 @@ class PipelineRun:
                 self._note_partitions(catalog, watch, generation_log)
             if ending.failed is not None:
                 generation_log.give_up([ending.failed.generation], ending.failed.error.cause)
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt:
                     if ending.replaced:
                         generation_log.build_anew(ending.replaced)
@@ -527,7 +527,7 @@ class PipelineRun:
         """
         catalog.baseline = watch.baseline
         self._secondary_sinks.note_partitions(watch.emptied, watch.baseline.to_text())
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 generation_log.note_partitions(watch.emptied, watch.baseline.to_text())
 
@@ -575,7 +575,7 @@ class PipelineRun:
 
     def _check_still_continuous(self, lock: SlotLock) -> PipelineState:
         """Check that lock, server, slot and state belong together before the slot is read again."""
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
                 taken = lock.lost_to()
                 server = inspect_server(connection, self._endpoints.database)

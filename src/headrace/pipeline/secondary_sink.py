@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, patiently
+from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
@@ -374,7 +374,7 @@ class SecondarySink:
         self._watch.look(self.written)
 
     def _load_state(self) -> PipelineState:
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 state = self._meta.load()
         if state is None:

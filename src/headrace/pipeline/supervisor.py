@@ -213,7 +213,7 @@ class Supervisor:
         if new := [
             generation for generation in generation_log.building if generation.generation not in before
         ]:
-            self._context.board.happened(Event.SEEDING)
+            self._context.board.happened(Event.BACKFILLING)
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)

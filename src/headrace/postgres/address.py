@@ -20,7 +20,7 @@ from psycopg import pq
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres import jdbc
 from headrace.postgres.auth_methods import allowed_methods
-from headrace.postgres.password import words_of
+from headrace.postgres.password import split_command
 
 _DEFAULTS = {
     "connect_timeout": "10",
@@ -81,7 +81,7 @@ def parse_address(url: str) -> Address:
     parameters = {name: str(value) for name, value in given.items() if value is not None}
     if not all(port.isdigit() for port in parameters.get("port", "").split(",") if port):
         raise _unparsable_url()
-    command = words_of(own[_COMMAND]) if own.get(_COMMAND) else ()
+    command = split_command(own[_COMMAND]) if own.get(_COMMAND) else ()
     return Address(parameters, command, own.get(_PROXY, "").lower() in {"1", "true", "yes", "on"})
 
 
@@ -101,15 +101,15 @@ def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
     Raises:
         HeadraceError: CONFIG, where `url` is not usable.
     """
-    return combined(url, {"application_name": application_name(slot)}, password_command)
+    return with_parameters(url, {"application_name": application_name(slot)}, password_command)
 
 
-def combined(url: str, words: Mapping[str, str], password_command: Sequence[str] = ()) -> str:
-    """Return `url` with `words` in the place of its own parameters, as a URL.
+def with_parameters(url: str, parameters: Mapping[str, str], password_command: Sequence[str] = ()) -> str:
+    """Return `url` as a URL, with some of its parameters replaced.
 
     Args:
         url: in any form; may be empty.
-        words: libpq parameters that replace those of `url`.
+        parameters: libpq parameters that replace those of `url`.
         password_command: prints the password at each connect, in the place of one in `url`.
 
     Raises:
@@ -117,13 +117,13 @@ def combined(url: str, words: Mapping[str, str], password_command: Sequence[str]
     """
     parsed = parse_address(url)
     command = tuple(password_command) or parsed.command
-    parameters = {**parsed.parameters, **words}
+    merged = {**parsed.parameters, **parameters}
     if command:
-        parameters[_COMMAND] = json.dumps(command)
+        merged[_COMMAND] = json.dumps(command)
     if parsed.session_proxy:
-        parameters[_PROXY] = "true"
+        merged[_PROXY] = "true"
     return "postgresql://?" + "&".join(
-        f"{name}={quote(value, safe='')}" for name, value in sorted(parameters.items())
+        f"{name}={quote(value, safe='')}" for name, value in sorted(merged.items())
     )
 
 

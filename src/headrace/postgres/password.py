@@ -30,7 +30,7 @@ def hide_passwords(text: str) -> str:
     return _IN_URL.sub(rf"\1{_SHOWN}@", _FIELD.sub(rf"\1{_SHOWN}", text))
 
 
-def words_of(command: str | Sequence[str]) -> tuple[str, ...]:
+def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
     """Return the words of a command: a list, its JSON, or a text that is split as a shell would split it.
 
     Raises:

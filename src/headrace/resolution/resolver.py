@@ -109,7 +109,7 @@ class Resolver:
                 Kind.SCHEMA_CHANGED,
                 f"{what}: {error.cause}",
                 "Start again: the documents that it leads to are built anew.",
-                f"{what}: {error.told}",
+                f"{what}: {error.full_cause}",
             ) from error
 
     def _query(self, route: Route, values: list[Key]) -> Iterator[list[Key]]:

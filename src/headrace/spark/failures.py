@@ -29,16 +29,16 @@ def headrace_error(error: Exception) -> HeadraceError:
 
 
 @contextmanager
-def told_alone(*, whole: bool = False) -> Iterator[None]:
+def short_traceback(*, with_values: bool = False) -> Iterator[None]:
     """Raise Headrace's errors without their causes, for a short trace in the user's session.
 
     Args:
-        whole: include the values that the error quotes: its reader may read the rows too.
+        with_values: include the values that the error quotes: its reader may read the rows too.
     """
     try:
         yield
     except HeadraceError as error:
-        if whole and error.detail:
+        if with_values and error.detail:
             raise HeadraceError(error.kind, error.detail, error.remedy) from None
         if error.kind is Kind.INTERNAL:
             raise error from None

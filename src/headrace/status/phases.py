@@ -25,7 +25,7 @@ class Phase(enum.StrEnum):
 class Event(enum.Enum):
     """What can happen to a run."""
 
-    SEEDING = "seeding"
+    BACKFILLING = "backfilling"
     """An index is being backfilled."""
     FOLLOWING = "following"
     """Every index is backfilled and the stream is up to date."""
@@ -41,17 +41,17 @@ _BACK = None
 """Stands for the phase that the trouble interrupted."""
 
 TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
-    (Phase.STARTING, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.STARTING, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.STARTING, Event.FOLLOWING): Phase.LIVE,
     (Phase.STARTING, Event.TROUBLE): Phase.DEGRADED,
     (Phase.STARTING, Event.STOPPED): Phase.STOPPED,
     (Phase.BACKFILLING, Event.FOLLOWING): Phase.LIVE,
     (Phase.BACKFILLING, Event.TROUBLE): Phase.DEGRADED,
     (Phase.BACKFILLING, Event.STOPPED): Phase.STOPPED,
-    (Phase.LIVE, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.LIVE, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.LIVE, Event.TROUBLE): Phase.DEGRADED,
     (Phase.LIVE, Event.STOPPED): Phase.STOPPED,
-    (Phase.DEGRADED, Event.SEEDING): Phase.BACKFILLING,
+    (Phase.DEGRADED, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.DEGRADED, Event.FOLLOWING): Phase.LIVE,
     (Phase.DEGRADED, Event.RECOVERED): _BACK,
     (Phase.DEGRADED, Event.STOPPED): Phase.STOPPED,

@@ -202,5 +202,5 @@ def test_a_document_that_a_sink_refuses_is_no_failure_of_the_sink(world: World) 
         world.run("UPDATE person SET name = 'x' WHERE id = 1", Op.UPDATE, 1)
     assert stopped.value.kind is Kind.SINK_REJECTED
     assert "odd" not in str(stopped.value)
-    assert "odd" in stopped.value.told
+    assert "odd" in stopped.value.full_cause
     assert world.backlog.count() == 0

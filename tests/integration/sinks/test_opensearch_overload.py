@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
@@ -53,7 +53,7 @@ class Cluster:
         client = Client(Endpoint((self.front.url,), timeout=timeout))
         writer = OpenSearchWriter(client, {"users": self.generation.target}, WriterOptions(**options))
         try:
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt:
                     return writer.write(operations)
         finally:

@@ -65,7 +65,7 @@ def test_readiness_follows_the_run_and_gives_its_reason(
 def test_status_is_the_board_as_json(
     board: StatusBoard, server: StatusServer, http: urllib3.PoolManager
 ) -> None:
-    board.happened(Event.SEEDING)
+    board.happened(Event.BACKFILLING)
     answer = get(http, server, "/status")
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["Cache-Control"] == "no-store"
@@ -75,7 +75,7 @@ def test_status_is_the_board_as_json(
 def test_metrics_are_in_the_format_that_prometheus_reads(
     board: StatusBoard, server: StatusServer, http: urllib3.PoolManager
 ) -> None:
-    board.happened(Event.SEEDING)
+    board.happened(Event.BACKFILLING)
     answer = get(http, server, "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     families = {family.name: family for family in text_string_to_metric_families(answer.data.decode())}

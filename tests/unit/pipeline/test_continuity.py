@@ -108,7 +108,7 @@ def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:
 
 def test_a_first_start_and_one_that_died_in_its_first_seeding_may_begin() -> None:
     check_origin(None, SERVER, None)
-    for phase in ("creating", "seeding"):
+    for phase in ("creating", "backfilling"):
         check_origin(replace(STATE, phase=phase), SERVER, None)
         check_origin(replace(STATE, phase=phase), SERVER, SLOT)
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.postgres.password import run_password_command, words_of
+from headrace.postgres.password import run_password_command, split_command
 
 
 def python(program: str) -> list[str]:
@@ -14,8 +14,8 @@ def python(program: str) -> list[str]:
 
 def test_a_command_answers_with_its_line() -> None:
     assert run_password_command(python("print('to ken $HOME')")) == "to ken $HOME"
-    assert words_of("token --for 'a b'") == ("token", "--for", "a b")
-    assert words_of('["token", "a b"]') == ("token", "a b")
+    assert split_command("token --for 'a b'") == ("token", "--for", "a b")
+    assert split_command('["token", "a b"]') == ("token", "a b")
 
 
 @pytest.mark.parametrize(

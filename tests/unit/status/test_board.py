@@ -39,7 +39,7 @@ def test_a_new_run_is_starting_knows_its_indexes_and_is_not_ready() -> None:
 
 def test_ready_needs_every_index_and_the_stream() -> None:
     one = board("users", "orders")
-    one.happened(Event.SEEDING)
+    one.happened(Event.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE)
     assert not ready(one)
     one.happened(Event.FOLLOWING)
@@ -179,7 +179,7 @@ def test_writers_on_many_threads_lose_no_count() -> None:
 
 def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     one = board("users")
-    one.happened(Event.SEEDING)
+    one.happened(Event.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE, generation="users_1", building="users_2")
     assert not one.ready, "nothing follows yet"
     one.followed()

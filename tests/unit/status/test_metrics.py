@@ -33,7 +33,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
 
 def test_exactly_one_phase_is_current() -> None:
     board = StatusBoard()
-    board.happened(Event.SEEDING)
+    board.happened(Event.BACKFILLING)
     shown = {
         phase: registry(board).get_sample_value("headrace_phase", {"phase": phase.value}) for phase in Phase
     }

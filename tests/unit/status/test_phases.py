@@ -16,10 +16,10 @@ def run(*events: Event) -> Phase:
     ("events", "phase"),
     [
         ((), Phase.STARTING),
-        ((Event.SEEDING,), Phase.BACKFILLING),
+        ((Event.BACKFILLING,), Phase.BACKFILLING),
         ((Event.FOLLOWING,), Phase.LIVE),
-        ((Event.SEEDING, Event.FOLLOWING), Phase.LIVE),
-        ((Event.SEEDING, Event.FOLLOWING, Event.SEEDING), Phase.BACKFILLING),
+        ((Event.BACKFILLING, Event.FOLLOWING), Phase.LIVE),
+        ((Event.BACKFILLING, Event.FOLLOWING, Event.BACKFILLING), Phase.BACKFILLING),
         ((Event.RECOVERED,), Phase.STARTING),
     ],
 )
@@ -28,7 +28,7 @@ def test_a_run_goes_from_start_to_live(events: tuple[Event, ...], phase: Phase) 
 
 
 @pytest.mark.parametrize(
-    "before", [(), (Event.SEEDING,), (Event.FOLLOWING,)], ids=["starting", "backfilling", "live"]
+    "before", [(), (Event.BACKFILLING,), (Event.FOLLOWING,)], ids=["starting", "backfilling", "live"]
 )
 def test_trouble_ends_where_it_began(before: tuple[Event, ...]) -> None:
     assert run(*before, Event.TROUBLE) is Phase.DEGRADED
@@ -36,7 +36,7 @@ def test_trouble_ends_where_it_began(before: tuple[Event, ...]) -> None:
 
 
 def test_a_recovered_run_remembers_only_its_last_trouble() -> None:
-    assert run(Event.SEEDING, Event.TROUBLE, Event.FOLLOWING, Event.TROUBLE, Event.RECOVERED) is Phase.LIVE
+    assert run(Event.BACKFILLING, Event.TROUBLE, Event.FOLLOWING, Event.TROUBLE, Event.RECOVERED) is Phase.LIVE
 
 
 @pytest.mark.parametrize("late", list(Event))

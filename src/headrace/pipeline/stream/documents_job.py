@@ -25,7 +25,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.pipeline.worker.workers import worker_of
 from headrace.sinks.base import WriteResult
-from headrace.spark.failures import headrace_error, told_alone
+from headrace.spark.failures import headrace_error, short_traceback
 from headrace.spark.jobs import interruptibly
 from headrace.spark.session import BESIDE, POOL
 
@@ -119,7 +119,7 @@ class PiecesReader(DataSourceReader):
         """Write the documents of one piece."""
         if not isinstance(partition, Piece):
             raise HeadraceError(Kind.INTERNAL, f"not a piece of work: {partition!r}")
-        with told_alone():
+        with short_traceback():
             for index, result in partition.results(worker_of(self._options)):
                 row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}
                 yield pa.RecordBatch.from_pylist([row], schema=_RESULT)

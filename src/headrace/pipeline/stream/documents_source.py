@@ -24,7 +24,7 @@ from headrace.model import CHANGES_SCHEMA
 from headrace.pipeline.stream.plan_reload import PlanReload, PlanReloadReader
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION
 from headrace.pipeline.worker.workers import applier_of
-from headrace.spark.failures import told_alone
+from headrace.spark.failures import short_traceback
 
 PLAN_FILE_OPTION = "plan_file"
 """The option that names the file for a new plan, see `PlanReload`."""
@@ -73,7 +73,7 @@ class LiveReader(CdcReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next batch; a new plan is taken first, as the batch up to `start` is done."""
-        with told_alone():
+        with short_traceback():
             self._reload.look(Offset.from_json(start).lsn)
         return super().latestOffset(start, limit)
 
@@ -90,7 +90,7 @@ class LiveReader(CdcReader):
         if isinstance(partition, PlannedPartition):
             rows, work = partition.changes, {**work, PLAN_OPTION: partition.plan}
         changes = pa.Table.from_batches(list(super().read(rows)), CHANGES_SCHEMA)
-        with told_alone():
+        with short_traceback():
             done = applier_of(work).apply(changes)
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))

@@ -18,7 +18,7 @@ from tenacity import Retrying
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.signals import ConfirmLimit
-from headrace.errors import HeadraceError, patiently, unexpected
+from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.plan import Work
@@ -107,7 +107,7 @@ class ProgressTracker:
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _retrying(self) -> Retrying:
-        return patiently(longest=1.0, ending=self._ending)
+        return retrying(longest=1.0, ending=self._ending)
 
     def _note(self, batch: int) -> None:
         """Save that everything up to the end of a batch is durable or deferred."""

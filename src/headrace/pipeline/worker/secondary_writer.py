@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
 from tenacity.nap import sleep_using_event
 
 from headrace.datasources.partitioning import Task
-from headrace.errors import HeadraceError, Kind, Retry, patiently
+from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model import Key, Lsn, Op, key_of_id
 from headrace.pipeline.worker.deferral import Deferral, Portion
 from headrace.pipeline.worker.delivery import Delivery
@@ -157,17 +157,17 @@ class DeferringWorker(SecondaryWorker):
                 return False
             return not (is_from_sink(error) and time.monotonic() > self._end)
 
-        return patiently(longest=1.0).copy(retry=retry_if_exception(is_passing))
+        return retrying(longest=1.0).copy(retry=retry_if_exception(is_passing))
 
     def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 self._sink_deferred.add(index, [key for keys in chunks for key in keys], version)
 
     def _note_away(self, error: HeadraceError) -> None:
         """Note that the sink is away: no task waits for it until it has taken a document."""
         self._away, self._next_look = True, time.monotonic() + _LOOK_SECONDS
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 self._sink_deferred.away(str(error))
 

@@ -16,7 +16,7 @@ from tenacity import Retrying
 
 from headrace.assembly import Assembler, Refuse
 from headrace.datasources.partitioning import Task
-from headrace.errors import HeadraceError, Kind, patiently
+from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves
@@ -110,7 +110,7 @@ class Worker:
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
         if self._session is None:
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt, self._open_session() as session:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
@@ -209,7 +209,7 @@ class Worker:
 
     def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble the documents of these keys again; `version` as for `backfill`."""
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt, self._open_session() as session:
                 session.await_replay(version)
         result = WriteResult()
@@ -242,7 +242,7 @@ class Worker:
         return result
 
     def _write_chunks(self, identities: Sequence[str]) -> WriteResult:
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 loaded = [self._deferred.chunk(id_) for id_ in identities]
         chunks = [id_ for id_ in loaded if id_ is not None]
@@ -254,11 +254,11 @@ class Worker:
                 keys.update(dict.fromkeys(chunk.keys))
         result = WriteResult()
         for version, by_index in keys_by_version.items():
-            for attempt in patiently():
+            for attempt in retrying():
                 with attempt, self._open_session() as session:
                     session.await_replay(version)
             result += self._write_unchanged({index: list(keys) for index, keys in by_index.items()}, version)
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt:
                 self._deferred.done(chunks)
         return result
@@ -270,7 +270,7 @@ class Worker:
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._defer(index, chunks, task.version)
 
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt, self._open_session() as session:
                 session.await_replay(task.version)
                 deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
@@ -308,7 +308,7 @@ class Worker:
 
     def _attempts(self) -> Retrying:
         """Return the retry policy."""
-        return patiently()
+        return retrying()
 
     def _indexed_keys(self, index: str) -> Iterator[Key]:
         """Yield the keys of every document of the index: a delete-by-query would fence nothing.
@@ -351,7 +351,7 @@ class Worker:
         raise AssertionError("tenacity re-raises the last error")
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
-        for attempt in patiently():
+        for attempt in retrying():
             with attempt, self._open_session() as session:
                 found = read_filenodes(session, tables)
         return found

@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.shard_history import Identity
 
-Phase = Literal["creating", "seeding", "following"]
+Phase = Literal["creating", "backfilling", "following"]
 
 
 @dataclass(frozen=True, slots=True)
