@@ -2,7 +2,7 @@
 
 Customers with ten orders each, the product of each order, tags through a junction, and a sum; first without
 an index on the columns that lead to orders and tags, then with one. PostgreSQL alone, one connection: chunks
-of keys, and a seeding range of 8 MiB of customers. What a few keys take without an index stands for any
+of keys, and a backfill range of 8 MiB of customers. What a few keys take without an index stands for any
 number of them, because there the correlated form reads both tables for each.
 """
 

@@ -1,6 +1,6 @@
 """How soon after a kill -9 is a new document there? `python bench/restart.py [--users N] [--quick]`.
 
-The whole tree is killed, a row is changed, the run is started again; nothing is to be seeded. The clock runs
+The whole tree is killed, a row is changed, the run is started again; there is no backfill. The clock runs
 from the kill to the document.
 """
 

@@ -1,7 +1,7 @@
 """How fast are empty indexes filled? `python bench/seed.py [--users N] [--quick]`.
 
 In one run, against the same servers: the bare path (COPY of the same JSON queries, and beside it `_bulk` of
-those ready-made bytes), then Headrace's seeding from its first range to its last published index, then
+those ready-made bytes), then Headrace's backfill from its first range to its last published index, then
 flusso's where it is installed; and what PGSync did on a machine of two cores.
 """
 

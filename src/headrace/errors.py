@@ -89,8 +89,8 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SLOT_WAIT: _AGAIN,
 }
 
-SEED_AGAIN = (
-    "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is seeded "
+BACKFILL_AGAIN = (
+    "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is backfilled "
     "anew."
 )
 """The remedy where a deployment cannot continue from its slot."""

@@ -112,7 +112,7 @@ def _live(blow: Blow) -> Fault:
     return strike
 
 
-def _seeding(blow: Blow) -> Fault:
+def _backfilling(blow: Blow) -> Fault:
     """At a bulk of a generation that is being built: it does not arrive, is not answered, or both."""
 
     def strike(ground: Ground) -> bool:
@@ -377,7 +377,7 @@ _KILLED: Mapping[str, Blow] = {
 FAULTS: Mapping[str, Fault] = {
     **{f"kill {name}, live": _live(blow) for name, blow in _KILLED.items()},
     "kill the first process, live": _live(_kill_first),
-    **{f"kill {name}, seeding": _seeding(blow) for name, blow in _KILLED.items()},
+    **{f"kill {name}, backfilling": _backfilling(blow) for name, blow in _KILLED.items()},
     **{f"kill {name}, at the swap": _swap(blow) for name, blow in _KILLED.items() if name != "a worker"},
     "crash PostgreSQL behind asynchronous commits": _crash_unflushed,
     "cluster full": _full,
@@ -389,8 +389,8 @@ FAULTS: Mapping[str, Fault] = {
     "database silent": _line_dead,
     "restart storm": _storm,
     "TRUNCATE of a child": _truncate_child,
-    "TRUNCATE of a root, seeding": _truncate_root,
-    "VACUUM FULL, seeding": _rewrite_root,
+    "TRUNCATE of a root, backfilling": _truncate_root,
+    "VACUUM FULL, backfilling": _rewrite_root,
     "altered and altered back, live": _altered_back(stopped=False),
     "altered and altered back, stopped": _altered_back(stopped=True),
     "documents restored, live": _restored(stopped=False),

@@ -59,7 +59,7 @@ class Ground:
         self.run = Headrace(folder, self.shop, opensearch.url, NAME)
         text = self.run.config.read_text().replace(opensearch.url, self.front.url)
         text = text.replace(self.shop.url, self.line.url(self.shop.url))
-        self.run.config.write_text(f"{text}\n[seeding]\nrows_per_second = 600\n")
+        self.run.config.write_text(f"{text}\n[backfill]\nrows_per_second = 600\n")
         self.writers = Writers(self.shop.url, 2, seed)
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Ground:
 
 @contextlib.contextmanager
 def ground(users: int, seed: int) -> Iterator[Ground]:
-    """Servers of its own and a deployment that is seeded and right."""
+    """Servers of its own and a deployment that is backfilled and right."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder,
         EmbeddedPostgres(durable=False, settings=_SETTINGS) as postgres,

@@ -133,9 +133,9 @@ class Story(DrivenRun):
 
     def seeds_anew_for(self, statements: str) -> None:
         """It finds these statements by itself, and goes on."""
-        before = self._count("seeding anew")
+        before = self._count("backfilling again")
         self.sql(statements)
-        self.wait_until(lambda: self._count("seeding anew") > before, "did not begin again", 180)
+        self.wait_until(lambda: self._count("backfilling again") > before, "did not begin again", 180)
 
     def _count(self, said: str) -> int:
         return self.output.read_text().count(said)
@@ -240,7 +240,7 @@ def test_tables_are_altered_while_nothing_runs(story: Story) -> None:
     story.terminate()
 
 
-def seeded(story: Story) -> None:
+def backfilled(story: Story) -> None:
     """Also where one of the tests below runs alone."""
     if not story.output.exists():
         story.start()
@@ -251,7 +251,7 @@ def seeded(story: Story) -> None:
 @pytest.mark.long
 def test_a_partition_goes_while_nothing_runs(story: Story) -> None:
     """No index is built anew for it."""
-    seeded(story)
+    backfilled(story)
     before = story.generations()
     story.sql("INSERT INTO event VALUES (9, 29, 'gone soon') ON CONFLICT DO NOTHING")
     story.sql("UPDATE event SET shop_id = 6 WHERE shop_id = 4; DROP TABLE event_3")
@@ -266,7 +266,7 @@ def test_a_partition_goes_while_nothing_runs(story: Story) -> None:
 @pytest.mark.timeout(600)
 def test_what_only_the_log_knows_is_built_anew_in_the_same_process(story: Story) -> None:
     """The catalog is as it was; the log holds rows that the plan cannot lead anywhere, for ever."""
-    seeded(story)
+    backfilled(story)
     story.sql(
         "ALTER TABLE line RENAME shop_id TO shop; UPDATE line SET shop = 2 WHERE id < 9;"
         "ALTER TABLE line RENAME shop TO shop_id"
@@ -307,7 +307,7 @@ ALTER TABLE line SET (fillfactor = 70); ALTER TABLE line RENAME CONSTRAINT line_
 @pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
 def test_what_is_altered_and_altered_back_is_not_lost(story: Story, *, running: bool) -> None:
     """Whatever was written between is in no log, or under another name."""
-    seeded(story)
+    backfilled(story)
     story.sql(
         """CREATE TABLE IF NOT EXISTS event_9 PARTITION OF event FOR VALUES FROM (90) TO (99);
         INSERT INTO event VALUES (2, 91, 'late'), (4, 92, 'late') ON CONFLICT DO NOTHING"""

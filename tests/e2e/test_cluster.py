@@ -110,7 +110,7 @@ def reader_of_the_log(pipeline: Headrace) -> psutil.Process:
 
 
 @pytest.mark.long
-def test_seeding_and_a_large_transaction_are_shared_by_both_workers(
+def test_backfill_and_a_large_transaction_are_shared_by_both_workers(
     deploy: Deploy, cluster: SparkCluster, tmp_path: Path
 ) -> None:
     """And the log is read by the driver, whose log of events shows no password."""
@@ -282,11 +282,11 @@ def encoded(text: str) -> list[str]:
 def test_executors_that_are_killed_while_they_seed_and_while_they_stream(
     deploy: Deploy, tmp_path: Path
 ) -> None:
-    """One executor in the middle of a seeding; a whole worker among large transactions; then the driver."""
+    """One executor in the middle of a backfill; a whole worker among large transactions; then the driver."""
     events = tmp_path / "events"
     with started() as cluster, deploy(users=200) as pipeline:
         text = pipeline.config.read_text()
-        pipeline.config.write_text(f"{text}\n[seeding]\nrows_per_second = 100\n")
+        pipeline.config.write_text(f"{text}\n[backfill]\nrows_per_second = 100\n")
         on_cluster(pipeline, cluster, events)
         pipeline.start()
         until(lambda: any(one.executor_processes() for one in cluster.members), 120)

@@ -19,7 +19,7 @@ _INDEX = "users"
 
 @pytest.fixture
 def stopped(deploy: Deploy) -> Iterator[Headrace]:
-    """A deployment that was seeded and is stopped."""
+    """A deployment that was backfilled and is stopped."""
     with deploy(users=30) as pipeline:
         pipeline.start()
         pipeline.wait_ready()
@@ -72,7 +72,7 @@ def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_built_i
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_a_lost_slot_is_followed_by_a_new_seeding_whatever_is_killed_in_it(stopped: Headrace) -> None:
+def test_a_lost_slot_is_followed_by_a_new_backfill_whatever_is_killed_in_it(stopped: Headrace) -> None:
     """With on_gap = reseed: readers keep the old generation until the swap, and nothing is lost."""
     shop, old, documents = stopped.shop, served(stopped), stopped.documents(_INDEX)
     stopped.arguments = ("--on-gap", "reseed")
@@ -115,7 +115,7 @@ def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_proce
             execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (stopped.name,))
         finally:
             execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS true")
-    stopped.wait_until(lambda: served(stopped) != old, "was not seeded anew", 300)
+    stopped.wait_until(lambda: served(stopped) != old, "was not backfilled again", 300)
     stopped.wait_ready()
     stopped.converges()
     stopped.shop.run("UPDATE users SET name = name || '.'")
@@ -127,11 +127,11 @@ def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_proce
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_the_first_seeding_lets_go_of_its_snapshot_and_goes_on(deploy: Deploy) -> None:
+def test_the_first_backfill_lets_go_of_its_snapshot_and_goes_on(deploy: Deploy) -> None:
     """While it is held, no row that has died since is removed anywhere in the database."""
     with deploy(users=60) as pipeline:
         text = pipeline.config.read_text()
-        pipeline.config.write_text(f"{text}\n[seeding]\nrows_per_second = 20\nsnapshot_minutes = 0.01\n")
+        pipeline.config.write_text(f"{text}\n[backfill]\nrows_per_second = 20\nsnapshot_minutes = 0.01\n")
         pipeline.start()
         pipeline.wait_until(lambda: holds_snapshot(pipeline), "held no snapshot", 60)
         pipeline.wait_until(lambda: not holds_snapshot(pipeline), "kept its snapshot", 60)

@@ -18,8 +18,8 @@ _EVERY_ITEM = "UPDATE order_items SET quantity = quantity % 9 + 1, unit_price = 
 
 
 @pytest.fixture(scope="module")
-def seeded(deploy: Deploy) -> Iterator[Headrace]:
-    """A deployment that was killed in its seeding, completed it after a plain start, and is stopped."""
+def backfilled(deploy: Deploy) -> Iterator[Headrace]:
+    """A deployment that was killed in its backfill, completed it after a plain start, and is stopped."""
     with deploy(users=200) as pipeline:
         pipeline.start(failpoint="range")
         pipeline.wait_failpoint()
@@ -37,9 +37,9 @@ def seeded(deploy: Deploy) -> Iterator[Headrace]:
 
 
 @pytest.mark.long
-def test_killed_while_seeding(seeded: Headrace) -> None:
+def test_killed_while_backfilling(backfilled: Headrace) -> None:
     """The fixture killed it after its first written range, and rows changed before it went on."""
-    assert seeded.differences() == []
+    assert backfilled.differences() == []
 
 
 @pytest.mark.parametrize(
@@ -51,24 +51,24 @@ def test_killed_while_seeding(seeded: Headrace) -> None:
         pytest.param("confirmed", marks=pytest.mark.long),
     ],
 )
-def test_killed_while_a_large_transaction_is_applied(seeded: Headrace, failpoint: str) -> None:
+def test_killed_while_a_large_transaction_is_applied(backfilled: Headrace, failpoint: str) -> None:
     """Also a move and a deletion, whose old parents only the log knows.
 
     Flusso's hole 1.
     """
-    orders = seeded.shop.ids("SELECT id FROM orders WHERE status = 'paid' ORDER BY id DESC LIMIT 2")
-    seeded.shop.run(
+    orders = backfilled.shop.ids("SELECT id FROM orders WHERE status = 'paid' ORDER BY id DESC LIMIT 2")
+    backfilled.shop.run(
         _EVERY_ITEM,
         f"UPDATE orders SET user_id = user_id % 100 + 1 WHERE id = {orders[0]}",
         f"DELETE FROM orders WHERE id = {orders[1]}",
     )
-    assert seeded.differences() != []
-    seeded.start(failpoint=failpoint)
-    seeded.wait_failpoint()
+    assert backfilled.differences() != []
+    backfilled.start(failpoint=failpoint)
+    backfilled.wait_failpoint()
     if failpoint == "planned":
-        assert seeded.differences() != [], "the kill comes too late to show anything"
-    seeded.kill()
-    seeded.start()
-    seeded.wait_ready()
-    seeded.converges()
-    seeded.terminate()
+        assert backfilled.differences() != [], "the kill comes too late to show anything"
+    backfilled.kill()
+    backfilled.start()
+    backfilled.wait_ready()
+    backfilled.converges()
+    backfilled.terminate()

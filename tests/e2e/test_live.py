@@ -47,8 +47,8 @@ def shop(live: Headrace) -> Shop:
     return live.shop
 
 
-def test_the_seeded_indexes_are_what_the_database_says(live: Headrace) -> None:
-    """/readyz says 200 only when every index is seeded, so no time is given."""
+def test_the_backfilled_indexes_are_what_the_database_says(live: Headrace) -> None:
+    """/readyz says 200 only when every index is backfilled, so no time is given."""
     assert live.differences() == []
 
 

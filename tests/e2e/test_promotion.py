@@ -100,7 +100,7 @@ def waits_for_promotion(pipeline: Headrace) -> None:
 
 
 def comes_back(pair: Pair, pipeline: Headrace) -> None:
-    """The dead primary is started again, and the address leads to it: nothing is seeded from there."""
+    """The dead primary is started again, and the address leads to it: nothing is backfilled from there."""
     current = served(pipeline)
     pair.primary.start()
     ask(pair.primary, "SELECT pg_switch_wal()")
@@ -175,7 +175,7 @@ def test_a_standby_is_waited_for_until_it_is_promoted_and_what_it_never_got_leav
         pair.address.lead_to(standby.url)
         waits_for_promotion(pipeline)
         ask(standby, "SELECT pg_promote()")
-        pipeline.wait_until(lambda: not served(pipeline) & first, "was not seeded anew", PATIENCE)
+        pipeline.wait_until(lambda: not served(pipeline) & first, "was not backfilled again", PATIENCE)
         assert "a standby was promoted" in pipeline.output.read_text()
         pipeline._ready_within = PATIENCE
         pipeline.wait_ready()

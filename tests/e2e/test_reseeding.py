@@ -95,7 +95,7 @@ def test_a_slot_whose_log_the_server_has_removed(pipeline: Headrace, server: Emb
         execute(connection, "ALTER SYSTEM RESET max_slot_wal_keep_size")
         execute(connection, "SELECT pg_reload_conf()")
     pipeline.start()
-    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not seeded anew", PATIENCE)
+    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not backfilled again", PATIENCE)
     converges(pipeline)
     pipeline.shop.run("UPDATE users SET name = name || '.'")
     converges(pipeline)
@@ -125,7 +125,7 @@ def test_a_restored_database_and_a_promotion_under_a_run(
     server.stop("immediate")
     put_back(data, copy)
     server.start()
-    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not seeded anew", PATIENCE)
+    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not backfilled again", PATIENCE)
     converges(pipeline)
     shop.run("UPDATE users SET name = name || '-'")
     converges(pipeline)
@@ -137,7 +137,7 @@ def test_a_restored_database_and_a_promotion_under_a_run(
     with connect(server.url) as connection:
         assert execute(connection, "SELECT pg_promote()") == [(True,)]
     shop.run("UPDATE users SET name = name || '+'")
-    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not seeded anew", PATIENCE)
+    pipeline.wait_until(lambda: is_replaced(pipeline, before), "was not backfilled again", PATIENCE)
     converges(pipeline)
     pipeline.terminate()
 

@@ -137,7 +137,7 @@ def _source_process(connection: Connection, slot: str) -> int:
 
 
 @pytest.mark.long
-def test_told_to_stop_while_seeding(pipeline: Headrace) -> None:
+def test_told_to_stop_while_backfilling(pipeline: Headrace) -> None:
     """It ends in order, readers see nothing yet, and the next start goes on with what is left."""
     pipeline.start(failpoint="range")
     pipeline.wait_failpoint()

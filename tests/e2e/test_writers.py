@@ -22,7 +22,7 @@ _PAUSE = 0.02
 
 @pytest.fixture(scope="module")
 def busy(deploy: Deploy) -> Iterator[Headrace]:
-    """A deployment that was seeded while two writers were at work, which began before its first start."""
+    """A deployment that was backfilled while two writers were at work, which began before its first start."""
     with deploy(users=100) as pipeline:
         with _writers(pipeline.shop.url, seeds=(21, 22)) as done:
             time.sleep(1)
@@ -55,7 +55,7 @@ def _writers(url: str, seeds: tuple[int, ...]) -> Iterator[Counter[str]]:
 
 
 @pytest.mark.long
-def test_writers_from_before_the_first_start_until_after_the_seeding(busy: Headrace) -> None:
+def test_writers_from_before_the_first_start_until_after_the_backfill(busy: Headrace) -> None:
     """No change falls between the snapshot and the stream.
 
     Flusso's hole 2, drasi's hole 1.

@@ -31,7 +31,7 @@ class DrivenRun:
         config: its deployment file.
         name: of slot and publication, and of its files.
         folder: for output and marks.
-        ready_within: how many seconds its seeding may take.
+        ready_within: how many seconds its backfill may take.
 
     Attributes:
         arguments: more words of the command.
@@ -70,11 +70,11 @@ class DrivenRun:
             )
 
     def wait_ready(self) -> None:
-        """Return once every index is seeded and the stream follows."""
+        """Return once every index is backfilled and the stream follows."""
         self.wait_until(self.is_ready, "was not ready", self._ready_within)
 
     def is_ready(self) -> bool:
-        """Whether every index is seeded and the stream follows."""
+        """Whether every index is backfilled and the stream follows."""
         return self._get("/readyz").status == 200
 
     def wait_failpoint(self) -> None:

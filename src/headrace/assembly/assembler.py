@@ -167,11 +167,12 @@ class Assembler:
         self._check_statement()
         where = f"{self._failing_field(keys)} of the row of {self._plan.table.name}"
         if refuse is None:
+            what = f"the document {id_!r} of index {self._plan.index} cannot be read for {where}"
             raise HeadraceError(
                 Kind.DATABASE,
-                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.cause}",
+                f"{what}: {error.cause}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
-                f"the document {id_!r} of index {self._plan.index} cannot be read for {where}: {error.full_cause}",
+                f"{what}: {error.full_cause}",
             ) from error
         refuse(self._plan.index, id_, f"{where}: {error.full_cause}")
 

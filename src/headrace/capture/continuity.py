@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
@@ -27,7 +27,7 @@ _POSITIONS = """
             WHERE slot_name = {slot})
 """
 _SWITCH = re.compile(r"^\s*(\d+)\s+([0-9A-Fa-f]+/[0-9A-Fa-f]+)", re.MULTILINE)
-_START_OVER = "Start with a new slot and a new checkpoint, and seed again what was read from here."
+_START_OVER = "Start with a new slot and a new checkpoint, and backfill again what was read from here."
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +204,7 @@ def check_same_timeline(now: LogOrigin, before: LogOrigin) -> None:
             Kind.CONTINUITY,
             f"the server is on timeline {now.timeline} now ({before.timeline} before): a standby was "
             "promoted, and documents may hold commits that it never got",
-            SEED_AGAIN,
+            BACKFILL_AGAIN,
         )
 
 
@@ -304,5 +304,6 @@ def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) ->
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
         f"was read last: {reason}, and what lies between is lost",
-        "Let nobody else use this slot. Start with a new checkpoint, and seed again what was read from here.",
+        "Let nobody else use this slot. Start with a new checkpoint, and backfill again what was read from "
+        "here.",
     )

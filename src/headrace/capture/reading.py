@@ -288,7 +288,7 @@ class LogReader:
                 Kind.PUBLICATION,
                 f"the publication {self._settings.publication!r} was dropped or made anew while the backlog "
                 f"of the slot {self._settings.slot!r} was read: changes may be missing",
-                "Start with a new slot and a new checkpoint, and seed again what was read from here.",
+                "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
             )
         self._backlog_publication = None
 

@@ -130,5 +130,5 @@ def _another(what: str) -> HeadraceError:
         Kind.OTHER_LOG,
         f"{what}: the database's storage was put back to an earlier time, or its log is that of another "
         "standby that was promoted",
-        "Start with a new slot and a new checkpoint, and seed again what was read from here.",
+        "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
     )

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from headrace.catalog.enums import without_labels
 from headrace.catalog.usage import Usage
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, TableName
 from headrace.postgres.session import ReadSession
 
@@ -155,7 +155,7 @@ class Fingerprint:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the catalog as it was cannot be read from the deployment's state: {error!r}",
-                f"Use the version that wrote it; or seed again. {SEED_AGAIN}",
+                f"Use the version that wrote it; or backfill again. {BACKFILL_AGAIN}",
             ) from error
 
 

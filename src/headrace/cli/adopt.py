@@ -38,7 +38,9 @@ def adopt_name(
         served = Generations(client, project.prefix).published(index)
         if served is None:
             raise HeadraceError(
-                Kind.SLOT_UNKNOWN, f"the index {index} is not served yet", "Let `headrace run` seed it first."
+                Kind.SLOT_UNKNOWN,
+                f"the index {index} is not served yet",
+                "Let `headrace run` backfill it first.",
             )
         held = [holder.index for holder in holders(client, name)]
         if held == [served.index]:

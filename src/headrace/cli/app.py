@@ -123,7 +123,7 @@ def _main(
         raise typer.Exit
 
 
-@app.command(short_help="Seed what is not seeded, then follow.")
+@app.command(short_help="Backfill new indexes, then follow.")
 def run(
     config: Config = _CONFIG,
     slot: Slot = None,
@@ -150,7 +150,7 @@ def run(
     output: Errors = Format.HUMAN,  # noqa: ARG001 - its callback does it
     log_level: Log = LogLevel.INFO,
 ) -> None:
-    """Seed what is not seeded, then follow until stopped (Ctrl-C or SIGTERM)."""
+    """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
     _log(log_level)
     from headrace.cli.run import run_deployment, run_options  # noqa: PLC0415 - loads Spark
 

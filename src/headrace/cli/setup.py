@@ -32,7 +32,7 @@ def set_up(
     if not terminal.agreed("Apply this?", yes=yes):
         return False
     planned.apply()
-    terminal.done("done; `headrace run` creates the slot and seeds")
+    terminal.done("done; `headrace run` creates the slot and backfills")
     return True
 
 

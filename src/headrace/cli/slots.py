@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.config import load_deployment, resolve_database
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
@@ -81,7 +81,7 @@ def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_j
             terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
         facts = facts or _find_slot(connection, own)
     if facts.lost:
-        raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", SEED_AGAIN)
+        raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
     if not as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
         late = seconds_behind(facts, datetime.now(UTC))
@@ -159,7 +159,7 @@ def _meaning(facts: SlotFacts, own: str) -> str:
     """Describe what dropping the slot would mean."""
     keeps = f"keeps {size(facts.retained)} of log"
     if facts.name == own:
-        return f"{keeps}; it is this deployment's: without it the documents must be seeded again"
+        return f"{keeps}; it is this deployment's: without it the documents must be backfilled again"
     return f"{keeps}; it is not this deployment's: whoever reads it ({facts.plugin}) loses its changes"
 
 

@@ -324,7 +324,7 @@ class Deployment(_Model):
     prefix: str = ""
     """The prefix of every name that Headrace creates in a cluster, with its separator."""
     server: Server = Server()
-    seeding: BackfillConfig = BackfillConfig()
+    backfill: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
 
     @field_validator("prefix")

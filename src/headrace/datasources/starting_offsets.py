@@ -9,7 +9,7 @@ from typing import Any
 from headrace.capture import Offset
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
             Kind.CONTINUITY,
             f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
             "applied last: it was made anew or moved by somebody else, and what lies between is lost",
-            SEED_AGAIN,
+            BACKFILL_AGAIN,
         )
 
 
@@ -99,5 +99,5 @@ def check_order(begin: Offset, end: Offset) -> None:
             Kind.CONTINUITY,
             f"the checkpoint's first batch ends at {format_lsn(end.lsn)}, and the slot has been confirmed up "
             f"to {format_lsn(begin.lsn)} without it: its changes are lost",
-            "Start with a new checkpoint, and seed again what the query had read.",
+            "Start with a new checkpoint, and backfill again what the query had read.",
         )

@@ -98,7 +98,7 @@ class AppliedPosition:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,
                 f"the cluster knows nothing of the slot {self._slot!r} (in its index {self._meta.index})",
-                "Correct --slot or the file's slot and prefix, or start `headrace run`: it seeds first.",
+                "Correct --slot or the file's slot and prefix, or start `headrace run`: it backfills first.",
             )
         return state
 
@@ -152,12 +152,12 @@ class AppliedPosition:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        if not state.seeded:
+        if not state.backfilled:
             return False
         if self.sink:
             if state.reached < lsn or self._sink_deferred.count() or self._sink_deferred.is_lost():
                 return False
-            return self.state().seeded
+            return self.state().backfilled
         return state.applied >= lsn or (state.reached >= lsn and self._deferred.count() == 0)
 
     def why_incomplete(self) -> str:
@@ -253,9 +253,9 @@ def check_backfilled(state: PipelineState, slot: str) -> None:
 def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
     """Return why a position is not applied yet, as seen from outside, and a remedy."""
     slot = applied.slot()
-    if not state.seeded:
+    if not state.backfilled:
         where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
-        return "the indexes are being seeded", f"Wait until /status of the run {where}."
+        return "the indexes are being backfilled", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
         is_read = slot is not None and slot.reader is not None
         return applied.why_incomplete(), "Wait longer." if is_read else "Start `headrace run`."

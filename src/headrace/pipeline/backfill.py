@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.identities import Identities
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
@@ -123,7 +123,7 @@ class Backfill:
         self._snapshot = snapshot
         self._limit = rate
         self._job_gate = job_gate
-        self._group = f"headrace-seed-{uuid.uuid4().hex}"
+        self._group = f"headrace-backfill-{uuid.uuid4().hex}"
         self._generations = generations
         self._one_by_one = False
         self._lock = threading.Lock()
@@ -258,7 +258,7 @@ class Backfill:
         state = meta.load()
         if state is None:
             raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", SEED_AGAIN
+                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
             )
         rate = self._limit.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))

@@ -81,7 +81,12 @@ class Problem:
 def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
     """Build a problem from `error`, with its place in a file where it has one."""
     base = Problem(
-        level, error.code, error.exit_code, error.full_cause, error.remedy, tuple(sql) or _statements(error.remedy)
+        level,
+        error.code,
+        error.exit_code,
+        error.full_cause,
+        error.remedy,
+        tuple(sql) or _statements(error.remedy),
     )
     if isinstance(error, LocatedError):
         place = error.place

@@ -32,7 +32,7 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
     for reason in grant.away:
         report.warning(f"{reason}; what it lacks is deferred")
     if grant.places < _FEW:
-        report.warning("live changes wait while an index is seeded: there is one place for both")
+        report.warning("live changes wait while an index is backfilled: there is one place for both")
 
 
 def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:

@@ -6,7 +6,7 @@ Pure functions: they compare the saved state with the server's facts before ever
 from __future__ import annotations
 
 from headrace.capture.continuity import not_promoted
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -20,7 +20,7 @@ class GapError(HeadraceError):
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
-        by_itself = f'{SEED_AGAIN} With on_gap = "reseed" a run does it by itself.'
+        by_itself = f'{BACKFILL_AGAIN} With on_gap = "reseed" a run does it by itself.'
         super().__init__(kind, cause, remedy or by_itself, detail)
 
 
@@ -52,7 +52,7 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
             Kind.SLOT_UNKNOWN,
             f"the slot {slot.name!r} exists, but this cluster knows nothing of it",
             "If it is somebody else's, name another slot with --slot. If the cluster has lost the state of "
-            f"this deployment: {SEED_AGAIN}",
+            f"this deployment: {BACKFILL_AGAIN}",
         )
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
@@ -171,7 +171,7 @@ def _former(state: PipelineState, server: ServerFacts) -> HeadraceError:
         f"the server is on timeline {server.timeline}, and the documents come from the later timeline "
         f"{state.timeline}: the primary of before a promotion is back, or storage was put back to that time",
         "Lead the address to the primary of today and start again: nothing is lost there. Only where the "
-        f"storage was put back: {SEED_AGAIN[0].lower()}{SEED_AGAIN[1:]}",
+        f"storage was put back: {BACKFILL_AGAIN[0].lower()}{BACKFILL_AGAIN[1:]}",
     )
 
 

@@ -87,7 +87,9 @@ def _try_filters(
         if refusal is not None:
             kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
             remedy = refusal.remedy or "Correct the filter."
-            found.append(BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy)))
+            found.append(
+                BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy))
+            )
     return found
 
 

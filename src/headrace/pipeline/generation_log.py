@@ -435,7 +435,8 @@ class GenerationLog:
         for generation in frozen:
             if generation.published:
                 self._board.report.warning(
-                    f"{self._inspection.project.label}{generation.index}: {generation.frozen}; seeding anew"
+                    f"{self._inspection.project.label}{generation.index}: {generation.frozen}; "
+                    "backfilling again"
                 )
 
     def _forget(self, done: Sequence[ControlRequest]) -> None:
@@ -473,11 +474,13 @@ class GenerationLog:
         """Swap the alias and note that; superseded generations wait to be dropped."""
         before = self.state.served(generation.index)
         self.manager.serve(generation)
-        seeded_at = self.state.reached if generation.seeded_at is None else generation.seeded_at
+        backfilled_at = self.state.reached if generation.backfilled_at is None else generation.backfilled_at
         state = self.state
         if before is not None and before.generation != generation.generation:
             state = state.changed(dataclasses.replace(before, published=False))
-        self.state = state.changed(dataclasses.replace(generation, seeded_at=seeded_at, published=True))
+        self.state = state.changed(
+            dataclasses.replace(generation, backfilled_at=backfilled_at, published=True)
+        )
         name = None if before is None else before.generation
         self._doom(superseded(self.state.of(generation.index), name, self._keep))
 

@@ -49,9 +49,9 @@ def plan_from_files(generations: Sequence[GenerationState], wanted_hash: str) ->
         return Next(
             drop=tuple(generation for generation in _building(generations) if generation not in again)
         )
-    seeded = [generation for generation in fitting if not generation.building]
-    if seeded:
-        return Next(serve=replace(seeded[-1], pinned=""), drop=_building(generations))
+    backfilled = [generation for generation in fitting if not generation.building]
+    if backfilled:
+        return Next(serve=replace(backfilled[-1], pinned=""), drop=_building(generations))
     building = fitting[-1:]
     drop = tuple(generation for generation in _building(generations) if generation not in building)
     return Next(make=not building, drop=drop)

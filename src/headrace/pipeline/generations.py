@@ -262,7 +262,7 @@ class GenerationManager:
             {
                 generation.generation: lasting(
                     self._project.index_options(generation.index),
-                    seeded=not generation.building,
+                    backfilled=not generation.building,
                     other=generation.hash != self.hashes.get(generation.index),
                 )
                 for generation in generations

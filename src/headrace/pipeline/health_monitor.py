@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.capture.signals import read_reader_status, seconds_since_beat, write_requested_lsn
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Endpoints, Project
@@ -234,7 +234,7 @@ class HealthMonitor:
 
 def _deleted(what: str) -> HeadraceError:
     return HeadraceError(
-        Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs", SEED_AGAIN
+        Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs", BACKFILL_AGAIN
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError, new_state
@@ -70,14 +70,14 @@ class Reseeding:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
         self._board.report.warning(
-            f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is seeded anew"
+            f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is backfilled again"
         )
         self._board.failed(gap)
         self._exported.close()
         self._secondary_sinks.freeze(gap.cause)
         state = without_log(state, gap.cause)
         self._meta.save(state)
-        self._board.gap_found(f"what is served is not followed, and is seeded anew: {gap.cause}")
+        self._board.gap_found(f"what is served is not followed, and is backfilled again: {gap.cause}")
         reach("forgotten")
         return state
 
@@ -160,7 +160,7 @@ def create_slot_again(
             Kind.SLOT_LOST,
             f"the slot {slot.name!r} was made or moved by somebody else, up to "
             f"{format_lsn(slot.confirmed_flush or 0)}, and is lost: {slot.why_lost}",
-            SEED_AGAIN,
+            BACKFILL_AGAIN,
         )
     name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
     beside = wait_for_slot(url, name, board, temporary=True)

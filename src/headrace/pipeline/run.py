@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.cluster_check import check_cluster
 from headrace.pipeline.continuity import (
@@ -150,7 +150,7 @@ class PipelineRun:
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._requests = ControlRequests(self._client, project.slot, project.prefix)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
-        self._exported = HeldSnapshot(60.0 * project.deployment.seeding.snapshot_minutes)
+        self._exported = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
         self._first = FirstStart(
             project, endpoints, self._client, self._meta, board=board, exported=self._exported
         )
@@ -494,8 +494,8 @@ class PipelineRun:
             query.stop()
 
     def _rate(self) -> BackfillRate:
-        seeding = self._project.deployment.seeding
-        return BackfillRate(seeding.rows_per_second, seeding.connections)
+        limits = self._project.deployment.backfill
+        return BackfillRate(limits.rows_per_second, limits.connections)
 
     def _apply_query_end(
         self,
@@ -587,7 +587,7 @@ class PipelineRun:
             raise taken
         if state is None:
             raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", SEED_AGAIN
+                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN
             )
         check_continuity(state, server, slot)
         return state

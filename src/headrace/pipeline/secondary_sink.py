@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry, retrying
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
@@ -379,7 +379,7 @@ class SecondarySink:
                 state = self._meta.load()
         if state is None:
             raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", SEED_AGAIN
+                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN
             )
         return state
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import some
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
@@ -190,7 +190,7 @@ def publication_too_young(publication: str, slot: SlotFacts) -> HeadraceError:
         Kind.PUBLICATION,
         f"the slot {slot.name!r} exists, the publication {identifier(publication)} does not: a slot cannot "
         "be read with a publication that is younger",
-        f"Name the publication that the slot was made for; or seed again. {SEED_AGAIN}",
+        f"Name the publication that the slot was made for; or backfill again. {BACKFILL_AGAIN}",
     )
 
 

@@ -6,7 +6,7 @@ server with messages in another language is understood as far as its states go.
 
 from __future__ import annotations
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 
 GRANT_REPLICATION = (
     "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
@@ -106,12 +106,12 @@ def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
             Kind.PUBLICATION,
             f"the slot {slot!r} was read with a publication that its history does not know: {text}",
             "A publication must be older than its slot: create the publication, then drop and create the "
-            "slot (a deployment: `headrace teardown`, then `headrace run`), and seed again.",
+            "slot (a deployment: `headrace teardown`, then `headrace run`), and backfill again.",
         )
     return HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"there is no replication slot {slot!r}: {text}",
-        f"Correct its name; if it was dropped, changes are lost with it. {SEED_AGAIN}",
+        f"Correct its name; if it was dropped, changes are lost with it. {BACKFILL_AGAIN}",
     )
 
 
@@ -133,6 +133,6 @@ def slot_lost(slot: str, why: str) -> HeadraceError:
     return HeadraceError(
         Kind.SLOT_LOST,
         f"the replication slot {slot!r} is lost, changes are gone: {why}",
-        f"{SEED_AGAIN} Without a deployment drop the slot, and seed again. Raise max_slot_wal_keep_size so "
-        "that it survives longer stops.",
+        f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. Raise "
+        "max_slot_wal_keep_size so that it survives longer stops.",
     )

@@ -48,7 +48,7 @@ def _drop_slot(name: str) -> Step:
     return Step(
         (f"SELECT pg_drop_replication_slot({literal(name)})",),
         lock="none",
-        cost="changes from now on are not kept; the documents must be seeded again",
+        cost="changes from now on are not kept; the documents must be backfilled again",
         undo="none",
         why=f"the slot {name} keeps the server's log",
     )

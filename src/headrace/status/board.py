@@ -376,8 +376,8 @@ def _why_unready(content: _Content, phase: Phase, waiting: HeadraceError | None)
         return f"degraded: {content.last_error.text}"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
-    unseeded = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]
-    return f"not seeded: {', '.join(unseeded)}" if unseeded else None
+    incomplete = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]
+    return f"not backfilled: {', '.join(incomplete)}" if incomplete else None
 
 
 def _position(lsn: Lsn | None) -> dict[str, Any] | None:

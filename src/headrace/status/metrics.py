@@ -46,7 +46,7 @@ def _state(view: View) -> Iterator[Metric]:
         phases.add_metric([phase.value], float(phase is view.phase))
     yield phases
     yield _gauge(
-        "headrace_ready", "1 when every index is seeded and the stream follows.", view.unready is None
+        "headrace_ready", "1 when every index is backfilled and the stream follows.", view.unready is None
     )
     yield _gauge("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
     yield _gauge(
@@ -104,22 +104,28 @@ def _secondary(view: View) -> Iterator[Metric]:
 
 
 def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
-    seeded = GaugeMetricFamily("headrace_index_seeded", "1 when the index is seeded.", labels=["index"])
-    planned = GaugeMetricFamily("headrace_index_ranges", "Ranges of the index to seed.", labels=["index"])
-    done = GaugeMetricFamily("headrace_index_ranges_done", "Ranges that are seeded.", labels=["index"])
-    rows = GaugeMetricFamily("headrace_index_seeded_rows", "Root rows that seeding read.", labels=["index"])
+    backfilled = GaugeMetricFamily(
+        "headrace_index_backfilled", "1 when the index is backfilled.", labels=["index"]
+    )
+    planned = GaugeMetricFamily("headrace_index_ranges", "Ranges of the index to backfill.", labels=["index"])
+    done = GaugeMetricFamily("headrace_index_ranges_done", "Ranges that are backfilled.", labels=["index"])
+    rows = GaugeMetricFamily(
+        "headrace_index_backfilled_rows", "Root rows that the backfill read.", labels=["index"]
+    )
     documents = GaugeMetricFamily(
-        "headrace_index_seeded_documents",
+        "headrace_index_backfilled_documents",
         "Documents that a backfill has written; at its end, those that the index holds.",
         labels=["index"],
     )
     speed = GaugeMetricFamily(
-        "headrace_index_seeded_documents_per_second",
-        "Of late; absent where nothing is seeded.",
+        "headrace_index_backfilled_documents_per_second",
+        "Of late; absent where nothing is backfilled.",
         labels=["index"],
     )
     rest = GaugeMetricFamily(
-        "headrace_index_seeding_seconds_left", "As far as that tells; absent where unknown.", labels=["index"]
+        "headrace_index_backfill_seconds_left",
+        "As far as that tells; absent where unknown.",
+        labels=["index"],
     )
     quarantined = GaugeMetricFamily(
         "headrace_index_quarantined", "Documents of the index in quarantine.", labels=["index"]
@@ -129,13 +135,13 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
             speed.add_metric([index.name], index.documents_per_second)
         if index.seconds_left is not None:
             rest.add_metric([index.name], index.seconds_left)
-        seeded.add_metric([index.name], float(index.phase is IndexPhase.LIVE))
+        backfilled.add_metric([index.name], float(index.phase is IndexPhase.LIVE))
         planned.add_metric([index.name], index.ranges_total)
         done.add_metric([index.name], index.ranges_done)
         rows.add_metric([index.name], index.rows)
         documents.add_metric([index.name], index.documents)
         quarantined.add_metric([index.name], index.quarantined)
-    yield from (seeded, planned, done, rows, documents, speed, rest, quarantined)
+    yield from (backfilled, planned, done, rows, documents, speed, rest, quarantined)
 
 
 def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:

@@ -81,7 +81,7 @@ def refused(stream: ChangeStream, place: Offset, kind: Kind, *words: str) -> Hea
         next_batch(stream, place, seconds=30)
     assert (caught.value.kind, caught.value.retry) == (kind, Retry.NEVER)
     assert [word for word in words if word not in str(caught.value)] == []
-    assert re.search("seed again|seeded anew", caught.value.remedy)
+    assert re.search("backfill again|backfilled again", caught.value.remedy)
     return caught.value
 
 

@@ -406,7 +406,7 @@ def test_row_security_that_would_hide_rows_is_told(
 def test_the_partitions_of_a_root_are_tried_too(
     tmp_path: Path, reader: tuple[psycopg.Connection, ReadSession]
 ) -> None:
-    """A seeding reads them by themselves; a grant on the whole table does not reach them."""
+    """A backfill reads them by themselves; a grant on the whole table does not reach them."""
     admin, session = reader
     admin.execute("CREATE TABLE parted (id bigint PRIMARY KEY) PARTITION BY LIST (id)")
     admin.execute("CREATE TABLE parted_rest PARTITION OF parted DEFAULT")

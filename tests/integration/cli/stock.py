@@ -51,7 +51,7 @@ _VERSION = "?version_type=external_gte&version="
 
 
 class Stock:
-    """A deployment whose index `stock` is seeded, and a pipeline that only notes how far the quiet log is."""
+    """A deployment whose index `stock` is backfilled, and a pipeline that notes the log's end."""
 
     def __init__(self, folder: Path, url: str, sink: str) -> None:
         self.name = f"stock_{uuid.uuid4().hex[:8]}"
@@ -104,18 +104,18 @@ class Stock:
             meta = MetaIndex(client, own.slot, own.state_prefix)
             state = meta.load()
             assert state is not None
-            seeding = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
-            made = self._filled(seeding, inspection, state.applied)
+            manager = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
+            made = self._filled(manager, inspection, state.applied)
             meta.keep([made])
         return made
 
-    def _filled(self, seeding: GenerationManager, inspection: Inspection, point: Lsn) -> GenerationState:
-        made = dataclasses.replace(seeding.make("stock", 0), seeded_at=point, published=True)
-        with contextlib.closing(Worker(seeding.work([made]))) as worker:
+    def _filled(self, manager: GenerationManager, inspection: Inspection, point: Lsn) -> GenerationState:
+        made = dataclasses.replace(manager.make("stock", 0), backfilled_at=point, published=True)
+        with contextlib.closing(Worker(manager.work([made]))) as worker:
             for part in self._ranges(inspection.catalog):
                 worker.backfill(made.generation, part, point, None)
-        seeding.finish(made)
-        seeding.serve(made)
+        manager.finish(made)
+        manager.serve(made)
         return made
 
     def _ranges(self, catalog: Any) -> list[Any]:

@@ -146,7 +146,7 @@ def test_a_publication_that_is_others_to_manage_is_left_alone(people: Deployment
 
 
 def test_a_slot_of_unknown_origin_is_not_read(whole: Deployment) -> None:
-    """Flusso's hole 6: what is seeded is not tied to the slot."""
+    """Flusso's hole 6: what is backfilled is not tied to the slot."""
     assert whole.type("setup", "--yes").code == 0
     with create_slot(whole.url, whole.name):
         pass

@@ -34,9 +34,9 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
             found.append(GenerationState(deployment.name, made.index, made.uuid, hash_))
         served, building, deleted = found
         generations = [
-            replace(served, seeded_at=1, published=True),
+            replace(served, backfilled_at=1, published=True),
             building,
-            replace(deleted, seeded_at=1, frozen="a column was dropped"),
+            replace(deleted, backfilled_at=1, frozen="a column was dropped"),
         ]
         client.call("DELETE", f"/{deleted.generation}")
         state = replace(

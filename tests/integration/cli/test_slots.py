@@ -96,7 +96,7 @@ def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deplo
     assert followed.type("slots", "drop", stranger, HEADRACE_YES="1").code == 0
     told = followed.type("slots", "drop", followed.name, "--yes")
     assert told.code == 0
-    assert "seeded again" in told.err
+    assert "backfilled again" in told.err
     assert followed.left_in_database() == [f"publication {followed.name}"]
 
 

@@ -1,7 +1,7 @@
 """What the peers lose or falsify: the numbered holes of flusso, and what PGSync's users report.
 
-Documents are seeded, then rebuilt only where resolution leads, from the old and new rows of a transaction.
-What they must be stands here as it is written in the file, made by nobody's code.
+Documents are backfilled, then rebuilt only where resolution leads, from the old and new rows of a
+transaction. What they must be stands here as it is written in the file, made by nobody's code.
 """
 
 from __future__ import annotations
@@ -370,7 +370,7 @@ def test_a_truncate_empties_documents(followed: Followed) -> None:
 
 
 def test_a_key_of_several_columns_of_a_root_and_of_a_relation(followed: Followed) -> None:
-    """Flusso's hole 10: not seeded, yet marked as seeded; on a relation's target it is fatal."""
+    """Flusso's hole 10: not backfilled, yet marked as backfilled; on a relation's target it is fatal."""
     assert followed.documents["accounts"].keys() == {"a%3Ab:1", "a:2"}
     assert followed.documents["entries"] == {
         "1": {"account": {"name": "one"}},
@@ -429,7 +429,7 @@ def test_collected_keys_through_a_junction_pass_their_filters(followed: Followed
 
 
 def test_indexes_whose_keys_have_other_types_live_in_one_deployment(followed: Followed) -> None:
-    """Flusso's hole 22: they cannot be seeded together. One statement changes rows of all of them."""
+    """Flusso's hole 22: they cannot be backfilled together. One statement changes rows of all of them."""
     assert {name: len(documents) for name, documents in followed.documents.items()} == {
         "items": 2,
         "accounts": 2,

@@ -76,10 +76,10 @@ def test_a_type_is_what_its_domains_are_made_of(make_database: Callable[..., str
         catalog = read_catalog(session, spec.tables())
         assert [error.cause for error in bind(spec, catalog)] == []
         assembler = Assembler(session, spec, catalog)
-        seeded = {
+        backfilled = {
             one.id: json.loads(one.body or b"") for one in assembler.assemble_range(CtidRange(0, None), 1)
         }
-        assert seeded == {
+        assert backfilled == {
             "Ann": {
                 "name": "Ann",
                 "mood": "glad",
@@ -176,15 +176,18 @@ def test_a_type_of_the_users_is_not_the_built_in_one_of_its_name(
         assert [error.cause for error in bind(spec, catalog)] == []
         assert label_findings(session, [spec], catalog) == []
         assembler = Assembler(session, spec, catalog)
-        seeded = {
+        backfilled = {
             one.id: json.loads(one.body or b"") for one in assembler.assemble_range(CtidRange(0, None), 1)
         }
         rebuilt = {one.id: json.loads(one.body or b"") for one in assembler.assemble([("z",), ("a",)], 1)}
     common = {"at": "late", "day": "late", "days": ["early", "late"], "c": "x", "n": {"a": 1, "b": "e"}}
     top = {"k": "z", **common, "above": None, "below": [{"k": "a"}], "last": "early"}
     low = {"k": "a", "at": "early", "day": "early", "days": [["late"], ["early"]], "c": "y", "n": None}
-    assert seeded == {"z": top, "a": {**low, "above": {"k": "z", "day": "late"}, "below": [], "last": None}}
-    assert rebuilt == seeded
+    assert backfilled == {
+        "z": top,
+        "a": {**low, "above": {"k": "z", "day": "late"}, "below": [], "last": None},
+    }
+    assert rebuilt == backfilled
 
 
 @pytest.mark.parametrize(

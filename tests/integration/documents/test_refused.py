@@ -180,7 +180,7 @@ def test_its_older_version_may_be_deleted(make: Make) -> None:
     assert world.quarantine.entries() == []
 
 
-def test_a_seeding_that_comes_late_puts_nothing_there_that_is_right_by_now(make: Make) -> None:
+def test_a_backfill_that_comes_late_puts_nothing_there_that_is_right_by_now(make: Make) -> None:
     world = make(quarantine={"thing": "delete"})
     world.seed(5)
     world.host("b", "no address")
@@ -234,11 +234,11 @@ UNREADABLE = {"7", "23", "40"}
 READABLE = {one for (one,) in KEYS[:40]} - UNREADABLE
 
 
-def seeded(world: World) -> int:
+def backfilled(world: World) -> int:
     return world.seed(2)
 
 
-def seeded_as_of(world: World) -> int:
+def backfilled_as_of(world: World) -> int:
     with exported_snapshot(world.url) as snapshot:
         return world.seed(2, snapshot)
 
@@ -247,7 +247,7 @@ def written(world: World) -> int:
     return len(world.worker._write({"thing": KEYS}, 2).rejected)
 
 
-@pytest.mark.parametrize("write", [seeded, seeded_as_of, written])
+@pytest.mark.parametrize("write", [backfilled, backfilled_as_of, written])
 def test_a_row_that_cannot_be_read_costs_its_own_document_only(
     make: Make, write: Callable[[World], int]
 ) -> None:
@@ -271,12 +271,12 @@ def test_a_row_that_cannot_be_read_costs_its_own_document_only(
 
 def test_what_cannot_be_read_may_be_skipped(make: Make) -> None:
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, skip_rejected=frozenset({"thing"}))
-    assert seeded(world) == written(world) == len(UNREADABLE)
+    assert backfilled(world) == written(world) == len(UNREADABLE)
     assert world.ids() == READABLE
     assert world.quarantine.entries() == []
 
 
-@pytest.mark.parametrize("write", [seeded, seeded_as_of, written])
+@pytest.mark.parametrize("write", [backfilled, backfilled_as_of, written])
 def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     make: Make, write: Callable[[World], int]
 ) -> None:
@@ -321,7 +321,7 @@ def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
     condition = re.sub("one_of|known|named|given", r"public.\g<0>", condition)
     schema = DIVIDED.replace('{raw: "12 / n > 0"}', f'{{raw: "{condition}", unsafe: true}}')
     world = make(schema=schema, tables=(*DIVIDED_TABLES, *made), quarantine={"thing": "keep"})
-    for write in (seeded, written):
+    for write in (backfilled, written):
         assert write(world) == len(UNREADABLE)
         assert world.ids() == READABLE
     assert all(re.search(rf"\(SQLSTATE ({state})\)", one.reason) for one in world.quarantine.entries())
@@ -382,7 +382,7 @@ TAGGED_TABLES = (
 )
 
 
-@pytest.mark.parametrize("write", [seeded, written])
+@pytest.mark.parametrize("write", [backfilled, written])
 def test_a_row_costs_the_documents_that_it_belongs_to_only(make: Make, write: Callable[[World], int]) -> None:
     """PostgreSQL tests a condition on all rows of a small table before it looks who they belong to."""
     world = make(schema=TAGGED, tables=TAGGED_TABLES, quarantine={"thing": "keep"})

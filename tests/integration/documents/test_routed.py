@@ -120,8 +120,8 @@ def test_after_moves_that_are_applied_in_another_order_each_document_is_there_on
     world: World, seed: int
 ) -> None:
     chance = random.Random(seed)
-    seeded = world.position()
-    late = world.worker.backfill("people", CtidRange(0, None), seeded, None)
+    backfilled = world.position()
+    late = world.worker.backfill("people", CtidRange(0, None), backfilled, None)
     assert late.upserted == 40
     world.assert_right()
     batches = []
@@ -138,7 +138,7 @@ def test_after_moves_that_are_applied_in_another_order_each_document_is_there_on
                 batches.append(world.run(sql, chance.choice(TEAMS), identity))
         if chance.random() < 0.5:  # the others are late, and come in any order
             world.worker.apply(batches.pop())
-    world.worker.backfill("people", CtidRange(0, None), seeded, None)
+    world.worker.backfill("people", CtidRange(0, None), backfilled, None)
     chance.shuffle(batches)
     for one in [*batches, *batches[:20]]:
         world.worker.apply(one)

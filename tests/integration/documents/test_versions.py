@@ -201,7 +201,7 @@ def batch_end(end: Lsn) -> Lsn:
 
 
 def no_fence(_end: Lsn) -> Lsn:
-    """The same version for all, higher than the seeding's."""
+    """The same version for all, higher than the backfill's."""
     return 1 << 62
 
 

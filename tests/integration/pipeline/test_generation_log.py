@@ -121,13 +121,13 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
     served = ground.generation_log.state.served("stock")
     assert served is not None
     new = ground.reindexed()
-    seeding = ground.generation_log.manager
-    assert seeding.look([served, new]) == Seen()
+    manager = ground.generation_log.manager
+    assert manager.look([served, new]) == Seen()
     ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
-    seen = seeding.look([served, new])
+    seen = manager.look([served, new])
     assert (seen.unserved, seen.lost, list(seen.faults)) == (frozenset({served.uuid}), {}, ["stock"])
     ground.client.call("DELETE", f"/{served.generation}")
-    assert seeding.look([served, new]).lost.keys() == {served.uuid}
+    assert manager.look([served, new]).lost.keys() == {served.uuid}
 
 
 @pytest.mark.parametrize("taken", ["removed", "led to another index, too"])

@@ -35,20 +35,20 @@ def settings(client: Client, index: str) -> dict[str, Any]:
     return found
 
 
-def test_a_generation_is_made_for_seeding_and_finished_for_searching(
+def test_a_generation_is_made_for_backfill_and_finished_for_searching(
     client: Client, generations: Generations
 ) -> None:
     made = generations.create("users", "ab12", BODY)
-    seeding = settings(client, made.index)
-    assert (seeding["refresh_interval"], seeding["number_of_replicas"]) == ("-1", "0")
-    assert seeding["uuid"] == made.uuid
+    backfill = settings(client, made.index)
+    assert (backfill["refresh_interval"], backfill["number_of_replicas"]) == ("-1", "0")
+    assert backfill["uuid"] == made.uuid
     OpenSearchWriter(client, {"users": made.target}).write(
         [DocumentOperation("users", str(n), 1, b'{"n":1}') for n in range(25)]
     )
     generations.finish(made, OPTIONS)
     lasting = settings(client, made.index)
     assert (lasting["refresh_interval"], lasting["number_of_replicas"]) == ("7s", "2")
-    assert (seeding["gc_deletes"], lasting["gc_deletes"]) == ("24h", "2h")
+    assert (backfill["gc_deletes"], lasting["gc_deletes"]) == ("24h", "2h")
     assert count(client, made.index) == 25
 
 

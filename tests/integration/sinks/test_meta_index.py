@@ -55,13 +55,13 @@ def test_a_new_pipeline_has_no_state(client: Client, prefix: str) -> None:
 
 
 def test_what_was_saved_is_loaded_by_the_next_process(client: Client, prefix: str) -> None:
-    seeded = replace(
+    backfilled = replace(
         STATE, phase="following", generations=(GenerationState("users", "users_ab_1", "u", "ab", 17),)
     )
     first = meta(client, prefix)
     first.save(STATE)
-    first.save(seeded)
-    assert meta(client, prefix).load() == seeded
+    first.save(backfilled)
+    assert meta(client, prefix).load() == backfilled
 
 
 def test_advancing_is_kept_and_never_goes_back(client: Client, prefix: str) -> None:

@@ -139,7 +139,7 @@ TABLE = (
 )
 
 
-def test_a_deployments_documents_are_seeded_and_served(
+def test_a_deployments_documents_are_backfilled_and_served(
     node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
 ) -> None:
     from headrace.pipeline.inspection import inspect  # noqa: PLC0415
@@ -220,7 +220,7 @@ def test_what_is_restored_in_place_has_another_history(node: EmbeddedOpenSearch,
 def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
     prefix = f"k{uuid.uuid4().hex[:8]}_"
     made = Generations(client, prefix).create("thing", "ab", {"settings": {"index": {}}, "mappings": {}})
-    wanted = {made.index: lasting(IndexOptions(), seeded=True, other=False)}
+    wanted = {made.index: lasting(IndexOptions(), backfilled=True, other=False)}
     assert restore_settings(client, wanted) == [f"{made.index}: gc_deletes was 24h"]
     client.call("PUT", f"/{made.index}/_settings", {"index": {"translog.durability": "async"}})
     assert restore_settings(client, wanted) == [f"{made.index}: translog.durability was async"]

@@ -54,7 +54,7 @@ def test_readiness_follows_the_run_and_gives_its_reason(
     assert (answer.status, answer.data) == (503, b"starting\n")
     board.happened(Event.FOLLOWING)
     answer = get(http, server, "/readyz")
-    assert (answer.status, answer.data) == (503, b"not seeded: users\n")
+    assert (answer.status, answer.data) == (503, b"not backfilled: users\n")
     board.index("users", phase=IndexPhase.LIVE)
     assert get(http, server, "/readyz").status == 200
     board.failed(HeadraceError(Kind.CONNECTION, "no connection"))
@@ -79,7 +79,7 @@ def test_metrics_are_in_the_format_that_prometheus_reads(
     answer = get(http, server, "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     families = {family.name: family for family in text_string_to_metric_families(answer.data.decode())}
-    assert {"headrace_phase", "headrace_changes", "headrace_index_seeded"} <= families.keys()
+    assert {"headrace_phase", "headrace_changes", "headrace_index_backfilled"} <= families.keys()
     assert families["headrace_lag_bytes"].samples == []
 
 

@@ -19,7 +19,7 @@ class Case:
 
     Attributes:
         fill: statements before the set-up; one that fails is left out.
-        meanwhile: what writers do between the slot and the end of the seeding.
+        meanwhile: what writers do between the slot and the end of the backfill.
         side_by_side: whether each session has a thread of its own.
     """
 
@@ -38,7 +38,7 @@ class Case:
         parts += [f"{sql};" for sql in (*self.database.statements(), *self.fill)]
         for name, schema in self.schemas.items():
             parts += [f"-- {name}.schema.yml", *(f"--   {line}" for line in text_of(schema).splitlines())]
-        parts += ["-- the slot", *_shown(self.meanwhile), "-- seeded", *_shown(self.script)]
+        parts += ["-- the slot", *_shown(self.meanwhile), "-- backfilled", *_shown(self.script)]
         return "\n".join(parts)
 
 

@@ -53,7 +53,7 @@ class Tuning:
 
 
 class Follower:
-    """The pipeline behind its seeding; for one thread.
+    """The pipeline behind its backfill; for one thread.
 
     Attributes:
         batches, restarts: how many there were.

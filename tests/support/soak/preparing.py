@@ -1,4 +1,4 @@
-"""How do schema files become a seeded index and a slot? By the steps of the product, without a cluster."""
+"""Turn schema files into a backfilled index and a slot, by the steps of the product, without a cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Prepared:
 
     Attributes:
         specs: completed from the catalog.
-        state: what the meta index would hold when the seeding is over.
+        state: what the meta index would hold when the backfill is over.
     """
 
     url: str
@@ -63,7 +63,7 @@ def prepare(
         declared: the schema files.
         slot: its name.
         sink: takes the documents.
-        meanwhile: called between slot and seeding; others may write then.
+        meanwhile: called between slot and backfill; others may write then.
         large_change: documents that a change may touch before they are deferred.
 
     Raises:

@@ -66,7 +66,7 @@ def test_each_difference_has_its_words_and_waiting_is_no_remedy(
     with pytest.raises(HeadraceError, match=words) as refused:
         check_continuity(now, "s", REACHED, HERE)
     assert (refused.value.kind, refused.value.retry) == (kind, Retry.NEVER)
-    assert "seed again" in refused.value.remedy
+    assert "backfill again" in refused.value.remedy
 
 
 def test_a_standby_that_is_not_promoted_is_waited_for() -> None:

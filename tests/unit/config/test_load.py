@@ -250,26 +250,26 @@ def test_any_text_is_a_deployment_or_our_error(tmp_path: Path, text: bytes) -> N
     assert isinstance(result, Deployment) or result.kind is Kind.CONFIG
 
 
-def test_what_a_seeding_may_take_and_what_is_kept(tmp_path: Path) -> None:
+def test_what_a_backfill_may_take_and_what_is_kept(tmp_path: Path) -> None:
     least = load(tmp_path, SOURCE)
-    assert (least.seeding.rows_per_second, least.seeding.connections, least.generations.keep) == (
+    assert (least.backfill.rows_per_second, least.backfill.connections, least.generations.keep) == (
         None,
         None,
         1,
     )
-    more = "[seeding]\nrows_per_second = 500\nconnections = 2\n[generations]\nkeep = 0\n"
+    more = "[backfill]\nrows_per_second = 500\nconnections = 2\n[generations]\nkeep = 0\n"
     found = load(tmp_path, SOURCE + more)
-    assert (found.seeding.rows_per_second, found.seeding.connections, found.generations.keep) == (500, 2, 0)
-    for wrong in ("[seeding]\nconnections = 0\n", "[generations]\nkeep = -1\n", "[seeding]\nrows = 1\n"):
+    assert (found.backfill.rows_per_second, found.backfill.connections, found.generations.keep) == (500, 2, 0)
+    for wrong in ("[backfill]\nconnections = 0\n", "[generations]\nkeep = -1\n", "[backfill]\nrows = 1\n"):
         with pytest.raises(ConfigErrors, match=r"headrace.toml"):
             load(tmp_path, SOURCE + wrong)
 
 
 def test_how_long_a_snapshot_is_held_and_what_a_gap_does(tmp_path: Path) -> None:
     least = load(tmp_path, SOURCE)
-    assert (least.seeding.snapshot_minutes, least.source.on_gap) == (10.0, "stop")
-    found = load(tmp_path, SOURCE + 'on_gap = "reseed"\n[seeding]\nsnapshot_minutes = 3\n')
-    assert (found.seeding.snapshot_minutes, found.source.on_gap) == (3.0, "reseed")
-    for wrong in ('on_gap = "go on"\n', "[seeding]\nsnapshot_minutes = -1\n"):
+    assert (least.backfill.snapshot_minutes, least.source.on_gap) == (10.0, "stop")
+    found = load(tmp_path, SOURCE + 'on_gap = "reseed"\n[backfill]\nsnapshot_minutes = 3\n')
+    assert (found.backfill.snapshot_minutes, found.source.on_gap) == (3.0, "reseed")
+    for wrong in ('on_gap = "go on"\n', "[backfill]\nsnapshot_minutes = -1\n"):
         with pytest.raises(ConfigErrors, match=r"headrace.toml"):
             load(tmp_path, SOURCE + wrong)

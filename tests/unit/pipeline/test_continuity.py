@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
@@ -59,7 +59,7 @@ def test_a_standby_in_the_primarys_place_is_waited_for_and_one_that_was_followed
     assert PipelineState.from_json(replace(STATE, standby=False).to_json()).standby is False
 
 
-def test_the_primary_of_before_a_promotion_is_never_seeded_from() -> None:
+def test_the_primary_of_before_a_promotion_is_never_backfilled_from() -> None:
     """It is no gap: whoever reseeds would replace what is served by what is older."""
     for slot in (None, SLOT):
         with pytest.raises(HeadraceError, match="the primary of before a promotion is back") as refused:
@@ -93,7 +93,7 @@ def test_what_does_not_belong_together_is_refused_with_the_way_out(
     same_system = server.system_identifier == SERVER.system_identifier
     if same_system and server.database_oid == SERVER.database_oid:
         assert isinstance(refused.value, GapError), "what a run may mend by itself"
-        assert SEED_AGAIN in refused.value.remedy, "which leaves readers what they have"
+        assert BACKFILL_AGAIN in refused.value.remedy, "which leaves readers what they have"
     else:
         assert not isinstance(refused.value, GapError)
         assert "--slot" in refused.value.remedy, "it may be another deployment's, and no reason to delete it"
@@ -106,7 +106,7 @@ def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:
     assert refused.value.kind is Kind.SLOT_UNKNOWN
 
 
-def test_a_first_start_and_one_that_died_in_its_first_seeding_may_begin() -> None:
+def test_a_first_start_and_one_that_died_in_its_first_backfill_may_begin() -> None:
     check_origin(None, SERVER, None)
     for phase in ("creating", "backfilling"):
         check_origin(replace(STATE, phase=phase), SERVER, None)

@@ -10,8 +10,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded
 from headrace.sinks.opensearch import ControlRequest, GenerationState
 
-SERVED = GenerationState("users", "users_aa_1", "1", "aa", seeded_at=10, published=True)
-KEPT = GenerationState("users", "users_bb_2", "2", "bb", seeded_at=20)
+SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
+KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)
 BUILDING = GenerationState("users", "users_cc_3", "3", "cc", joined=30)
 FROZEN = replace(SERVED, frozen="a column was dropped")
 REINDEX = ControlRequest("users", "reindex", "n1", "", 1, 1)

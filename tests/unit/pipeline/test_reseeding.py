@@ -10,7 +10,7 @@ from headrace.pipeline.reseeding import is_begun_anew, is_own, with_log, without
 from headrace.sinks.opensearch import GenerationState
 from unit.pipeline.test_continuity import SERVER, SLOT, STATE
 
-SERVED = GenerationState("users", "users_aa_1", "1", "aa", seeded_at=10, published=True)
+SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
 BUILDING = GenerationState("orders", "orders_bb_1", "2", "bb", joined=30)
 FOLLOWING = replace(STATE, generations=(SERVED, BUILDING), ahead=250)
 

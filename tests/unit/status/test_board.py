@@ -43,7 +43,7 @@ def test_ready_needs_every_index_and_the_stream() -> None:
     one.index("users", phase=IndexPhase.LIVE)
     assert not ready(one)
     one.happened(Event.FOLLOWING)
-    assert one.snapshot()["reason"] == "not seeded: orders"
+    assert one.snapshot()["reason"] == "not backfilled: orders"
     one.index("orders", phase=IndexPhase.LIVE)
     assert one.ready
     assert one.snapshot()["reason"] is None
@@ -66,7 +66,7 @@ def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
     assert one.snapshot()["sinks"]["other"]["phase"] == "behind"
 
 
-def test_progress_of_a_seeding_is_shown() -> None:
+def test_progress_of_a_backfill_is_shown() -> None:
     one = board("users")
     one.index("users", phase=IndexPhase.BACKFILLING, generation="users_1", ranges_total=4)
     one.index("users", ranges_done=3, rows=30, documents=29)
@@ -185,7 +185,7 @@ def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     one.followed()
     assert (one.phase, one.ready) == (Phase.BACKFILLING, True)
     one.index("users", phase=IndexPhase.BACKFILLING)
-    assert one.snapshot()["reason"] == "not seeded: users"
+    assert one.snapshot()["reason"] == "not backfilled: users"
 
 
 def test_a_gap_is_a_warning_until_everything_is_built_anew() -> None:

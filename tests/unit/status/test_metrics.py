@@ -26,7 +26,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
         "headrace_ready": 1,
     }
     assert {name: numbers.get_sample_value(name) for name in expected} == expected
-    for name, value in (("seeded", 1), ("ranges", 3), ("ranges_done", 3), ("seeded_rows", 10)):
+    for name, value in (("backfilled", 1), ("ranges", 3), ("ranges_done", 3), ("backfilled_rows", 10)):
         assert numbers.get_sample_value(f"headrace_index_{name}", {"index": "users"}) == value
     assert numbers.get_sample_value("headrace_position_bytes", {"position": "applied"}) == 150
 

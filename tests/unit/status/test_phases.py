@@ -36,7 +36,9 @@ def test_trouble_ends_where_it_began(before: tuple[Event, ...]) -> None:
 
 
 def test_a_recovered_run_remembers_only_its_last_trouble() -> None:
-    assert run(Event.BACKFILLING, Event.TROUBLE, Event.FOLLOWING, Event.TROUBLE, Event.RECOVERED) is Phase.LIVE
+    assert (
+        run(Event.BACKFILLING, Event.TROUBLE, Event.FOLLOWING, Event.TROUBLE, Event.RECOVERED) is Phase.LIVE
+    )
 
 
 @pytest.mark.parametrize("late", list(Event))

@@ -126,7 +126,9 @@ def find_served_generation(inspection: Inspection, state: PipelineState, index: 
     served = state.served(index)
     if state.phase != "following" or served is None:
         raise HeadraceError(
-            Kind.SLOT_UNKNOWN, f"the index {index} is not seeded yet", "Let `headrace run` seed it first."
+            Kind.SLOT_UNKNOWN,
+            f"the index {index} is not backfilled yet",
+            "Let `headrace run` backfill it first.",
         )
     if served.frozen or served.hash != inspection.hashes()[index]:
         raise HeadraceError(

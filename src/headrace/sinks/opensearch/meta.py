@@ -184,5 +184,5 @@ class MetaIndex:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the state of slot {self._slot} in the index {self.index} cannot be read: {error!r}",
-                "Delete that document and let the indexes be seeded again.",
+                "Delete that document and let the indexes be backfilled again.",
             ) from error

@@ -135,18 +135,20 @@ def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def lasting(options: IndexOptions, *, seeded: bool, other: bool) -> dict[str, str]:
+def lasting(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
     """Return the settings that an index must keep, so that its documents stay as they were written.
 
     Args:
         options: the present options of the index.
-        seeded: whether its backfill is complete.
+        backfilled: whether its backfill is complete.
         other: whether it was created with other options, which include pipelines.
     """
     own_settings = {name: str(value) for name, value in flatten(options.settings)}
     durability = {"translog.durability": UNALTERED["translog.durability"]}
     own = durability if other else {name: own_settings.get(name, value) for name, value in UNALTERED.items()}
-    return own | {"gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if seeded else _TOMBSTONES}
+    return own | {
+        "gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if backfilled else _TOMBSTONES
+    }
 
 
 def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:

@@ -40,7 +40,7 @@ class GenerationState:
     Attributes:
         index: the logical index.
         generation: the concrete one; its `hash` and `uuid` are as in OpenSearch.
-        seeded_at: None during the backfill; then the position at which it was complete.
+        backfilled_at: None during the backfill; then the position at which it was complete.
         as_of: before this position (bytes) a table may have had other columns than the generation's plan
             knows; what was written then was read by the backfill.
         joined: every change after this position (bytes) is written to it; no document has a lower version.
@@ -57,7 +57,7 @@ class GenerationState:
     generation: str
     uuid: str
     hash: str
-    seeded_at: Lsn | None = None
+    backfilled_at: Lsn | None = None
     as_of: Lsn = 0
     joined: Lsn = 0
     published: bool = False
@@ -69,7 +69,7 @@ class GenerationState:
     @property
     def building(self) -> bool:
         """Tell whether the backfill is not complete yet."""
-        return self.seeded_at is None
+        return self.backfilled_at is None
 
     @property
     def followed(self) -> bool:
@@ -144,7 +144,7 @@ class PipelineState:
         return next((generation for generation in self.of(index) if generation.published), None)
 
     @property
-    def seeded(self) -> bool:
+    def backfilled(self) -> bool:
         """Tell whether readers of every logical index see a complete and followed generation."""
         served = {
             generation.index
@@ -271,7 +271,7 @@ def _generation_to_json(generation: GenerationState) -> dict[str, Any]:
         "generation": generation.generation,
         "uuid": generation.uuid,
         "hash": generation.hash,
-        "seeded_at": None if generation.seeded_at is None else format_lsn(generation.seeded_at),
+        "backfilled_at": None if generation.backfilled_at is None else format_lsn(generation.backfilled_at),
         "as_of": format_lsn(generation.as_of),
         "joined": format_lsn(generation.joined),
         "published": generation.published,
@@ -288,7 +288,7 @@ def _generations_from_json(found: Mapping[str, Any]) -> tuple[GenerationState, .
     # The older format has one generation for each index: it was served once it was complete.
     older = [_generation_from_json({"index": name, **fields}) for name, fields in found["indexes"].items()]
     return tuple(
-        replace(generation, joined=generation.seeded_at or 0, published=not generation.building)
+        replace(generation, joined=generation.backfilled_at or 0, published=not generation.building)
         for generation in older
     )
 
@@ -299,7 +299,7 @@ def _generation_from_json(fields: Mapping[str, Any]) -> GenerationState:
         fields["generation"],
         fields["uuid"],
         fields["hash"],
-        None if fields["seeded_at"] is None else parse_lsn(fields["seeded_at"]),
+        None if fields["backfilled_at"] is None else parse_lsn(fields["backfilled_at"]),
         parse_lsn(fields.get("as_of", "0/0")),
         parse_lsn(fields.get("joined", "0/0")),
         published=fields.get("published", False),

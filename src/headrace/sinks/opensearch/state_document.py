@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.errors import SEED_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.system_index import create_system_index
 
@@ -136,7 +136,7 @@ class StateDocument:
         return HeadraceError(
             Kind.CONTINUITY,
             f"{self._what} is gone from the index {self._index}: somebody deleted it, or the cluster lost it",
-            SEED_AGAIN,
+            BACKFILL_AGAIN,
         )
 
     def _restored(self) -> HeadraceError:

@@ -54,16 +54,16 @@ def test_a_repeated_batch_never_moves_it_back() -> None:
 
 
 def test_what_an_older_version_kept_is_read() -> None:
-    """There was one generation to an index, and what was seeded was served."""
+    """There was one generation to an index, and what was backfilled was served."""
     older = {
         "users": {
             "generation": "users_ab_1",
             "uuid": "u",
             "hash": "ab",
-            "seeded_at": "16/20",
+            "backfilled_at": "16/20",
             "as_of": "16/18",
         },
-        "orders": {"generation": "orders_cd_2", "uuid": "v", "hash": "cd", "seeded_at": None},
+        "orders": {"generation": "orders_cd_2", "uuid": "v", "hash": "cd", "backfilled_at": None},
     }
     found = {**STATE.to_json(), "indexes": older}
     del found["generations"]
@@ -77,8 +77,8 @@ def test_what_an_older_version_kept_is_read() -> None:
 def test_an_index_is_served_by_what_is_published() -> None:
     assert STATE.served("users") == STATE.generations[0]
     assert STATE.served("orders") is None
-    assert not replace(STATE, phase="following").seeded
-    assert replace(STATE, phase="following").without("orders_cd_2").seeded
+    assert not replace(STATE, phase="following").backfilled
+    assert replace(STATE, phase="following").without("orders_cd_2").backfilled
 
 
 def test_generations_are_changed_in_their_place() -> None:
