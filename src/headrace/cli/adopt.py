@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.project import find_index, open_project
+from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, holders
 
 
-def adopt_name(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    index: str,
-    name: str | None,
-    *,
-    delete_index: bool,
-    yes: bool,
-) -> bool:
+def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_index: bool) -> bool:
     """Point a name that readers use, by default the index's own, to the served generation.
 
     Raises:
         HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where it is not served yet; SINK_REJECTED
             where an index must be deleted and may not; CONFIG, CONNECTION, SINK_UNREACHABLE, SINK_BUSY.
     """
-    project = open_project(config, environ, slot=slot)
+    project = context.open_project()
     find_index(project, index)
     name = index if name is None else name
     with AppliedPosition(project.resolve(), project.slot, project.prefix) as applied:
@@ -47,7 +36,7 @@ def adopt_name(
             terminal.done(f"{name} leads to {served.index} already")
             return True
         terminal.say(f"{name} leads to {', '.join(held) or 'nothing'} now, and will lead to {served.index}")
-        if not terminal.agreed("Does nobody else write to that name any more?", yes=yes):
+        if not terminal.agreed("Does nobody else write to that name any more?", yes=context.yes):
             return False
         back = adopt(client, name, served.index, delete_index=delete_index)
     terminal.done(f"{name} leads to {served.index}")

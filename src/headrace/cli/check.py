@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
 from headrace.pipeline.check import check
@@ -16,30 +16,24 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
 
 
-def check_deployment(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    publication: str | None,
-    *,
-    offline: bool,
-    as_json: bool,
-) -> int:
+def check_deployment(context: CommandContext, *, offline: bool) -> int:
     """Check files, database and sinks, as far as they can be reached; return the exit code.
 
     A schema file that cannot be read does not hide the mistakes of the others.
     """
     report = CheckReport()
     try:
-        project, mistakes = open_loadable(config, environ, slot=slot, publication=publication)
+        project, mistakes = open_loadable(
+            context.config, context.environ, slot=context.slot, publication=context.publication
+        )
         report.add(mistakes)
         if project is not None:
             report.indexes += project.specs
             if not offline:
-                check(project, report, whole=not mistakes, on_gap=environ.get("HEADRACE_ON_GAP"))
+                check(project, report, whole=not mistakes, on_gap=context.environ.get("HEADRACE_ON_GAP"))
     except HeadraceError as error:
         report.add(error_list(error))
-    if as_json:
+    if context.as_json:
         terminal.data(_as_data(report))
     else:
         _print(report, offline=offline)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_requests import request_generation, wait_until_served
-from headrace.pipeline.project import find_index, open_endpoints, open_project
+from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
@@ -46,13 +45,13 @@ class ListedGeneration:
     ordered: str | None
 
 
-def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+def show_indexes(context: CommandContext) -> None:
     """Print every generation of the deployment.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    endpoints, name, prefix = open_endpoints(config, environ, slot)
+    endpoints, name, prefix = context.open_endpoints()
     with AppliedPosition(endpoints, name, prefix) as applied:
         state = applied.state()
         indexes = dict.fromkeys(generation.index for generation in state.generations)
@@ -65,7 +64,7 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
             for generation in state.generations
         ]
         found += [_list_orphan(applied.client, orphan) for orphan in orphans(applied.client, prefix)]
-    if as_json:
+    if context.as_json:
         terminal.data([asdict(generation) for generation in found])
         return
     head = ("index", "generation", "state", "documents", "size", "age", "hash")
@@ -77,15 +76,11 @@ def show_indexes(config: Path, environ: Mapping[str, str], slot: str | None, *, 
         terminal.say(f"{index}: {what} is asked for, and not done yet")
 
 
-def request_change(
-    config: Path, environ: Mapping[str, str], slot: str | None, index: str, what: What, *, wait: float | None
-) -> None:
+def request_change(context: CommandContext, index: str, what: What, *, wait: float | None) -> None:
     """Request a reindex or a rollback of `index` from the pipeline.
 
     Args:
-        config: the path of the deployment file.
-        environ: values of the variables that the file names.
-        slot: overrides the file's slot.
+        context: the deployment.
         index: the name of the index.
         what: what is requested.
         wait: seconds to wait until it is done; None returns at once.
@@ -93,7 +88,7 @@ def request_change(
     Raises:
         HeadraceError: as for `request_generation` and `wait_until_served`; CONFIG.
     """
-    project = open_project(config, environ, slot=slot)
+    project = context.open_project()
     find_index(project, index)
     endpoints = project.resolve()
     with AppliedPosition(endpoints, project.slot, project.prefix) as applied:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from headrace.assembly import Assembler, first_statement, plan_document
 from headrace.assembly.transform import transformed_operations
 from headrace.catalog import read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, key_of_id
-from headrace.pipeline.project import Problems, find_index, open_project
+from headrace.pipeline.project import Problems, find_index
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 
@@ -31,8 +31,7 @@ class _PreviewedDocument:
 
 
 def preview(
-    config: Path,
-    environ: Mapping[str, str],
+    context: CommandContext,
     index: str,
     ids: Sequence[str],
     limit: int | None,
@@ -42,8 +41,7 @@ def preview(
     """Print documents from one snapshot of the database; return whether every id has one.
 
     Args:
-        config: the path of the deployment file.
-        environ: values of the variables that the file names.
+        context: the deployment.
         index: the name of the index.
         ids: the ids of the documents; without them the first documents by key are printed.
         limit: how many documents without `ids`.
@@ -54,7 +52,7 @@ def preview(
     """
     if ids and limit is not None:
         raise HeadraceError(Kind.USAGE, "--id and --limit do not go together", "Give one of them.")
-    project = open_project(config, environ)
+    project = context.open_project()
     spec = find_index(project, index)
     began = time.perf_counter()
     with ReadSession(project.database()) as session:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, open_endpoints, open_project
+from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.verification.verify import find_served_generation
@@ -27,24 +27,16 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.routed import open_writer
 
 
-def show_quarantine(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    index: str | None,
-    id_: str | None,
-    *,
-    as_json: bool,
-) -> None:
+def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:
     """Print every document in quarantine, or those of an index, or one; oldest first.
 
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    endpoints, own, prefix = open_endpoints(config, environ, slot)
+    endpoints, own, prefix = context.open_endpoints()
     with contextlib.closing(Client(endpoints.sink)) as client:
         entries = Quarantine(client, own, prefix).entries(index, id_)
-    if as_json:
+    if context.as_json:
         terminal.data([asdict(entry) | {"position": format_lsn(entry.position)} for entry in entries])
     elif entries:
         rows = [
@@ -55,28 +47,20 @@ def show_quarantine(
         terminal.say("nothing is in quarantine")
 
 
-def drop_quarantined(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    index: str | None,
-    id_: str | None,
-    *,
-    yes: bool,
-) -> bool:
+def drop_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
     """Forget entries after a question; the index is not changed.
 
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    endpoints, own, prefix = open_endpoints(config, environ, slot)
+    endpoints, own, prefix = context.open_endpoints()
     with contextlib.closing(Client(endpoints.sink)) as client:
         quarantine = Quarantine(client, own, prefix)
         entries = quarantine.entries(index, id_)
         if not entries:
             terminal.say("nothing is in quarantine")
             return True
-        if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=yes):
+        if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=context.yes):
             return False
         for entry in entries:
             quarantine.drop(entry.generation, [entry.id])
@@ -84,16 +68,14 @@ def drop_quarantined(
     return True
 
 
-def retry_quarantined(
-    config: Path, environ: Mapping[str, str], slot: str | None, index: str | None, id_: str | None
-) -> bool:
+def retry_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
     """Build quarantined documents again, beside the running stream; return whether all are accepted now.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; CONFIG, SCHEMA,
             BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
-    project = open_project(config, environ, slot=slot)
+    project = context.open_project()
     endpoints = project.resolve()
     left: list[Quarantined] = []
     with AppliedPosition(endpoints, project.slot, project.prefix) as applied:

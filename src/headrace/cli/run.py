@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.deployment import OnGap
 from headrace.config.spark_conf import chosen_master, given_settings
-from headrace.pipeline.project import open_project
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 
 
 def run_options(
-    master: str | None,
-    conf: Sequence[str],
-    log_level: str,
-    environ: Mapping[str, str],
-    *,
-    on_gap: OnGap | None = None,
+    context: CommandContext, master: str | None, conf: Sequence[str], *, on_gap: OnGap | None
 ) -> RunOptions:
     """Combine the options of the command with Spark's own configuration file.
 
     Raises:
         HeadraceError: USAGE, CONFIG.
     """
-    settings = given_settings(conf, environ)
-    return RunOptions(chosen_master(master, conf, settings), log_level, settings, on_gap)
+    settings = given_settings(conf, context.environ)
+    return RunOptions(chosen_master(master, conf, settings), context.log_level.value, settings, on_gap)
 
 
-def run_deployment(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    publication: str | None,
-    *,
-    public_address: str | None,
-    options: RunOptions,
-) -> None:
+def run_deployment(context: CommandContext, *, public_address: str | None, options: RunOptions) -> None:
     """Run a deployment until a signal stops it.
 
     Raises:
         HeadraceError: the error that ended the run.
     """
-    project = open_project(config, environ, slot=slot, publication=publication)
+    project = context.open_project()
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from headrace.assembly import form_for_blocks, keys_statements, plan_document, range_statement
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented, indented_sql
 from headrace.model import CtidRange
-from headrace.pipeline.project import Problems, Project, find_index, open_project
+from headrace.pipeline.project import Problems, Project, find_index
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
@@ -81,19 +81,17 @@ def print_json_schema() -> None:
     terminal.data(schema_of_files())
 
 
-def show_schema(
-    config: Path, environ: Mapping[str, str], index: str | None, *, offline: bool, as_json: bool
-) -> None:
+def show_schema(context: CommandContext, index: str | None, *, offline: bool) -> None:
     """Print mapping, statements and routes of an index; `offline` only what needs no catalog.
 
     Raises:
         HeadraceError: what is wrong with the files, or keeps the index from being read.
     """
-    project = open_project(config, environ)
+    project = context.open_project()
     shown = _offline(project, find_index(project, index or ""))
     if not offline:
         shown = _with_catalog(project, shown)
-    if as_json:
+    if context.as_json:
         terminal.data(asdict(shown))
     else:
         _print(shown)

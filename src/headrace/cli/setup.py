@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from headrace.cli import terminal
-from headrace.pipeline.project import open_project
+from headrace.cli.context import CommandContext
 from headrace.pipeline.setup import plan_setup
 from headrace.pipeline.teardown import PlannedTeardown, plan_teardown
 
 
-def set_up(
-    config: Path, environ: Mapping[str, str], slot: str | None, publication: str | None, *, yes: bool
-) -> bool:
+def set_up(context: CommandContext) -> bool:
     """Create the publication and set replica identities, after a question; return whether it was done.
 
     The first run creates the slot, with its snapshot.
@@ -21,7 +16,7 @@ def set_up(
     Raises:
         HeadraceError: the set-up is impossible.
     """
-    project = open_project(config, environ, slot=slot, publication=publication)
+    project = context.open_project()
     planned = plan_setup(project, terminal.TerminalReporter())
     for warning in planned.warnings:
         terminal.warn(warning)
@@ -29,32 +24,23 @@ def set_up(
         terminal.done("nothing to do: publication and replica identities are as the documents need them")
         return True
     terminal.script("what the documents need:", planned.steps)
-    if not terminal.agreed("Apply this?", yes=yes):
+    if not terminal.agreed("Apply this?", yes=context.yes):
         return False
     planned.apply()
     terminal.done("done; `headrace run` creates the slot and backfills")
     return True
 
 
-def tear_down(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    publication: str | None,
-    *,
-    indexes: bool,
-    moved: bool,
-    yes: bool,
-) -> bool:
+def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
     """Remove what was created in the database and, with `indexes`, in the cluster, after a question.
 
     Raises:
         HeadraceError: as for `plan_teardown`.
     """
-    project = open_project(config, environ, slot=slot, publication=publication)
+    project = context.open_project()
     with plan_teardown(project, terminal.TerminalReporter(), indexes=indexes, moved=moved) as planned:
         _show(planned)
-        if not terminal.agreed("Undo all of this?", yes=yes):
+        if not terminal.agreed("Undo all of this?", yes=context.yes):
             return False
         planned.apply()
     terminal.done("done")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.config import load_deployment, resolve_database
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import format_lsn
@@ -25,15 +25,15 @@ from headrace.postgres.slot import (
 )
 
 
-def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+def show_slots(context: CommandContext) -> None:
     """Print every slot of the deployment's database.
 
     Raises:
         HeadraceError: CONFIG, CONNECTION, AUTHENTICATION, DATABASE.
     """
-    with _connect(config, environ, slot) as (connection, own):
+    with _connect(context) as (connection, own):
         found = list_slots(connection)
-    if as_json:
+    if context.as_json:
         terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
     elif not found:
         terminal.say("no slot belongs to this database")
@@ -42,9 +42,7 @@ def show_slots(config: Path, environ: Mapping[str, str], slot: str | None, *, as
         terminal.table(head, [_row(facts, own) for facts in found], right=(4, 5, 6, 7))
 
 
-def drop_named(
-    config: Path, environ: Mapping[str, str], name: str | None, slot: str | None, *, yes: bool
-) -> bool:
+def drop_named(context: CommandContext, name: str | None) -> bool:
     """Drop one slot of the deployment's database, after a question.
 
     Raises:
@@ -55,34 +53,34 @@ def drop_named(
         raise HeadraceError(
             Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
         )
-    with _connect(config, environ, slot) as (connection, own), advisory_lock(connection, name):
+    with _connect(context) as (connection, own), advisory_lock(connection, name):
         facts = _find_slot(connection, name)
         if facts.reader is not None:
             raise slot_in_use(facts)
         terminal.say(f"{facts.name}: {_meaning(facts, own)}")
-        if not terminal.agreed(f"Drop the slot {facts.name}?", yes=yes):
+        if not terminal.agreed(f"Drop the slot {facts.name}?", yes=context.yes):
             return False
         drop_slot(connection, facts.name)
     terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
     return True
 
 
-def show_lag(config: Path, environ: Mapping[str, str], slot: str | None, *, as_json: bool) -> None:
+def show_lag(context: CommandContext) -> None:
     """Print how far the deployment's slot is behind.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN: there is no slot, so there is no lag. SLOT_LOST, CONFIG, CONNECTION,
             AUTHENTICATION, DATABASE.
     """
-    with _connect(config, environ, slot) as (connection, own):
+    with _connect(context) as (connection, own):
         facts = read_slot(connection, own)
-        if as_json:
+        if context.as_json:
             found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
             terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
         facts = facts or _find_slot(connection, own)
     if facts.lost:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
-    if not as_json:
+    if not context.as_json:
         by = f"read by {facts.reader}" if facts.reader else "nobody reads it"
         late = seconds_behind(facts, datetime.now(UTC))
         terminal.answer(
@@ -133,14 +131,14 @@ def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
 
 
 @contextmanager
-def _connect(config: Path, environ: Mapping[str, str], slot: str | None) -> Iterator[tuple[Connection, str]]:
+def _connect(context: CommandContext) -> Iterator[tuple[Connection, str]]:
     """Connect to the database of a deployment file; yield the connection and the deployment's slot."""
-    if slot is not None:
-        check_slot_name(slot)
-    deployment = load_deployment(config, environ)
+    if context.slot is not None:
+        check_slot_name(context.slot)
+    deployment = load_deployment(context.config, context.environ)
     url = resolve_database(deployment).reveal()
     with connect(url, application_name="headrace slots") as connection:
-        yield connection, slot or deployment.source.slot
+        yield connection, context.slot or deployment.source.slot
 
 
 def _find_slot(connection: Connection, name: str) -> SlotFacts:

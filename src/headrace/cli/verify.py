@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.model import format_lsn
-from headrace.pipeline.project import open_project
 from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report, as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 
 
-def verify_index(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
-    index: str,
-    *,
-    options: VerifyOptions,
-    as_json: bool,
-) -> bool:
+def verify_index(context: CommandContext, index: str, options: VerifyOptions) -> bool:
     """Compare an index with the database and print the report; return whether the index is right now.
 
     Raises:
         HeadraceError: as for `verify`.
     """
-    report = verify(open_project(config, environ, slot=slot), index, options, terminal.TerminalReporter())
-    if as_json:
+    report = verify(context.open_project(), index, options, terminal.TerminalReporter())
+    if context.as_json:
         terminal.out.print_json(json.dumps(as_data(report)))
     else:
         _print_report(report)
@@ -54,9 +44,7 @@ def _print_report(report: Report) -> None:
             f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
         )
     if report.changing:
-        _line(
-            f"changing     {report.changing:,}: written anew each time they were looked at, so not compared"
-        )
+        _line(f"changing     {report.changing:,}: written again at each look, so not compared")
     if report.undecided:
         _line(
             f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
@@ -84,7 +72,7 @@ def _print_drift(verdict: Verdict, drift: Drift) -> None:
 
 def _print_repair(report: Report) -> None:
     if report.repaired:
-        _line(f"repaired     {report.repaired:,}: built anew, and right now")
+        _line(f"repaired     {report.repaired:,}: rebuilt, and right now")
     if report.left_count:
         _line(f"not repaired {report.left_count:,}")
         for id_, why in report.left.items():
@@ -97,7 +85,7 @@ def _print_conclusion(report: Report) -> None:
     fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
-        repaired = f": {report.repaired:,} built anew" if report.repaired else ""
+        repaired = f": {report.repaired:,} rebuilt" if report.repaired else ""
         terminal.done(f"{report.alias} is what the database says{part}{repaired}")
         return
     if report.wrong > report.repaired:
@@ -105,11 +93,11 @@ def _print_conclusion(report: Report) -> None:
         terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
     if report.wrong and not report.repairing:
         of = "" if report.sink is None else f" --sink {report.sink}"
-        terminal.say(f"`headrace verify {report.index}{of} --repair` builds them anew")
+        terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
     if fenced:
         terminal.say(
             "What is fenced needs a new generation: stop `headrace run`, delete the search index "
-            f"{report.generation}, and start it again: it seeds {report.index} anew"
+            f"{report.generation}, and start it again: it backfills {report.index} again"
         )
     if report.unreadable.count:
         terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")

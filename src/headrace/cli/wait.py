@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import (
     AppliedPosition,
@@ -14,13 +13,10 @@ from headrace.pipeline.applied_position import (
     parse_position,
     wait_until_applied,
 )
-from headrace.pipeline.project import open_endpoints
 
 
 def wait_applied(
-    config: Path,
-    environ: Mapping[str, str],
-    slot: str | None,
+    context: CommandContext,
     *,
     lsn: str | None,
     searchable: bool,
@@ -30,9 +26,7 @@ def wait_applied(
     """Wait until everything before `lsn` is in the documents of every index.
 
     Args:
-        config: the path of the deployment file.
-        environ: values of the variables that the file names.
-        slot: overrides the file's slot.
+        context: the deployment.
         lsn: a position as PostgreSQL prints it; None: the end of the server's log now.
         searchable: refresh the indexes then, so that a search finds the changes.
         timeout: seconds.
@@ -44,7 +38,7 @@ def wait_applied(
     """
     wanted = None if lsn is None else parse_position(lsn)
     began = time.monotonic()
-    endpoints, name, prefix = open_endpoints(config, environ, slot, sink)
+    endpoints, name, prefix = context.open_endpoints(sink)
     with AppliedPosition(endpoints, name, prefix) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
         check_backfilled(applied.check(), name)

@@ -174,11 +174,10 @@ def test_ctrl_c_while_the_program_itself_is_being_loaded_is_one_line() -> None:
 BUG = """
 import sys
 from headrace.cli import main
-from headrace.cli.app import Log, LogLevel, app, _log
+from headrace.cli.context import command
 
-@app.command()
-def stumble(log_level: Log = LogLevel.INFO) -> None:
-    _log(log_level)
+@command("Raise an error that is a bug.")
+def stumble(context) -> None:
     raise ValueError("no good:\\npostgresql://me:s3cret-word@127.0.0.1/shop")
 
 main(sys.argv[1:])
