@@ -324,7 +324,7 @@ def _wide(ground: Ground) -> bool:
 
 
 def _put_back(ground: Ground) -> bool:
-    """The server's storage is put back to what it was some seconds ago; then everything is built anew."""
+    """The server's storage is put back to what it was some seconds ago; then everything is rebuilt."""
     before = ground.run.config.read_text()
     _kill_run(ground)
     ground.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))

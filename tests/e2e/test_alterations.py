@@ -250,7 +250,7 @@ def backfilled(story: Story) -> None:
 
 @pytest.mark.long
 def test_a_partition_goes_while_nothing_runs(story: Story) -> None:
-    """No index is built anew for it."""
+    """No index is rebuilt for it."""
     backfilled(story)
     before = story.generations()
     story.sql("INSERT INTO event VALUES (9, 29, 'gone soon') ON CONFLICT DO NOTHING")
@@ -273,7 +273,7 @@ def test_what_only_the_log_knows_is_built_anew_in_the_same_process(story: Story)
     )
     before = story.generations()
     story.start()
-    story.wait_until(lambda: not story.generations() & before, "was not built anew", 120)
+    story.wait_until(lambda: not story.generations() & before, "was not rebuilt", 120)
     story.wait_ready()
     story.converges()
     assert "HEADRACE_SCHEMA_CHANGED" in story.said()
@@ -325,7 +325,7 @@ def test_what_is_altered_and_altered_back_is_not_lost(story: Story, *, running: 
             story.start()
         story.wait_ready()
         story.converges()
-        assert story.generations() != before, "no index was built anew"
+        assert story.generations() != before, "no index was rebuilt"
         before = story.generations()
         story.sql("UPDATE line SET shop_id = 1 + id % 9; UPDATE event SET what = what || '.'")
         story.converges()

@@ -1,4 +1,4 @@
-"""What do readers find when the log cannot be gone on from, and everything is built anew?"""
+"""What do readers find when the log cannot be gone on from, and everything is rebuilt?"""
 
 from __future__ import annotations
 
