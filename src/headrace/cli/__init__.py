@@ -79,9 +79,12 @@ def _run(arguments: list[str] | None) -> None:
 
 
 def _fail(error: HeadraceError) -> NoReturn:
-    from headrace.cli import terminal  # noqa: PLC0415
+    from headrace.cli import logs, terminal  # noqa: PLC0415 - `import headrace.cli` stays light
 
-    if errors_as_json.get():
+    if logs.logs_as_json.get():
+        fields = {"code": error.code, "remedy": error.remedy}
+        logging.getLogger("headrace.run").error("%s", error.cause, extra=fields)
+    elif errors_as_json.get():
         sys.stderr.write(json.dumps({"error": terminal.error_data(error)}, ensure_ascii=False) + "\n")
     else:
         terminal.fail(error)

@@ -72,7 +72,7 @@ def _main(
         raise typer.Exit
 
 
-@command("Backfill new indexes, then follow.", "config", "slot", "publication")
+@command("Backfill new indexes, then follow.", "config", "slot", "publication", "log_format")
 def run(
     context: CommandContext,
     public_address: Annotated[

@@ -110,10 +110,12 @@ def progress_of(index: IndexStatus) -> str:
 class Narrator:
     """Prints what happens in a run, from its beginning to its end."""
 
-    def __init__(self, board: StatusBoard, clock: Callable[[], float]) -> None:
+    def __init__(self, board: StatusBoard, clock: Callable[[], float], *, draw: bool) -> None:
         self._board = board
+        self._report = board.report
+        self._draw = draw
         self._clock = clock
-        self._narration = Narration(progress=not terminal.err.is_terminal)
+        self._narration = Narration(progress=not draw)
         self._changes: tuple[float, int] | None = None
         self._rate = 0.0
         self._live: Live | None = None
@@ -137,16 +139,19 @@ class Narrator:
         while not self._ending.wait(_LOOK_SECONDS):
             view = self._board.view()
             for line in self._narration.lines(view, self._clock()):
-                {"trouble": terminal.warn, "recovery": terminal.done, "progress": terminal.say}[line.kind](
-                    line.text
-                )
+                tell = {
+                    "trouble": self._report.warning,
+                    "recovery": self._report.done,
+                    "progress": self._report.info,
+                }[line.kind]
+                tell(line.text)
             for refusal in self._board.sinks.take_refusals():
                 if refusal not in self._refused:  # a document that changes often is refused again each time
                     self._refused[refusal] = None
-                    terminal.warn(refusal)
+                    self._report.warning(refusal)
             while len(self._refused) > _REMEMBERED:
                 del self._refused[next(iter(self._refused))]
-            if terminal.err.is_terminal and view.phase is not Phase.STOPPED:
+            if self._draw and view.phase is not Phase.STOPPED:
                 self._show(view)
 
     def _show(self, view: View) -> None:

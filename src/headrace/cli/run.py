@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.logs import LogFormat, add_to_each_line
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.deployment import OnGap
 from headrace.config.spark_conf import chosen_master, given_settings
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
+from headrace.reporter import LoggingReporter, Reporter
+
+_LOGGER = "headrace.run"
 
 
 def run_options(
@@ -37,16 +42,15 @@ def run_deployment(context: CommandContext, *, public_address: str | None, optio
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address
+    draw = terminal.err.is_terminal and context.log_format is LogFormat.TEXT
+    report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logging.getLogger(_LOGGER))
+    add_to_each_line(slot=project.slot)
     running = RunningPipeline(
-        project,
-        terminal.TerminalReporter(),
-        options,
-        address=public_address,
-        stopping=stopping_by_signals(),
+        project, report, options, address=public_address, stopping=stopping_by_signals()
     )
     with running:
         if running.address is not None:
-            terminal.say(f"status at http://{running.address}/status")
-        with terminal.timed(), Narrator(running.board, time.monotonic):
+            report.info(f"status at http://{running.address}/status")
+        with terminal.timed(), Narrator(running.board, time.monotonic, draw=draw):
             running.execute()
-    terminal.done("stopped")
+    report.done("stopped")

@@ -29,7 +29,7 @@ _timed = threading.Event()
 
 @contextlib.contextmanager
 def timed() -> Iterator[None]:
-    """Begin each line with its time and, when not on a terminal, with its level as in a log."""
+    """Begin each line with its time, where the standard error is a terminal."""
     _timed.set()
     try:
         yield
@@ -37,14 +37,14 @@ def timed() -> Iterator[None]:
         _timed.clear()
 
 
-def _head(level: str, mark: str) -> str:
+def _head(mark: str) -> str:
     """Return the beginning of a line."""
-    if not _timed.is_set():
-        return f"{mark} " if mark else ""
-    now = datetime.now(UTC)
-    if err.is_terminal:
-        return f"[dim]{now.astimezone():%H:%M:%S}[/dim] {f'{mark} ' if mark else ''}"
-    return f"{now:%Y-%m-%dT%H:%M:%S}Z {level} "
+    now = (
+        f"[dim]{datetime.now(UTC).astimezone():%H:%M:%S}[/dim] "
+        if _timed.is_set() and err.is_terminal
+        else ""
+    )
+    return f"{now}{mark} " if mark else now
 
 
 def _print(console: Console, head: str, text: str) -> None:
@@ -62,17 +62,17 @@ def answer(text: str) -> None:
 
 def say(text: str) -> None:
     """Print what is being done."""
-    _print(err, _head("INFO", ""), text)
+    _print(err, _head(""), text)
 
 
 def done(text: str) -> None:
     """Print what has been done."""
-    _print(err, _head("INFO", "[green]✓[/green]"), text)
+    _print(err, _head("[green]✓[/green]"), text)
 
 
 def warn(text: str, excerpt: str = "") -> None:
     """Print a warning."""
-    _print(err, _head("WARNING", "[yellow]![/yellow]"), text)
+    _print(err, _head("[yellow]![/yellow]"), text)
     _quote(excerpt)
 
 

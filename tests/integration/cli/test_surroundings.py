@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import http.server
+import json
 import os
+import re
 import select
 import signal
 import socket
@@ -138,7 +141,29 @@ def test_ctrl_c_ends_a_run_that_still_waits_for_its_servers(people: Deployment) 
         people.url = f"postgresql://me:s3cret-word@127.0.0.1:{silent.getsockname()[1]}/shop"
         people.write()
         told = _interrupted(people, ["run"], silent)
-    assert (told.code, told.err.strip()) == (0, "✓ stopped")
+    assert told.code == 0
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ INFO headrace.run: stopped", told.err.strip())
+
+
+def test_a_run_can_log_json_objects(people: Deployment) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        people.url = f"postgresql://me:s3cret-word@127.0.0.1:{silent.getsockname()[1]}/shop"
+        people.write()
+        told = _interrupted(people, ["run", "--log-format", "json"], silent)
+    [line] = map(json.loads, told.err.splitlines())
+    dt.datetime.fromisoformat(line.pop("time"))
+    assert line == {"level": "INFO", "component": "headrace.run", "message": "stopped", "slot": people.name}
+
+
+def test_the_error_that_ends_a_run_is_a_json_object_too(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headrace", "run", "--log-format", "json"]
+    told = subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment({})
+    )
+    line = json.loads(told.stderr)
+    assert (told.returncode, line["level"], line["code"]) == (2, "ERROR", "HEADRACE_CONFIG")
+    assert "headrace.toml" in line["message"]
+    assert "headrace init" in line["remedy"]
 
 
 def test_ctrl_c_at_the_question_alters_nothing(people: Deployment) -> None:

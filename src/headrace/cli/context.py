@@ -1,0 +1,178 @@
+"""The options that many commands share, and what a command gets from them.
+
+`command` registers a function with typer. The shared options are added to its own ones, and the function
+gets their values as one `CommandContext`.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli import errors_as_json
+from headrace.cli.logs import LogFormat, LogLevel, configure_logging
+
+if TYPE_CHECKING:
+    from headrace.pipeline.project import Endpoints, Project
+
+app = typer.Typer(
+    name="headrace",
+    help="PostgreSQL's changes in Spark, and search documents that are always right.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class Format(enum.StrEnum):
+    """Formats of output."""
+
+    HUMAN = "human"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """The values of the shared options; an option that a command does not have has its default.
+
+    Attributes:
+        config: the path of the deployment file.
+        slot: the replication slot; None is the file's.
+        publication: the publication; None is the file's.
+        yes: whether questions are answered with yes.
+        as_json: whether output and errors are JSON.
+        log_level: the least severe messages that are logged.
+        log_format: the format of log messages.
+        environ: the environment variables.
+    """
+
+    config: Path = Path("headrace.toml")
+    slot: str | None = None
+    publication: str | None = None
+    yes: bool = False
+    as_json: bool = False
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.TEXT
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+
+    def open_project(self) -> Project:
+        """Load the deployment file and its schemas.
+
+        Raises:
+            HeadraceError: CONFIG or SCHEMA; USAGE for a slot or publication that is not a valid name.
+        """
+        from headrace.pipeline.project import open_project  # noqa: PLC0415 - loads the database driver
+
+        return open_project(self.config, self.environ, slot=self.slot, publication=self.publication)
+
+    def open_endpoints(self, sink: str | None = None) -> tuple[Endpoints, str, str]:
+        """Return the deployment's endpoints, its slot and its prefix, without reading its schemas.
+
+        Raises:
+            HeadraceError: CONFIG; USAGE for a slot or sink that is not a valid name.
+        """
+        from headrace.pipeline.project import open_endpoints  # noqa: PLC0415 - loads the database driver
+
+        return open_endpoints(self.config, self.environ, self.slot, sink)
+
+
+def _set_error_format(chosen: Format) -> Format:
+    """Report errors in the same format as the output."""
+    errors_as_json.set(chosen is Format.JSON)
+    return chosen
+
+
+def _format(text: str) -> Any:
+    option = typer.Option("--format", envvar="HEADRACE_FORMAT", callback=_set_error_format, help=text)
+    return Annotated[Format, option]
+
+
+_SHARED: Mapping[str, tuple[Any, Any]] = {
+    "config": (
+        Annotated[Path, typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", help="the deployment file")],
+        Path("headrace.toml"),
+    ),
+    "slot": (
+        Annotated[
+            str | None, typer.Option(envvar="HEADRACE_SLOT", help="the replication slot (else the file's)")
+        ],
+        None,
+    ),
+    "publication": (
+        Annotated[
+            str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
+        ],
+        None,
+    ),
+    "yes": (
+        Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="ask no questions")],
+        False,
+    ),
+    "log_level": (
+        Annotated[
+            LogLevel,
+            typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="log messages from this level on"),
+        ],
+        LogLevel.INFO,
+    ),
+    "log_format": (
+        Annotated[
+            LogFormat,
+            typer.Option("--log-format", envvar="HEADRACE_LOG_FORMAT", help="log messages as text or json"),
+        ],
+        LogFormat.TEXT,
+    ),
+}
+"""The shared options: type and default value."""
+_OUTPUT = (_format("human or json, also for errors"), Format.HUMAN)
+_ERRORS = (_format("human or json, for errors"), Format.HUMAN)
+
+Command = Callable[..., bool | int | None]
+
+
+def command(short_help: str, *shared: str, json_output: bool = False) -> Callable[[Command], Command]:
+    """Register a command that is named like its function, with some of the shared options.
+
+    The function gets a `CommandContext`, then its own options. It returns whether it succeeded, or an exit
+    code; None is a success.
+
+    Args:
+        short_help: what the list of commands says.
+        shared: names of shared options; every command has `--format` and `--log-level`.
+        json_output: whether the command can print its result as JSON; each can print errors so.
+    """
+    kinds = {**_SHARED, "output": _OUTPUT if json_output else _ERRORS}
+    names = (*shared, "output", "log_level")
+
+    def register(function: Command) -> Command:
+        _context, *own = inspect.signature(function, eval_str=True).parameters.values()
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name in names
+            for kind, default in [kinds[name]]
+        ]
+
+        def run(**values: Any) -> None:
+            given = {name: values.pop(name) for name in names}
+            given["as_json"] = given.pop("output") is Format.JSON
+            context = CommandContext(**given)
+            configure_logging(context.log_level, context.log_format)
+            outcome = function(context, **values)
+            raise typer.Exit(int(not outcome) if isinstance(outcome, bool) else outcome or 0)
+
+        run.__doc__ = function.__doc__
+        parameters = [*(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *options]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        app.command(function.__name__, short_help=short_help)(run)
+        return function
+
+    return register

@@ -1,0 +1,68 @@
+"""Set up logging for the command line: lines for people, or one JSON object for each line."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import time
+from contextvars import ContextVar
+
+from pythonjsonlogger.json import JsonFormatter
+
+
+class LogLevel(enum.StrEnum):
+    """Levels of log messages."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+
+
+class LogFormat(enum.StrEnum):
+    """Formats of log messages."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+logs_as_json: ContextVar[bool] = ContextVar("logs_as_json", default=False)
+"""Whether log messages, and the error that ends the command, are JSON objects."""
+
+_FIELDS = {"asctime": "time", "levelname": "level", "name": "component"}
+
+
+def configure_logging(level: LogLevel, form: LogFormat) -> None:
+    """Write log messages to the standard error, with times in UTC.
+
+    A JSON object has `time`, `level`, `component` and `message`, and where they are known `slot`, `batch`,
+    `position` (an LSN) and `code` (of an error).
+    """
+    logs_as_json.set(form is LogFormat.JSON)
+    handler = logging.StreamHandler()
+    handler.setFormatter(_json_formatter() if form is LogFormat.JSON else _text_formatter())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.getLogger("headrace").setLevel(level.value.upper())
+    for noisy in ("py4j", "urllib3", "pyspark"):
+        logging.getLogger(noisy).setLevel(logging.WARNING if level is LogLevel.DEBUG else logging.ERROR)
+
+
+def add_to_each_line(**fields: str) -> None:
+    """Add the same fields, for example the slot, to every JSON object."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, JsonFormatter):
+            handler.formatter.static_fields.update(fields)
+
+
+def _json_formatter() -> logging.Formatter:
+    formatter = JsonFormatter(
+        "%(asctime)s %(levelname)s %(name)s %(message)s", rename_fields=_FIELDS, json_ensure_ascii=False
+    )
+    formatter.converter = time.gmtime
+    formatter.default_time_format, formatter.default_msec_format = "%Y-%m-%dT%H:%M:%S", "%s.%03dZ"
+    return formatter
+
+
+def _text_formatter() -> logging.Formatter:
+    formatter = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ")
+    formatter.converter = time.gmtime
+    return formatter
