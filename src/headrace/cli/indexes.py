@@ -14,7 +14,7 @@ from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import What
-from headrace.sinks.opensearch.orphans import Orphan, orphans
+from headrace.sinks.opensearch.generations import Orphan, orphans
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.sinks.opensearch.generations import Found, Generation
-from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import GenerationState
 

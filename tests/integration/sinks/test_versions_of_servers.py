@@ -31,10 +31,9 @@ from headrace.sinks.opensearch import (
     Quarantined,
     mapping,
 )
-from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.documents import documents, refresh, stored
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.settings import adjust, lasting, restore_settings, try_out
+from headrace.sinks.opensearch.settings import adjust, index_warnings, lasting, restore_settings, try_out
 from headrace.sinks.opensearch.shard_history import identities, is_another
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
@@ -225,7 +224,7 @@ def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
     client.call("PUT", f"/{made.index}/_settings", {"index": {"translog.durability": "async"}})
     assert restore_settings(client, wanted) == [f"{made.index}: translog.durability was async"]
     assert restore_settings(client, wanted) == []
-    assert of_index(client, made.index, "thing") == []
+    assert index_warnings(client, made.index, "thing") == []
     with Lease(client, "s1", prefix, ["thing", "other"], beat=60.0) as lease:
         for _ in range(3):
             lease.renew()

@@ -28,7 +28,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.state_document import StateDocument, meta_index
+from headrace.sinks.opensearch.system_index import StateDocument, meta_index
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0

@@ -15,13 +15,12 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.control_requests import ControlRequests
+from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys
-from headrace.sinks.opensearch.position_request import position_request_document
 from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_document import StateDocument, build_notes, meta_index
+from headrace.sinks.opensearch.system_index import StateDocument, build_notes, meta_index
 
 _GENERATIONS = "generations"
 

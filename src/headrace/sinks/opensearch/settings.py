@@ -1,7 +1,7 @@
-"""The operator's own index settings and mappings: which need a new index, and which change in place.
+"""Options, settings and mappings that an operator gives an index: check, compare and apply them.
 
-Pure, but for the functions that take a client. Settings are held as a nested table below `index`, however
-they were written.
+Some need a new index, others change in place. Functions without a client are pure. Settings are held as
+a nested table below `index`, however they were written.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.options import IndexOptions
 from headrace.sinks.opensearch.system_index import UNALTERED
+
+_NESTED_OBJECTS = 10_000
+"""OpenSearch's default limit."""
 
 _DYNAMIC = re.compile(
     r"""refresh_interval | number_of_replicas | auto_expand_replicas | gc_deletes | hidden | priority
@@ -44,7 +47,44 @@ _FLAT: dict[str, str | int] = {
     "expand_wildcards": "all",
 }
 
+_REPLICATION_TYPE = "index.replication.type"
+_WITH_DEFAULTS = {"include_defaults": "true", "flat_settings": "true"}
+_FORBIDDEN = 403
+
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """Settings of new generations, and additions to their mappings.
+
+    Attributes:
+        number_of_shards: as in OpenSearch.
+        number_of_replicas: as in OpenSearch, after the backfill.
+        refresh_interval: how soon a followed index finds a new document (OpenSearch's notation).
+        gc_deletes: how long a deleted document's version is remembered. An older write that comes later
+            than this brings the document back, so it stays far above every time limit of a writer.
+        text_analysis: `icu` needs the plugin analysis-icu on every node.
+        auto_subfields: whether text and keyword fields get subfields for exact, analysed and
+            case-insensitive search.
+        settings: further index settings, as `settings_of` returns them; they override the others.
+        mappings: laid over the mapping of the schema, as `mappings_of` returns them.
+    """
+
+    number_of_shards: int = 1
+    number_of_replicas: int = 1
+    refresh_interval: str = "1s"
+    gc_deletes: str = "2h"
+    text_analysis: Literal["builtin", "icu"] = "builtin"
+    auto_subfields: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def nested_objects(self) -> int:
+        """Return how many nested objects one document may hold."""
+        limit = self.settings.get("mapping", {}).get("nested_objects", {}).get("limit")
+        return _NESTED_OBJECTS if limit is None else int(limit)
 
 
 def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -218,6 +258,39 @@ def check_pipeline(client: Client, name: str) -> None:
             f"the cluster has no ingest pipeline {name!r}",
             "Make it, or correct `pipeline` of the sink.",
         )
+
+
+def index_warnings(client: Client, index: str, name: str) -> list[str]:
+    """List what works with an existing index or alias, but that the operator should know.
+
+    Args:
+        name: the index's name as the operator knows it.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED.
+    """
+    warnings = []
+    if replication_type(client, index) == "SEGMENT":
+        warnings.append(
+            f"{name} has segment replication: Headrace asks its primary shards, but readers of its replicas "
+            "find a document later than refresh_interval says"
+        )
+    if client.read(path(index, "_stats", "docs"), allow=(400, _FORBIDDEN)).status == _FORBIDDEN:
+        warnings.append(
+            f"the user may not ask for the stats of {name} (indices:monitor/stats): that it was restored in "
+            "place, or lost a shard, is not noticed"
+        )
+    return warnings
+
+
+def replication_type(client: Client, index: str) -> str:
+    """Return `DOCUMENT` or `SEGMENT`."""
+    answers = client.read(path(index, "_settings", query=_WITH_DEFAULTS)).json().values()
+    types = [
+        about.get("settings", {}).get(_REPLICATION_TYPE) or about.get("defaults", {}).get(_REPLICATION_TYPE)
+        for about in answers
+    ]
+    return "SEGMENT" if "SEGMENT" in types else "DOCUMENT"
 
 
 def flatten(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

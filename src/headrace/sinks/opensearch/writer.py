@@ -16,8 +16,7 @@ from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
-from headrace.sinks.opensearch.bulk import Item, ItemVerdict, Outcome
-from headrace.sinks.opensearch.bulk_size import BulkSize
+from headrace.sinks.opensearch.bulk import BulkSize, Item, ItemVerdict, Outcome
 from headrace.sinks.opensearch.client import Answer, Client, path
 
 _NDJSON = "application/x-ndjson"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch.product import Product
+from headrace.sinks.opensearch.client import Product
 
 BODY: dict[str, Any] = {
     "settings": {"index": {}},
