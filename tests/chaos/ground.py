@@ -128,7 +128,7 @@ class Ground:
             AssertionError: it is not.
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            ControlRequests(client, NAME, self.run.prefix).give(index, "reindex")
+            ControlRequests(client, NAME, self.run.prefix).submit(index, "reindex")
         assert until(lambda: bool(self.building()), _STRIKES_WITHIN), f"nothing is built\n{self.run.said()}"
         return self.building()[0]
 

@@ -140,10 +140,10 @@ class Narrator:
                 {"trouble": terminal.warn, "recovery": terminal.done, "progress": terminal.say}[line.kind](
                     line.text
                 )
-            for refusal in self._board.sinks.take_refusals():
-                if refusal not in self._refused:  # a document that changes often is refused again each time
-                    self._refused[refusal] = None
-                    terminal.warn(refusal)
+            for rejection in self._board.sinks.take_rejections():
+                if rejection not in self._refused:  # a document that changes often is refused again each time
+                    self._refused[rejection] = None
+                    terminal.warn(rejection)
             while len(self._refused) > _REMEMBERED:
                 del self._refused[next(iter(self._refused))]
             if terminal.err.is_terminal and view.phase is not Phase.STOPPED:

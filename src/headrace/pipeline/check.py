@@ -18,7 +18,7 @@ from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list
 from headrace.postgres.connection import connect
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings
-from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_out
+from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
 
 _SINK_SECONDS = 1.0
@@ -176,7 +176,7 @@ def _problems_of(
             f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
             error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
         )
-        for error in _try(lambda: try_out(client, scratch, body, look))
+        for error in _try(lambda: try_creation(client, scratch, body, look))
     ], risks
 
 

@@ -88,7 +88,7 @@ class ActivityReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class RejectionsReport:
     """Documents that a sink refused and that the run continues without, one line for each."""
 
     run: str
@@ -110,15 +110,15 @@ class Refusals:
         return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
-def tell_refusals(to: ReportTo | None, lines: Sequence[str]) -> None:
+def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
     """Report documents that the run continues without; does nothing without `to`."""
     if to is None or not lines:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
         for line in lines:
-            refusals = Refusals(to.run, to.sink, (line[:_LONGEST_TEXT],))
+            rejections = RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],))
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
-                port.sendto(refusals.to_bytes(), (to.host, to.port))
+                port.sendto(rejections.to_bytes(), (to.host, to.port))
 
 
 class Activity:

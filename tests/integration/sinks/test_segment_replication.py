@@ -23,7 +23,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.documents import await_replicas, count, ids, refresh, stored
+from headrace.sinks.opensearch.documents import await_replicas, count, ids, read_documents, refresh
 from headrace.sinks.opensearch.settings import index_warnings
 from headrace.sinks.opensearch.system_index import StateDocument
 
@@ -77,7 +77,7 @@ def test_what_is_refreshed_is_found(client: Client, generation: Generation) -> N
             known = {f"{number}-{n}" for n in range(DOCUMENTS)}
             body = f'{{"s":"{text}{number}"}}'.encode()
             writer.write([DocumentOperation("users", one, number, body) for one in known])
-            assert stored(client, generation.index, sorted(known)).keys() == known
+            assert read_documents(client, generation.index, sorted(known)).keys() == known
             refresh(client, generation.index)
             assert count(client, generation.index) == number * DOCUMENTS
             assert known <= set(ids(client, generation.index))

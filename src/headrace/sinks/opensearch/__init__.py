@@ -10,7 +10,7 @@ from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
 from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.system_index import StateDocument, build_notes
+from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
@@ -33,6 +33,6 @@ __all__ = [
     "Quarantined",
     "StateDocument",
     "WriterOptions",
-    "build_notes",
+    "backfill_progress",
     "mapping",
 ]

@@ -67,7 +67,7 @@ class ItemVerdict:
     fatal: tuple[Outcome, Item, str] | None = None
 
 
-def refusal(operation: DocumentOperation) -> str | None:
+def invalid_reason(operation: DocumentOperation) -> str | None:
     """Explain why the server would refuse a whole request that holds `operation`, or return None."""
     if not operation.id:
         return "the document id is empty"
@@ -157,7 +157,7 @@ def _has_no_index(error: Any) -> bool:
     return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
-def wrote_to(data: bytes, index: str) -> bool:
+def deleted_from(data: bytes, index: str) -> bool:
     """Tell whether a delete was done in `index` itself, not in one behind an alias of that name."""
     if f'"_index":"{index}"'.encode() not in data:
         return False

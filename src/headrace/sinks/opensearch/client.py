@@ -91,7 +91,7 @@ class Product:
             and (int(match[1]), int(match[2])) >= _SEGMENT_REPLICATION
         )
 
-    def fitted(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Adapt the body of an index's creation to this server."""
         if self.name != "elasticsearch":
             return dict(body)

@@ -20,7 +20,7 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.system_index import meta_index
 
-What = Literal["reindex", "rollback"]
+RequestKind = Literal["reindex", "rollback"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ControlRequest:
     """
 
     index: str
-    what: What
+    what: RequestKind
     number: str
     asked_at: str
     seq_no: int
@@ -52,7 +52,7 @@ class ControlRequests:
         self._slot = slot
         self._meta = meta_index(prefix)
 
-    def give(self, index: str, what: What) -> str:
+    def submit(self, index: str, what: RequestKind) -> str:
         """Request something of the pipeline; returns the request's number.
 
         Replaces a pending request for the same index.
@@ -69,7 +69,7 @@ class ControlRequests:
         """Read the pending requests for these indexes.
 
         Raises:
-            HeadraceError: as `give`.
+            HeadraceError: as `submit`.
         """
         by_id = {self._id(index): index for index in indexes}
         answer = self._client.read(path(self._meta, "_mget"), {"ids": list(by_id)}, allow=(404,))
@@ -78,7 +78,7 @@ class ControlRequests:
         return [
             ControlRequest(
                 by_id[document["_id"]],
-                cast("What", document["_source"]["order"]),
+                cast("RequestKind", document["_source"]["order"]),
                 document["_source"]["number"],
                 document["_source"]["updated_at"],
                 document["_seq_no"],
@@ -92,7 +92,7 @@ class ControlRequests:
         """Delete a request, unless another one has replaced it.
 
         Raises:
-            HeadraceError: as `give`.
+            HeadraceError: as `submit`.
         """
         seen: dict[str, str | int] = {"if_seq_no": order.seq_no, "if_primary_term": order.primary_term}
         target = path(self._meta, "_doc", self._id(order.index), query=seen)
@@ -122,7 +122,7 @@ class PositionRequest:
         self._client = client
         self._document = position_request_document(meta_index(prefix), slot)
 
-    def make(self, lsn: Lsn) -> None:
+    def submit(self, lsn: Lsn) -> None:
         """Request an applied position of at least `lsn`, which the server has reached already.
 
         Raises:
@@ -135,7 +135,7 @@ class PositionRequest:
         """Read the last request; 0 where there is none, or it cannot be read.
 
         Raises:
-            HeadraceError: as `make`.
+            HeadraceError: as `submit`.
         """
         answer = self._client.read(path(*self._document), allow=(404,))
         try:

@@ -27,7 +27,7 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDocument:
     """A stored document: its external version, and its bytes as they were sent.
 
     The bytes are empty where two copies of the document exist, which must not happen.
@@ -118,7 +118,7 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
         routings: one value for each shard.
 
     Raises:
-        HeadraceError: as `stored`.
+        HeadraceError: as `read_documents`.
     """
     requested = [(id_, routing) for id_ in ids for routing in routings]
     if not requested:
@@ -137,7 +137,9 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
     return found
 
 
-def stored(client: Client, index: str, ids: Sequence[str], routings: Sequence[str] = ()) -> dict[str, Stored]:
+def read_documents(
+    client: Client, index: str, ids: Sequence[str], routings: Sequence[str] = ()
+) -> dict[str, StoredDocument]:
     """Read documents by id; ids without a document are left out.
 
     All of them are held in memory: the caller splits `ids` into portions.
@@ -191,8 +193,8 @@ def _whole(answer: Answer, index: str) -> dict[str, Any]:
     return page
 
 
-def _read_answer(answer: Answer) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+def _read_answer(answer: Answer) -> dict[str, StoredDocument]:
+    found: dict[str, StoredDocument] = {}
     text = RawJson(answer.data.decode())
     for key in text.fields():
         if key != "docs":
@@ -203,12 +205,12 @@ def _read_answer(answer: Answer) -> dict[str, Stored]:
             if document_ is not None:
                 twice = found.get(identity)
                 found[identity] = (
-                    document_ if twice is None else Stored(max(document_.version, twice.version), b"")
+                    document_ if twice is None else StoredDocument(max(document_.version, twice.version), b"")
                 )
     return found
 
 
-def _read_document(text: RawJson, place: str) -> tuple[str, Stored | None]:
+def _read_document(text: RawJson, place: str) -> tuple[str, StoredDocument | None]:
     known: dict[str, object] = {}
     source: str | None = None
     for key in text.fields():
@@ -227,7 +229,7 @@ def _read_document(text: RawJson, place: str) -> tuple[str, Stored | None]:
         return identity, None
     if not isinstance(version, int):
         raise ValueError("a document without a version")  # noqa: TRY004
-    return identity, Stored(version, source.encode())
+    return identity, StoredDocument(version, source.encode())
 
 
 def _unreadable(place: str, identity: object, error: object) -> HeadraceError:

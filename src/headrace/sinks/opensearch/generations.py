@@ -53,7 +53,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIndex:
     """An index behind write aliases: its UUID and all its aliases."""
 
     uuid: str
@@ -97,7 +97,7 @@ class Generations:
         """
         return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
-    def made(self) -> list[tuple[Generation, tuple[str, ...]]]:
+    def all_with_aliases(self) -> list[tuple[Generation, tuple[str, ...]]]:
         """List every generation under the prefix with its aliases for readers, sorted by index."""
         answer = self._client.read(
             path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
@@ -111,7 +111,7 @@ class Generations:
                 result.append((generation, tuple(sorted(names))))
         return result
 
-    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+    def find_by_write_aliases(self, indexes: Sequence[str]) -> dict[str, FoundIndex]:
         """Find the indexes behind the write aliases of these generations, by the index's name.
 
         Usually they are the generations themselves. A missing one was deleted, or lost its alias; an
@@ -120,13 +120,13 @@ class Generations:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: the answer is not known.
         """
-        found: dict[str, Found] = {}
+        found: dict[str, FoundIndex] = {}
         for names in join_names([index + _WRITE for index in indexes]):
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
                 uuid = about["settings"]["index"]["uuid"]
-                found[index] = Found(uuid, frozenset(about.get("aliases", ())))
+                found[index] = FoundIndex(uuid, frozenset(about.get("aliases", ())))
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
@@ -158,7 +158,7 @@ class Generations:
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
-        self._client.call("PUT", path(index), self._client.product().fitted(request))
+        self._client.call("PUT", path(index), self._client.product().adapt(request))
         return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
@@ -325,7 +325,7 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
     # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
-    generations = Generations(client, prefix).made()
+    generations = Generations(client, prefix).all_with_aliases()
     known = set(_known_indexes(client, prefix))
     return [
         Orphan(generation.name, generation.index, generation.hash, aliases)

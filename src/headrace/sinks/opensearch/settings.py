@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.system_index import UNALTERED
+from headrace.sinks.opensearch.system_index import TEMPLATE_OVERRIDES
 
 _NESTED_OBJECTS = 10_000
 """OpenSearch's default limit."""
@@ -136,7 +136,7 @@ def merge(ours: Any, theirs: Any) -> Any:
     return theirs
 
 
-def determining(options: IndexOptions) -> dict[str, object]:
+def fixed_settings(options: IndexOptions) -> dict[str, object]:
     """Return the operator's settings and mappings that need a new index when they change."""
     fixed = {name: value for name, value in flatten(options.settings) if not _DYNAMIC.fullmatch(name)}
     found: dict[str, object] = {"settings": fixed, "mappings": dict(options.mappings)}
@@ -170,12 +170,12 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
 def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the additional settings of an index during its backfill."""
     known = dict(flatten(settings))
-    return {name: value for name, value in UNALTERED.items() if name not in known} | {
+    return {name: value for name, value in TEMPLATE_OVERRIDES.items() if name not in known} | {
         "gc_deletes": _TOMBSTONES
     }
 
 
-def lasting(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
+def required_settings(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
     """Return the settings that an index must keep, so that its documents stay as they were written.
 
     Args:
@@ -184,15 +184,19 @@ def lasting(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str
         other: whether it was created with other options, which include pipelines.
     """
     own_settings = {name: str(value) for name, value in flatten(options.settings)}
-    durability = {"translog.durability": UNALTERED["translog.durability"]}
-    own = durability if other else {name: own_settings.get(name, value) for name, value in UNALTERED.items()}
+    durability = {"translog.durability": TEMPLATE_OVERRIDES["translog.durability"]}
+    own = (
+        durability
+        if other
+        else {name: own_settings.get(name, value) for name, value in TEMPLATE_OVERRIDES.items()}
+    )
     return own | {
         "gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if backfilled else _TOMBSTONES
     }
 
 
 def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Restore settings of `lasting`, by index, where they were changed; returns what was changed, in words.
+    """Restore `required_settings`, by index, where they were changed; returns what was changed, in words.
 
     Raises:
         HeadraceError: any refusal of the cluster.
@@ -213,20 +217,20 @@ def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) ->
 def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
     """Tell whether the cluster would create an index of that body, without creating one.
 
-    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_out` then
-    finds out. The effect of the cluster's own templates and of its limit of shards shows only with a real
-    index.
+    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_creation`
+    then finds out. The effect of the cluster's own templates and of its limit of shards shows only with a
+    real index.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    fitted = client.product().fitted({**body, "settings": {"index": body["settings"]["index"]}})
-    template = {"settings": fitted["settings"], "mappings": fitted["mappings"]}
+    adapted = client.product().adapt({**body, "settings": {"index": body["settings"]["index"]}})
+    template = {"settings": adapted["settings"], "mappings": adapted["mappings"]}
     request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
     return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
 
-def try_out(
+def try_creation(
     client: Client, name: str, body: Mapping[str, Any], look: Callable[[], object] = lambda: None
 ) -> None:
     """Create an index of that body and delete it again, without waiting for its shards.
@@ -240,7 +244,7 @@ def try_out(
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
     try:
-        client.call("PUT", target, client.product().fitted({**body, "settings": {"index": settings}}))
+        client.call("PUT", target, client.product().adapt({**body, "settings": {"index": settings}}))
         look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))

@@ -23,7 +23,11 @@ from headrace.sinks.opensearch.shard_history import Identity, identities
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and the stored entry."""
 
-UNALTERED = {"translog.durability": "request", "default_pipeline": "_none", "final_pipeline": "_none"}
+TEMPLATE_OVERRIDES = {
+    "translog.durability": "request",
+    "default_pipeline": "_none",
+    "final_pipeline": "_none",
+}
 """Settings that override index templates: what is acknowledged is durable and is stored as sent."""
 
 _BATCH_SIZE = 5_000
@@ -44,7 +48,12 @@ def system_index_body(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Build the body of a hidden index; only `properties` are searchable."""
     return {
         "settings": {
-            "index": {"number_of_shards": 1, "auto_expand_replicas": "0-1", "hidden": True, **UNALTERED}
+            "index": {
+                "number_of_shards": 1,
+                "auto_expand_replicas": "0-1",
+                "hidden": True,
+                **TEMPLATE_OVERRIDES,
+            }
         },
         "mappings": {"dynamic": False, "properties": properties},
     }
@@ -227,7 +236,7 @@ class StateDocument:
         self._seen, self._unsure = _seen(found), False
         return None if found is None else found["_source"]
 
-    def look(self) -> None:
+    def check_unchanged(self) -> None:
         """Check that the stored document is the one that was loaded or saved last.
 
         Does nothing where that is unknown.
@@ -319,7 +328,7 @@ def _seen(found: dict[str, Any] | None) -> _Seen | None:
     return None if found is None else _Seen(found["_seq_no"], found["_primary_term"])
 
 
-def build_notes(client: Client, slot: str, prefix: str, generation: str) -> StateDocument:
+def backfill_progress(client: Client, slot: str, prefix: str, generation: str) -> StateDocument:
     """Return the document with the progress of a generation's backfill."""
     return StateDocument(
         client, meta_index(prefix), f"{slot}.build.{generation}", f"the progress of {generation}"

@@ -134,7 +134,7 @@ class OpenSearchWriter(DocumentWriter):
         self, operations: Iterable[DocumentOperation], refused: list[WriteResult]
     ) -> Iterator[Item]:
         for operation in operations:
-            reason = bulk.refusal(operation) or _too_long(operation, self._options.max_document_bytes)
+            reason = bulk.invalid_reason(operation) or _too_long(operation, self._options.max_document_bytes)
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
             elif operation.body is None:
@@ -237,7 +237,7 @@ class OpenSearchWriter(DocumentWriter):
         if not self._options.require_alias or not any(item.delete for item in part):
             return
         for target in self._targets.values():
-            if bulk.wrote_to(answer.data, target):
+            if bulk.deleted_from(answer.data, target):
                 # An alias cannot be deleted this way: if it is back by now, nothing happens.
                 self._client.call("DELETE", path(target), allow=(400, 404))
                 item = next(item for item in part if item.delete)

@@ -43,7 +43,7 @@ def test_a_delete_is_one_line_and_routing_is_given() -> None:
 @given(st.text(min_size=1, max_size=40))
 def test_every_id_survives_the_action_line(identity: str) -> None:
     operation = upsert(identity)
-    if bulk.refusal(operation) is None:
+    if bulk.invalid_reason(operation) is None:
         action = bulk.render(operation, "t").lines.decode().split("\n")[0]
         assert json.loads(action)["index"]["_id"] == identity
 
@@ -66,13 +66,13 @@ def test_line_feeds_between_tokens_never_end_the_line() -> None:
     ],
 )
 def test_what_would_fail_a_whole_request_is_refused_before(operation: DocumentOperation, part: str) -> None:
-    reason = bulk.refusal(operation)
+    reason = bulk.invalid_reason(operation)
     assert reason is not None
     assert part in reason
 
 
 def test_the_longest_id_and_version_are_accepted() -> None:
-    assert bulk.refusal(upsert("é" * 256, version=2**63 - 1)) is None
+    assert bulk.invalid_reason(upsert("é" * 256, version=2**63 - 1)) is None
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 60), st.integers(1, 10))
