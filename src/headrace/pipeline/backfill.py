@@ -33,7 +33,7 @@ from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.status.board import IndexBoard
-from headrace.status.rate import Rate
+from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20

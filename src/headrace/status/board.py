@@ -17,10 +17,9 @@ from typing import Any, Protocol
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.reporter import Reporter, SilentReporter
-from headrace.status.lag import LagSamples, bytes_behind
 from headrace.status.phases import Event, Phase, State
+from headrace.status.progress import LagSamples, Stall, bytes_behind, describe_stall
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
-from headrace.status.stall import Stall, describe_stall
 
 
 class IndexPhase(enum.StrEnum):
