@@ -20,8 +20,8 @@ from typing import Self
 from headrace.errors import HeadraceError
 from headrace.sinks.activity import ActivityReport, RejectionsReport, ReportTo
 
-TROUBLE_SECONDS = 1.0
-"""Trouble that ends within this time is normal for a busy cluster, and not shown."""
+SHOWN_AFTER_SECONDS = 1.0
+"""A failure that ends within this time is normal for a busy cluster, and not shown."""
 
 _MAX_DATAGRAM = 65_507
 _MAX_REJECTIONS = 1_000
@@ -50,7 +50,7 @@ class _LastReport:
     report: ActivityReport
     at: float
     since: float
-    """When the reported trouble began."""
+    """When the reported failure began."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class SinkReports:
             key, now = (report.sink, report.writer), self.clock()
             self.last = now
             before = self._last_reports.get(key)
-            goes_on = before is not None and before.report.trouble
+            goes_on = before is not None and before.report.failure
             self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
 
     def rejected(self, rejections: RejectionsReport) -> None:
@@ -100,7 +100,7 @@ class SinkReports:
     def _of(self, name: str) -> SinkActivity:
         last_reports = [last for (sink, _), last in self._last_reports.items() if sink == name]
         reports = [last.report for last in last_reports]
-        lasting = [last.report for last in last_reports if self.clock() - last.since >= TROUBLE_SECONDS]
+        lasting = [last.report for last in last_reports if self.clock() - last.since >= SHOWN_AFTER_SECONDS]
         return SinkActivity(
             name,
             min((report.bulk_bytes for report in reports), default=None),
