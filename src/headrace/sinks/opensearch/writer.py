@@ -41,7 +41,8 @@ class WriterOptions:
         max_bytes: of one request before compression; 5 MB is where throughput stops growing. A cluster
             that refuses requests gets smaller ones for a while, see `BulkSize`.
         max_count: operations of one request.
-        max_document_bytes: a larger document is rejected without being sent; None: the cluster's own limit.
+        max_document_bytes: a larger document is rejected without being sent: it could take all memory of the
+            cluster's node, again with each attempt.
         senders: requests under way at once; two keep a small node busy.
         busy_seconds: how long 429 and 503 are retried with the same bytes before `write` gives up, and its
             caller assembles the documents again.
@@ -53,7 +54,7 @@ class WriterOptions:
 
     max_bytes: int = 5_000_000
     max_count: int = 5_000
-    max_document_bytes: int | None = None
+    max_document_bytes: int = 20 * 1024 * 1024
     senders: int = 2
     busy_seconds: float = 60.0
     pipeline: str | None = None
@@ -253,12 +254,15 @@ def _query(options: WriterOptions) -> dict[str, str | int]:
     return query
 
 
-def _too_long(operation: DocumentOperation, most: int | None) -> str | None:
+def _too_long(operation: DocumentOperation, most: int) -> str | None:
     """Explain why a document is not sent, or return None."""
     size = 0 if operation.body is None else len(operation.body)
-    if most is None or size <= most:
+    if size <= most:
         return None
-    return f"it has {size:,} bytes, more than max_document_bytes of the sink allows ({most:,})"
+    return (
+        f"it has {size:,} bytes, more than max_document_bytes of the sink allows ({most:,}); "
+        "put a `limit` on its longest list, or raise it where the cluster has the memory"
+    )
 
 
 def _too_large(sent: int) -> str:
