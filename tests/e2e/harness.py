@@ -85,7 +85,6 @@ class Headrace(DrivenRun):
         small_bulks = config.read_text().replace("[sinks.primary]", "[sinks.primary]\nbatch_size = 200")
         config.write_text(small_bulks)
         self.config = config
-        self.config = config
         self.name = name
         super().__init__(config, name, folder)
 

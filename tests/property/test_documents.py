@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import pytest
 
-from conftest import installation
 from headrace.model import TableName
+from support.servers import installation
 from support.soak.cases import make_case
 from support.soak.ground import Ground, ground
 from support.soak.preparing import Prepared
