@@ -1,4 +1,4 @@
-"""How long does a running Headrace take to build its indexes anew?"""
+"""Measure how long a running Headrace takes to rebuild its indexes."""
 
 from __future__ import annotations
 

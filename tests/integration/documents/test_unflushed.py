@@ -39,7 +39,7 @@ from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
 from support.servers import installation
-from support.soak.working import MemoryWorker
+from support.soak.memory_worker import MemoryWorker
 
 INDEX = "people"
 SCHEMA = """
