@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from support.servers import installation
 
 _SPARK = "tests/integration/datasources/"
 _numbers = itertools.count(1)
@@ -33,12 +32,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Together:
     """Which process runs which tests."""
     return _Together(config, log)
-
-
-def installation() -> Path | None:
-    """The `bin` folder of the PostgreSQL to test with, from HEADRACE_TEST_POSTGRES; None is the wheel's."""
-    folder = os.environ.get("HEADRACE_TEST_POSTGRES")
-    return None if folder is None else Path(folder)
 
 
 @pytest.fixture(scope="session")

@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "tests"))  # `support.driving` runs deployments
+sys.path.append(str(Path(__file__).parents[2] / "tests"))  # `support.driven_run` runs deployments

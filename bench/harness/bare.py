@@ -1,4 +1,4 @@
-"""How fast are both servers without Headrace? COPY of the same queries, `_bulk` of the same bytes."""
+"""Measure both servers without Headrace: COPY of the same queries, `_bulk` of the same bytes."""
 
 from __future__ import annotations
 

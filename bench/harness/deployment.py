@@ -1,4 +1,4 @@
-"""What does a benchmark measure? A real shop on real servers, and the real command line."""
+"""A real shop on real servers, and the real command line, for benchmarks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.demo.shop import create_shop, write_deployment
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from support.driving import DrivenRun
+from support.driven_run import DrivenRun
 
 NAME = "bench"
 PREFIX = f"{NAME}_"

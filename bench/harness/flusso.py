@@ -1,4 +1,4 @@
-"""How fast is the peer on the same servers? flusso, where its program is here.
+"""Measure the peer, flusso, on the same servers, where its program is here.
 
 `cargo install flusso-cli --version 0.15.1 --locked --no-default-features` brings it; FLUSSO names its file
 where it is neither on the PATH nor in ~/.cargo/bin.

@@ -1,4 +1,4 @@
-"""How long does a running Headrace take to build its indexes anew?"""
+"""Measure how long a running Headrace takes to rebuild its indexes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
         before = _served(client)
         begin = perf_counter()
         for index in indexes:
-            ControlRequests(client, NAME, PREFIX).give(index, "reindex")
+            ControlRequests(client, NAME, PREFIX).submit(index, "reindex")
         while any(before[index] == generation for index, generation in _served(client, indexes).items()):
             deployment.run.assert_lives()
             assert perf_counter() - begin < _WITHIN, deployment.run.said()

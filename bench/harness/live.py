@@ -1,4 +1,4 @@
-"""How long does a running Headrace take until what was committed is durable in the documents?"""
+"""Measure how long a running Headrace takes until what was committed is durable in the documents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much memory do a run's processes need? Sampled while they work."""
+"""Sample the memory of a run's processes while they work."""
 
 from __future__ import annotations
 

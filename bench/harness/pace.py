@@ -1,4 +1,4 @@
-"""How long from a commit to its document, at a fixed pace, with or without others who write?"""
+"""Measure the time from a commit to its document at a fixed pace, with or without other writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a benchmark say what it found? Tables for people, RESULT lines for scripts."""
+"""Print what a benchmark found: tables for people, RESULT lines for scripts."""
 
 from __future__ import annotations
 

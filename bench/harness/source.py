@@ -1,4 +1,4 @@
-"""How does `postgres_cdc` compare with pg_recvlogical on the same log, in alternation?"""
+"""Compare `postgres_cdc` with pg_recvlogical on the same log, in alternation."""
 
 from __future__ import annotations
 

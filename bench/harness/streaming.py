@@ -1,4 +1,4 @@
-"""How does a stream of Headrace compare with pg_recvlogical on the same log, in alternation?"""
+"""Compare a stream of Headrace with pg_recvlogical on the same log, in alternation."""
 
 from __future__ import annotations
 

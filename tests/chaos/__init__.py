@@ -1,5 +1,5 @@
-"""Every fault that a deployment must survive, again and again, with writers: `make chaos`.
+"""`make chaos`: every fault that a deployment must survive, again and again, with writers.
 
-`ground` has the servers, the deployment and what stands between them, `writing` those who write, `faults`
+`fixtures` has the servers, the deployment and what stands between them, `workload` the writers, `faults`
 what goes wrong, and `__main__` counts.
 """

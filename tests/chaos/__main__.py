@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from chaos.faults import FAULTS
-from chaos.ground import Ground, ground
+from chaos.fixtures import FaultyDeployment, open_deployment
 
 _WRITES = {"insert": "inserted", "link": "inserted", "delete": "deleted", "unlink": "deleted"}
 _ENDS = {"commit": "committed", "rollback": "rolled back", "race": "lost a race", "lost": "lost a connection"}
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> int:
     began = time.monotonic()
     struck: Counter[str] = Counter()
     missed: Counter[str] = Counter()
-    with ground(asked.users, asked.seed) as here:
+    with open_deployment(asked.users, asked.seed) as here:
         try:
             wrong = _rounds(here, names, (struck, missed), began + asked.minutes * 60)
         except AssertionError as error:
@@ -45,7 +45,9 @@ def main(words: Sequence[str]) -> int:
     return 1 if wrong else 0
 
 
-def _rounds(here: Ground, names: Sequence[str], counts: tuple[Counter[str], ...], end: float) -> list[str]:
+def _rounds(
+    here: FaultyDeployment, names: Sequence[str], counts: tuple[Counter[str], ...], end: float
+) -> list[str]:
     """Strike until the time is over; what was wrong, which ends it."""
     struck, missed = counts
     for name in _in_turn(here.random, names):

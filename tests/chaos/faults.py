@@ -1,7 +1,7 @@
-"""What can go wrong, and at which moment?
+"""The faults, and the moments at which they strike.
 
 A fault strikes while two writers are at work, and returns whether it struck when it should. It may leave
-everything broken: `Ground.settle` mends it and compares.
+everything broken: `FaultyDeployment.settle` mends it and compares.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 
 import psutil
 
-from chaos.ground import Ground
+from chaos.fixtures import FaultyDeployment
 from e2e.harness import Headrace
 from headrace.demo.shop import INDEXES
 from headrace.errors import HeadraceError
@@ -26,8 +26,8 @@ from headrace.sinks.opensearch import Client, Endpoint
 from support.http_proxy import Answer, Cut, Request
 from support.snapshots import Snapshot
 
-Fault = Callable[[Ground], bool]
-Blow = Callable[[Ground], None]
+Fault = Callable[[FaultyDeployment], bool]
+Blow = Callable[[FaultyDeployment], None]
 """What is done to one of those that take part."""
 
 _STORM = 20
@@ -41,62 +41,62 @@ _BELOW = ("order_items", "product_tags", "reviews")
 """What a TRUNCATE of the root table empties with it."""
 
 
-def _kill_run(ground: Ground) -> None:
-    if ground.run.members():
-        ground.run.kill()
+def _kill_run(deployment: FaultyDeployment) -> None:
+    if deployment.run.members():
+        deployment.run.kill()
 
 
-def _kill_first(ground: Ground) -> None:
-    ground.run.kill_first()
+def _kill_first(deployment: FaultyDeployment) -> None:
+    deployment.run.kill_first()
 
 
-def _kill_java(ground: Ground) -> None:
-    for one in ground.processes("org.apache.spark.deploy.SparkSubmit"):
+def _kill_java(deployment: FaultyDeployment) -> None:
+    for one in deployment.processes("org.apache.spark.deploy.SparkSubmit"):
         one.kill()
 
 
-def _kill_worker(ground: Ground) -> None:
-    workers = [one for one in ground.processes("pyspark") if one.name().startswith("python")]
+def _kill_worker(deployment: FaultyDeployment) -> None:
+    workers = [one for one in deployment.processes("pyspark") if one.name().startswith("python")]
     with contextlib.suppress(psutil.NoSuchProcess):
-        ground.random.choice(workers).kill()
+        deployment.random.choice(workers).kill()
 
 
-def _kill_opensearch(ground: Ground) -> None:
-    ground.opensearch.kill()
-    time.sleep(ground.random.uniform(0, 4))
+def _kill_opensearch(deployment: FaultyDeployment) -> None:
+    deployment.opensearch.kill()
+    time.sleep(deployment.random.uniform(0, 4))
 
 
-def _kill_postgres(ground: Ground) -> None:
-    _crash_postgres(ground)
-    time.sleep(ground.random.uniform(0, 4))
+def _kill_postgres(deployment: FaultyDeployment) -> None:
+    _crash_postgres(deployment)
+    time.sleep(deployment.random.uniform(0, 4))
 
 
-def _crash_postgres(ground: Ground) -> None:
+def _crash_postgres(deployment: FaultyDeployment) -> None:
     """What is committed and not on disk yet is gone."""
-    if ground.random.random() < 0.5:
-        ground.postgres.kill()
+    if deployment.random.random() < 0.5:
+        deployment.postgres.kill()
     else:
-        ground.postgres.stop("immediate")
+        deployment.postgres.stop("immediate")
 
 
-def _crash_unflushed(ground: Ground) -> bool:
+def _crash_unflushed(deployment: FaultyDeployment) -> bool:
     """The server crashes at a bulk whose documents have seen a commit that need not be on disk yet."""
     name, written = _ROOT.encode(), threading.Event()
-    product = ground.random.choice(ground.shop.ids("SELECT id FROM products"))
+    product = deployment.random.choice(deployment.shop.ids("SELECT id FROM products"))
 
     def write() -> None:
-        with connect(ground.shop.url) as connection:
+        with connect(deployment.shop.url) as connection:
             for commit in ("on", "off"):
                 execute(connection, f"SET synchronous_commit = {commit}")
-                execute(connection, _RENAME, (f"{commit} {ground.random.random()}", product))
+                execute(connection, _RENAME, (f"{commit} {deployment.random.random()}", product))
         written.set()
 
-    with ground.writers.paused():
+    with deployment.writers.paused():
         writing = threading.Timer(_MOMENT, write)
         writing.start()
-        struck = ground.at(
+        struck = deployment.at(
             lambda one: written.is_set() and one.target.startswith("/_bulk") and name in one.body,
-            lambda: _crash_postgres(ground),
+            lambda: _crash_postgres(deployment),
             None,
         )
         writing.join()
@@ -104,9 +104,9 @@ def _crash_unflushed(ground: Ground) -> bool:
 
 
 def _live(blow: Blow) -> Fault:
-    def strike(ground: Ground) -> bool:
-        time.sleep(ground.random.uniform(0.2, 3))
-        blow(ground)
+    def strike(deployment: FaultyDeployment) -> bool:
+        time.sleep(deployment.random.uniform(0.2, 3))
+        blow(deployment)
         return True
 
     return strike
@@ -115,11 +115,11 @@ def _live(blow: Blow) -> Fault:
 def _backfilling(blow: Blow) -> Fault:
     """At a bulk of a generation that is being built: it does not arrive, is not answered, or both."""
 
-    def strike(ground: Ground) -> bool:
-        generation = ground.build(ground.random.choice(INDEXES))
-        time.sleep(ground.random.uniform(0, 1))
-        then = ground.random.choice((None, Cut(), Cut(unheard=True)))
-        return ground.at_its_bulk(generation, lambda: blow(ground), then)
+    def strike(deployment: FaultyDeployment) -> bool:
+        generation = deployment.build(deployment.random.choice(INDEXES))
+        time.sleep(deployment.random.uniform(0, 1))
+        then = deployment.random.choice((None, Cut(), Cut(unheard=True)))
+        return deployment.at_its_bulk(generation, lambda: blow(deployment), then)
 
     return strike
 
@@ -127,91 +127,91 @@ def _backfilling(blow: Blow) -> Fault:
 def _swap(blow: Blow) -> Fault:
     """At the swap of an alias: it is not made, or made and not known."""
 
-    def strike(ground: Ground) -> bool:
-        ground.build(ground.random.choice(INDEXES))
-        then = ground.random.choice((None, Cut(), Cut(unheard=True)))
-        return ground.at_its_swap(lambda: blow(ground), then)
+    def strike(deployment: FaultyDeployment) -> bool:
+        deployment.build(deployment.random.choice(INDEXES))
+        then = deployment.random.choice((None, Cut(), Cut(unheard=True)))
+        return deployment.at_its_swap(lambda: blow(deployment), then)
 
     return strike
 
 
-def _spoiled(spoil: Callable[[Ground], Callable[[Request], Answer | Cut | None]]) -> Fault:
+def _spoiled(spoil: Callable[[FaultyDeployment], Callable[[Request], Answer | Cut | None]]) -> Fault:
     """The cluster answers badly for a while, with or without a generation that is being built."""
 
-    def strike(ground: Ground) -> bool:
-        if ground.random.random() < 0.3:
-            ground.build(ground.random.choice(INDEXES))
-        ground.front.spoil = spoil(ground)
-        time.sleep(ground.random.uniform(2, 6))
-        ground.front.heal()
+    def strike(deployment: FaultyDeployment) -> bool:
+        if deployment.random.random() < 0.3:
+            deployment.build(deployment.random.choice(INDEXES))
+        deployment.front.spoil = spoil(deployment)
+        time.sleep(deployment.random.uniform(2, 6))
+        deployment.front.heal()
         return True
 
     return strike
 
 
-def _slow(ground: Ground) -> Callable[[Request], None]:
-    return lambda _: time.sleep(ground.random.uniform(0.1, 1.5))
+def _slow(deployment: FaultyDeployment) -> Callable[[Request], None]:
+    return lambda _: time.sleep(deployment.random.uniform(0.1, 1.5))
 
 
-def _silent(ground: Ground) -> Callable[[Request], Cut]:
-    end = time.monotonic() + ground.random.uniform(2, 6)
+def _silent(deployment: FaultyDeployment) -> Callable[[Request], Cut]:
+    end = time.monotonic() + deployment.random.uniform(2, 6)
 
     def spoil(_: Request) -> Cut:
         time.sleep(max(0.0, end - time.monotonic()))
-        return Cut(unheard=ground.random.random() < 0.5)
+        return Cut(unheard=deployment.random.random() < 0.5)
 
     return spoil
 
 
-def _busy(ground: Ground) -> Callable[[Request], Answer | None]:
-    return lambda _: Answer(429, b'{"error":"full"}') if ground.random.random() < 0.5 else None
+def _busy(deployment: FaultyDeployment) -> Callable[[Request], Answer | None]:
+    return lambda _: Answer(429, b'{"error":"full"}') if deployment.random.random() < 0.5 else None
 
 
-def _cut(ground: Ground) -> Callable[[Request], Cut | None]:
+def _cut(deployment: FaultyDeployment) -> Callable[[Request], Cut | None]:
     kinds = itertools.cycle((Cut(bytes=20), None, Cut(), Cut(bytes=200), None, Cut(unheard=True)))
     return lambda _: next(kinds)
 
 
-def _full(ground: Ground) -> bool:
+def _full(deployment: FaultyDeployment) -> bool:
     """The node's disk passes its flood stage, and is emptied again."""
-    client = Client(Endpoint((ground.opensearch.url,)))
+    client = Client(Endpoint((deployment.opensearch.url,)))
     with contextlib.closing(client):
         client.call("PUT", "/_all/_settings?expand_wildcards=all", {_BLOCK: True})
         try:
-            time.sleep(ground.random.uniform(2, 6))
+            time.sleep(deployment.random.uniform(2, 6))
         finally:
             client.call("PUT", "/_all/_settings?expand_wildcards=all", {_BLOCK: None})
     return True
 
 
-def _line_cut(ground: Ground) -> bool:
+def _line_cut(deployment: FaultyDeployment) -> bool:
     for _ in range(3):
-        ground.line.cut()
-        time.sleep(ground.random.uniform(0.1, 1.5))
+        deployment.line.cut()
+        time.sleep(deployment.random.uniform(0.1, 1.5))
     return True
 
 
-def _line_dead(ground: Ground) -> bool:
+def _line_dead(deployment: FaultyDeployment) -> bool:
     """Neither side is told."""
-    ground.line.freeze()
-    time.sleep(ground.random.uniform(2, 8))
-    ground.line.cut()
-    ground.line.resume()
+    deployment.line.freeze()
+    time.sleep(deployment.random.uniform(2, 8))
+    deployment.line.cut()
+    deployment.line.resume()
     return True
 
 
-def _storm(ground: Ground) -> bool:
+def _storm(deployment: FaultyDeployment) -> bool:
     for _ in range(_STORM):
-        _kill_run(ground)
-        ground.run.close()
-        ground.run.start()
-        time.sleep(ground.random.uniform(0.3, 9))
+        _kill_run(deployment)
+        deployment.run.close()
+        deployment.run.start()
+        time.sleep(deployment.random.uniform(0.3, 9))
     return True
 
 
-def _on_the_database(ground: Ground, *statements: str) -> None:
+def _on_the_database(deployment: FaultyDeployment, *statements: str) -> None:
     """In one transaction; given up where it has to wait for long."""
-    with contextlib.suppress(HeadraceError), connect(ground.shop.url, autocommit=False) as connection:
+    with contextlib.suppress(HeadraceError), connect(deployment.shop.url, autocommit=False) as connection:
         execute(connection, f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
         execute(connection, "SET LOCAL search_path = public")
         try:
@@ -229,32 +229,32 @@ def _emptied(*tables: str) -> list[str]:
     return [*kept, f"TRUNCATE {tables[0]} CASCADE", *back]
 
 
-def _truncate_child(ground: Ground) -> bool:
-    time.sleep(ground.random.uniform(0.2, 1))
-    _on_the_database(ground, *_emptied(ground.random.choice(_BELOW)))
+def _truncate_child(deployment: FaultyDeployment) -> bool:
+    time.sleep(deployment.random.uniform(0.2, 1))
+    _on_the_database(deployment, *_emptied(deployment.random.choice(_BELOW)))
     return True
 
 
-def _truncate_root(ground: Ground) -> bool:
+def _truncate_root(deployment: FaultyDeployment) -> bool:
     """Between a range's read and its bulk; what the rows were is in the bulk that comes after it."""
-    generation = ground.build(_ROOT)
-    return ground.at_its_bulk(
+    generation = deployment.build(_ROOT)
+    return deployment.at_its_bulk(
         generation,
-        lambda: _on_the_database(ground, *_emptied(_ROOT, *_BELOW)),
-        ground.random.choice((None, Cut())),
+        lambda: _on_the_database(deployment, *_emptied(_ROOT, *_BELOW)),
+        deployment.random.choice((None, Cut())),
     )
 
 
-def _rewrite_root(ground: Ground) -> bool:
+def _rewrite_root(deployment: FaultyDeployment) -> bool:
     """VACUUM FULL between a range's read and its bulk: every row has another place then."""
 
     def rewrite() -> None:
-        with contextlib.suppress(HeadraceError), connect(ground.shop.url) as connection:
+        with contextlib.suppress(HeadraceError), connect(deployment.shop.url) as connection:
             execute(connection, f"SET lock_timeout = '{_LOCK_SECONDS}s'")
             with contextlib.suppress(connection.DatabaseError):
                 execute(connection, f"VACUUM FULL public.{_ROOT}")
 
-    return ground.at_its_bulk(ground.build(_ROOT), rewrite)
+    return deployment.at_its_bulk(deployment.build(_ROOT), rewrite)
 
 
 _UNDONE = (
@@ -282,12 +282,12 @@ _UNDONE = (
 def _altered_back(*, stopped: bool) -> Fault:
     """The next look, or start, finds it, and builds anew."""
 
-    def strike(ground: Ground) -> bool:
+    def strike(deployment: FaultyDeployment) -> bool:
         if stopped:
-            _kill_run(ground)
-        statements = ground.random.choice(_UNDONE)
-        table = ground.random.choice(_BELOW)
-        _on_the_database(ground, *(sql.format(t=table) for sql in statements))
+            _kill_run(deployment)
+        statements = deployment.random.choice(_UNDONE)
+        table = deployment.random.choice(_BELOW)
+        _on_the_database(deployment, *(sql.format(t=table) for sql in statements))
         time.sleep(0 if stopped else 12)  # a look later
         return True
 
@@ -297,63 +297,63 @@ def _altered_back(*, stopped: bool) -> Fault:
 def _restored(*, stopped: bool) -> Fault:
     """Documents of some indexes are put back to what they were; the next look, or start, finds it."""
 
-    def strike(ground: Ground) -> bool:
-        served = [one.generation for one in ground.generations() if one.published]
-        snapshot = Snapshot(ground.opensearch, ",".join(served))
-        time.sleep(ground.random.uniform(1, 4))
+    def strike(deployment: FaultyDeployment) -> bool:
+        served = [one.generation for one in deployment.generations() if one.published]
+        snapshot = Snapshot(deployment.opensearch, ",".join(served))
+        time.sleep(deployment.random.uniform(1, 4))
         if stopped:
-            _kill_run(ground)
-        snapshot.restore_in_place(ground.random.sample(served, ground.random.randint(1, len(served))))
+            _kill_run(deployment)
+        snapshot.restore_in_place(deployment.random.sample(served, deployment.random.randint(1, len(served))))
         time.sleep(0 if stopped else 32)  # a look later
         return True
 
     return strike
 
 
-def _wide(ground: Ground) -> bool:
+def _wide(deployment: FaultyDeployment) -> bool:
     """Values of 20 MB in a column that no document reads, which comes and goes."""
-    table = ground.random.choice(_BELOW)
-    _on_the_database(ground, f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS unread text")
+    table = deployment.random.choice(_BELOW)
+    _on_the_database(deployment, f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS unread text")
     for _ in range(2):
         chosen = f"(SELECT ctid FROM {table} ORDER BY random() LIMIT 1)"
         wide = f"repeat(md5(random()::text), {_WIDE})"
-        _on_the_database(ground, f"UPDATE {table} SET unread = {wide} WHERE ctid = {chosen}")
+        _on_the_database(deployment, f"UPDATE {table} SET unread = {wide} WHERE ctid = {chosen}")
     time.sleep(_MOMENT)
-    _on_the_database(ground, f"ALTER TABLE {table} DROP COLUMN unread")
+    _on_the_database(deployment, f"ALTER TABLE {table} DROP COLUMN unread")
     return True
 
 
-def _put_back(ground: Ground) -> bool:
+def _put_back(deployment: FaultyDeployment) -> bool:
     """The server's storage is put back to what it was some seconds ago; then everything is rebuilt."""
-    before = ground.run.config.read_text()
-    _kill_run(ground)
-    ground.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))
-    data = ground.postgres._site.data
+    before = deployment.run.config.read_text()
+    _kill_run(deployment)
+    deployment.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))
+    data = deployment.postgres._site.data
     copy = data.with_name("copy")
-    ground.postgres.stop()
+    deployment.postgres.stop()
     subprocess.run(["cp", "-a", data, copy], check=True)
     try:
-        wrong = ground.settle()
-        time.sleep(ground.random.uniform(1, 4))
-        ground.postgres.stop("immediate")
+        wrong = deployment.settle()
+        time.sleep(deployment.random.uniform(1, 4))
+        deployment.postgres.stop("immediate")
         shutil.rmtree(data)
     finally:
         copy.rename(data)
-    wrong = wrong or ground.settle()
+    wrong = wrong or deployment.settle()
     assert not wrong, wrong
-    _kill_run(ground)
-    ground.run.config.write_text(before)
+    _kill_run(deployment)
+    deployment.run.config.write_text(before)
     return True
 
 
-def _second(ground: Ground) -> bool:
+def _second(deployment: FaultyDeployment) -> bool:
     """Another deployment of the same tables in the same cluster comes, is right, and is taken away."""
-    folder = ground.run.config.parent.parent / "second"
-    second = Headrace(folder, ground.shop, ground.opensearch.url, "second")
+    folder = deployment.run.config.parent.parent / "second"
+    second = Headrace(folder, deployment.shop, deployment.opensearch.url, "second")
     try:
         second.start()
         second.wait_ready()
-        with ground.writers.paused():
+        with deployment.writers.paused():
             second.converges()
         second.terminate()
     finally:

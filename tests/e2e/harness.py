@@ -1,4 +1,4 @@
-"""What do the end-to-end tests run, and what does the oracle say of it?"""
+"""The deployments that the end-to-end tests run, and the oracle for their documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import urllib3
 from headrace.demo.oracle import Documents, actual_documents, differences, expected_documents
 from headrace.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.postgres.connection import connect, execute
-from support.driving import DrivenRun
+from support.driven_run import DrivenRun
 
 CONVERGED_WITHIN = 60.0
 """Seconds."""
@@ -84,7 +84,6 @@ class Headrace(DrivenRun):
         config = write_deployment(folder / name, shop.url, sink_url, self.prefix)
         small_bulks = config.read_text().replace("[sinks.primary]", "[sinks.primary]\nbatch_size = 200")
         config.write_text(small_bulks)
-        self.config = config
         self.config = config
         self.name = name
         super().__init__(config, name, folder)

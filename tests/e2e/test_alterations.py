@@ -19,7 +19,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.schema_drift import SECONDS
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from support.driving import DrivenRun
+from support.driven_run import DrivenRun
 
 DDL = """
 CREATE TYPE mood AS ENUM ('low', 'high');

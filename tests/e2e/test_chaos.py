@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from chaos.faults import FAULTS
-from chaos.ground import Ground, ground
+from chaos.fixtures import FaultyDeployment, open_deployment
 
 
 @pytest.fixture(scope="module")
-def here() -> Iterator[Ground]:
-    with ground(users=60, seed=1) as one:
+def here() -> Iterator[FaultyDeployment]:
+    with open_deployment(users=60, seed=1) as one:
         yield one
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", list(FAULTS))
-def test_a_fault_with_writers(here: Ground, name: str) -> None:
+def test_a_fault_with_writers(here: FaultyDeployment, name: str) -> None:
     assert FAULTS[name](here), "its moment did not come"
     assert here.settle() == []

@@ -18,7 +18,7 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex
-from headrace.sinks.opensearch.control_requests import What
+from headrace.sinks.opensearch.control_requests import RequestKind
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +57,10 @@ def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
     return found
 
 
-def ask(pipeline: Headrace, index: str, what: What) -> None:
+def ask(pipeline: Headrace, index: str, what: RequestKind) -> None:
     """As the commands do."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        ControlRequests(client, pipeline.name, pipeline.prefix).give(index, what)
+        ControlRequests(client, pipeline.name, pipeline.prefix).submit(index, what)
 
 
 class Searching(threading.Thread):

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from conftest import installation
 from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
+from support.servers import installation
 from support.tcp_proxy import TcpProxy
 
 PATIENCE = 400.0

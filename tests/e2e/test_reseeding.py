@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from conftest import installation
 from e2e.harness import Headrace, Shop
 from headrace.demo.oracle import actual_documents, differences
 from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
+from support.servers import installation
 
 _NAME = "reseeding"
 _OTHER = f"{_NAME}_other_"

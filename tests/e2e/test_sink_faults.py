@@ -47,7 +47,7 @@ def test_a_busy_and_a_full_cluster_are_waited_for(
     pipeline.wait_until(lambda: is_degraded(pipeline, "queue full"), "was not degraded", 30)
     sink = pipeline.status()["sinks"]["primary"]
     assert sink["retries"] > 0
-    assert "HEADRACE_SINK_BUSY" in sink["trouble"]
+    assert "HEADRACE_SINK_BUSY" in sink["error"]
     assert 'headrace_sink_waiting{sink="primary"} 1.0' in pipeline.ask("/metrics").data.decode()
     before = pipeline.confirmed()
     front.heal()

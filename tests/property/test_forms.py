@@ -29,9 +29,9 @@ from headrace.postgres.session import ReadSession
 from headrace.schema import load_schema
 from headrace.schema.tree import IndexSpec
 from support.oracle import naive_documents
+from support.soak.case_run import database_of, make_template
 from support.soak.cases import Case, make_case
-from support.soak.declaring import text_of
-from support.soak.running import database_of, make_template
+from support.soak.random_schemas import text_of
 
 SEEDS = range(300, 330)
 

@@ -1,4 +1,4 @@
-"""How does a test stand between a client and a real HTTP server, to look at requests and spoil some?"""
+"""Stand between a client and a real HTTP server, to look at requests and spoil some."""
 
 from __future__ import annotations
 

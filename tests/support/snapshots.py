@@ -1,4 +1,4 @@
-"""How does a test put indexes of a cluster back to what they were? As an operator does: by a snapshot."""
+"""Put indexes of a cluster back to an earlier state by a snapshot, as an operator does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does a test get a real Spark cluster without installing one?
+"""Run a real Spark cluster without installing one.
 
 A standalone master and its workers from PySpark's own jars, all on the loopback interface. Executors are
 started by the workers, in folders of their own: what runs where can be read off the workers' folders.

@@ -1,4 +1,4 @@
-"""How does a test break the network between two programs that both live?"""
+"""Break the network between two programs that both live."""
 
 from __future__ import annotations
 

@@ -11,10 +11,10 @@ from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_requests import request_generation, wait_until_served
 from headrace.pipeline.project import find_index
-from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, build_notes
+from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, backfill_progress
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.control_requests import What
-from headrace.sinks.opensearch.orphans import Orphan, orphans
+from headrace.sinks.opensearch.control_requests import RequestKind
+from headrace.sinks.opensearch.generations import Orphan, orphans
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def show_indexes(context: CommandContext) -> None:
         terminal.say(f"{index}: {what} is asked for, and not done yet")
 
 
-def request_change(context: CommandContext, index: str, what: What, *, wait: float | None) -> None:
+def request_change(context: CommandContext, index: str, what: RequestKind, *, wait: float | None) -> None:
     """Request a reindex or a rollback of `index` from the pipeline.
 
     Args:
@@ -108,7 +108,7 @@ def _list_generation(
 ) -> ListedGeneration:
     documents, bytes_, created = _size(client, generation.generation)
     if created is not None and generation.building:
-        notes = build_notes(client, *place, generation.generation).load()
+        notes = backfill_progress(client, *place, generation.generation).load()
         documents = 0 if notes is None else notes["documents"]
     state = _state(generation) if created is not None else "gone"
     return ListedGeneration(

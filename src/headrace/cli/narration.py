@@ -145,10 +145,10 @@ class Narrator:
                     "progress": self._report.info,
                 }[line.kind]
                 tell(line.text)
-            for refusal in self._board.sinks.take_refusals():
-                if refusal not in self._refused:  # a document that changes often is refused again each time
-                    self._refused[refusal] = None
-                    self._report.warning(refusal)
+            for rejection in self._board.sinks.take_rejections():
+                if rejection not in self._refused:  # a document that changes often is refused again each time
+                    self._refused[rejection] = None
+                    self._report.warning(rejection)
             while len(self._refused) > _REMEMBERED:
                 del self._refused[next(iter(self._refused))]
             if self._draw and view.phase is not Phase.STOPPED:

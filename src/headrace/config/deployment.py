@@ -160,8 +160,8 @@ class OpenSearchSink(_Model):
     """Documents in one bulk request, at most."""
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
     """Bytes in one bulk request, at most; a single larger document goes alone."""
-    max_document_bytes: Annotated[int, Field(ge=1)] | None = None
-    """A larger document is refused before it is sent; None: the cluster's own limit."""
+    max_document_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
+    """A larger document is refused before it is sent; a node needs several times its size to parse it."""
     timeout_secs: Annotated[int, Field(ge=1)] = 30
     max_retries: Annotated[int, Field(ge=0)] = 3
     pipeline: Annotated[str, Field(min_length=1)] | None = None

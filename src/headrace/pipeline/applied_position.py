@@ -205,7 +205,7 @@ class AppliedPosition:
             HeadraceError: as for `end_of_log` and `state`.
         """
         if time.monotonic() >= self._next_request:
-            self._position_request.make(min(lsn, self._query_server(end_of_log)))
+            self._position_request.submit(min(lsn, self._query_server(end_of_log)))
             self._next_request = time.monotonic() + _REQUEST_SECONDS
 
     def refresh(self, state: PipelineState) -> None:

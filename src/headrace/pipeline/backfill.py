@@ -27,13 +27,13 @@ from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, build_notes
+from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, backfill_progress
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.status.board import IndexBoard
-from headrace.status.rate import Rate
+from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
@@ -181,7 +181,7 @@ class Backfill:
 
     def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
         plan = self._work.plan
-        notes = build_notes(client, plan.slot, plan.prefix, generation.generation)
+        notes = backfill_progress(client, plan.slot, plan.prefix, generation.generation)
         for attempt in retrying(ending=self._ending):
             with attempt:
                 saved = notes.load()

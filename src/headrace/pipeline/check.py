@@ -17,8 +17,8 @@ from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list
 from headrace.postgres.connection import connect
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
-from headrace.sinks.opensearch.cautions import of_endpoints, of_index
-from headrace.sinks.opensearch.settings import check_pipeline, is_accepted, try_out
+from headrace.sinks.opensearch.endpoint import connection_warnings
+from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
 
 _SINK_SECONDS = 1.0
@@ -130,7 +130,7 @@ def _check_secondary(project: Project, endpoints: Endpoints, report: CheckReport
 
 def _check_indexes(project: Project, client: Client, report: CheckReport) -> None:
     """Check the indexes in the cluster: each is created empty under a temporary name, and deleted."""
-    report.problems += [warning(Kind.CONFIG, text) for text in of_endpoints([client.endpoint])]
+    report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
     if project.sink.pipeline is not None:
         report.add(_try(lambda: check_pipeline(client, project.sink.pipeline or "")))
     alike: dict[str, list[str]] = {}
@@ -168,7 +168,7 @@ def _problems_of(
 
     def look() -> None:
         if same := of_first.get(name):
-            risks.extend(of_index(client, scratch, f"the index {some(same)}"))
+            risks.extend(index_warnings(client, scratch, f"the index {some(same)}"))
 
     return taken + [
         HeadraceError(
@@ -176,7 +176,7 @@ def _problems_of(
             f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
             error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
         )
-        for error in _try(lambda: try_out(client, scratch, body, look))
+        for error in _try(lambda: try_creation(client, scratch, body, look))
     ], risks
 
 

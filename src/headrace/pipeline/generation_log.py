@@ -247,7 +247,7 @@ class GenerationLog:
         done = [request for request in requests if self._carry_out_request(request)]
         for attempt in retrying():
             with attempt:
-                self._meta.keep(self.state.generations)
+                self._meta.save_generations(self.state.generations)
         if done:
             reach("made")
         return done
@@ -303,7 +303,7 @@ class GenerationLog:
         reach("filled")
         self._serve(generation)
         reach("swapped")
-        self._meta.keep(self.state.generations)
+        self._meta.save_generations(self.state.generations)
         is_first = before is None or before.generation == generation.generation
         if is_first:  # other indexes are of a deployment that was torn down
             self.manager.drop_strangers(generation.index, (*self.state.of(generation.index), *self._doomed))

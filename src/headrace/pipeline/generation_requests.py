@@ -10,7 +10,7 @@ from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_states import why_no_way_back
 from headrace.pipeline.project import Project, find_index
 from headrace.sinks.opensearch import ControlRequests, PipelineState
-from headrace.sinks.opensearch.control_requests import What
+from headrace.sinks.opensearch.control_requests import RequestKind
 
 _LOOK_SECONDS = 0.25
 
@@ -27,13 +27,13 @@ class GenerationRequest:
     """
 
     index: str
-    what: What
+    what: RequestKind
     number: str
     is_heard: bool
 
 
 def request_generation(
-    applied: AppliedPosition, project: Project, index: str, what: What
+    applied: AppliedPosition, project: Project, index: str, what: RequestKind
 ) -> GenerationRequest:
     """Request a reindex or a rollback; a running pipeline reads requests once a second.
 
@@ -45,7 +45,7 @@ def request_generation(
     state = applied.check()
     if what == "rollback":
         _check_way_back(state, index)
-    number = ControlRequests(applied.client, project.slot, project.prefix).give(index, what)
+    number = ControlRequests(applied.client, project.slot, project.prefix).submit(index, what)
     slot = applied.slot()
     return GenerationRequest(index, what, number, slot is not None and slot.reader is not None)
 

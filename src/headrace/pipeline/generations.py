@@ -22,11 +22,11 @@ from headrace.sinks.opensearch import (
     Generations,
     GenerationState,
     Quarantine,
-    build_notes,
+    backfill_progress,
     mapping,
 )
-from headrace.sinks.opensearch.generations import Found
-from headrace.sinks.opensearch.settings import adjust, lasting
+from headrace.sinks.opensearch.generations import FoundIndex
+from headrace.sinks.opensearch.settings import adjust, required_settings
 from headrace.sinks.opensearch.shard_history import Identity, completed, is_another
 from headrace.sinks.plain import PlainGenerations
 from headrace.status.board import IndexBoard
@@ -133,7 +133,9 @@ class GenerationManager:
         """
         altered = self.keep_settings(generations)
         faults = self.faults_of_aliases(generations)
-        existing = self._generations.look([generation.generation for generation in generations])
+        existing = self._generations.find_by_write_aliases(
+            [generation.generation for generation in generations]
+        )
         others = {
             generation.uuid: generation.frozen
             for generation in self._with_history(
@@ -260,7 +262,7 @@ class GenerationManager:
         """
         return self._generations.keep_settings(
             {
-                generation.generation: lasting(
+                generation.generation: required_settings(
                     self._project.index_options(generation.index),
                     backfilled=not generation.building,
                     other=generation.hash != self.hashes.get(generation.index),
@@ -299,7 +301,7 @@ class GenerationManager:
 
     def forget_progress(self, generation: GenerationState) -> None:
         """Delete the backfill progress of a generation, so that it begins again."""
-        build_notes(
+        backfill_progress(
             self._state, self._project.slot, self._project.state_prefix, generation.generation
         ).delete()
 
@@ -318,7 +320,7 @@ def _compare_history(generation: GenerationState, identity: Identity) -> Generat
     return dataclasses.replace(generation, history=completed(generation.history, identity.history))
 
 
-def _why_lost(generation: GenerationState, existing: Mapping[str, Found]) -> str:
+def _why_lost(generation: GenerationState, existing: Mapping[str, FoundIndex]) -> str:
     """Return why a generation is not the one that was written any more; empty where it is."""
     target = _generation(generation).target
     if generation.generation not in existing:

@@ -30,7 +30,7 @@ from headrace.postgres.slot import check_slot_name
 from headrace.schema import IndexSpec, SchemaErrors, load_schema, spec_hash
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
-from headrace.sinks.opensearch.settings import determining, mappings_of, settings_of
+from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
 
 OPENSEARCH = "opensearch"
 _LONGEST_NAME = 63
@@ -248,7 +248,7 @@ class Project:
             "auto_subfields": self.sink.auto_subfields,
             "pipeline": self.sink.pipeline,
         }
-        files = determining(self.index_options(spec.name))
+        files = fixed_settings(self.index_options(spec.name))
         return extra | {"types": types} | _code(spec) | files
 
 

@@ -61,7 +61,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
     PipelineState,
 )
-from headrace.sinks.opensearch.cautions import of_endpoints
+from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
@@ -351,7 +351,7 @@ class PipelineRun:
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Execute the set-up plan; return the publication's memberships as the state keeps them."""
         sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
-        warnings = (*inspection.setup.warnings, *of_endpoints(sinks))
+        warnings = (*inspection.setup.warnings, *connection_warnings(sinks))
         for warning in warnings:
             self._board.report.warning(warning)
         self._board.warned(warnings)

@@ -83,7 +83,7 @@ class WaitService:
                 try:
                     self._look(applied, waiting)
                 except HeadraceError as error:
-                    self._note(waiting, trouble=str(error))
+                    self._note(waiting, error=str(error))
                 time.sleep(_SECONDS)
 
     def _next(self) -> list[_Waiter] | None:
@@ -104,7 +104,7 @@ class WaitService:
             end = applied.end_of_log()
             self._note(new, lsn=end)
         state = applied.state()
-        self._note(waiting, applied=state.applied, trouble=None)
+        self._note(waiting, applied=state.applied, error=None)
         done = [waiter for waiter in waiting if applied.covers(state, waiter.progress.lsn or 0)]
         if any(waiter.searchable for waiter in done):
             applied.refresh(state)

@@ -51,7 +51,7 @@ class ActivityReport:
         in_flight: requests that are under way.
         retries: requests that were sent again or refused, since the writer began.
         lasts: seconds; a writer that reports nothing for longer has ended.
-        trouble: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
+        failure: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
             nothing.
     """
 
@@ -62,7 +62,7 @@ class ActivityReport:
     in_flight: int
     retries: int
     lasts: float
-    trouble: tuple[str, str, str] | tuple[()] = ()
+    failure: tuple[str, str, str] | tuple[()] = ()
 
     def to_bytes(self) -> bytes:
         """Encode as a datagram."""
@@ -76,19 +76,19 @@ class ActivityReport:
             ValueError, TypeError: something else sent it.
         """
         found = json.loads(data)
-        return cls(**{**found, "trouble": tuple(found["trouble"])})
+        return cls(**{**found, "failure": tuple(found["failure"])})
 
     @property
     def error(self) -> HeadraceError | None:
         """Return the error that the writer waits for, or None."""
-        if not self.trouble:
+        if not self.failure:
             return None
-        kind, cause, remedy = self.trouble
+        kind, cause, remedy = self.failure
         return HeadraceError(Kind[kind], cause, remedy)
 
 
 @dataclass(frozen=True, slots=True)
-class Refusals:
+class RejectionsReport:
     """Documents that a sink refused and that the run continues without, one line for each."""
 
     run: str
@@ -110,15 +110,15 @@ class Refusals:
         return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
-def tell_refusals(to: ReportTo | None, lines: Sequence[str]) -> None:
+def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
     """Report documents that the run continues without; does nothing without `to`."""
     if to is None or not lines:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
         for line in lines:
-            refusals = Refusals(to.run, to.sink, (line[:_LONGEST_TEXT],))
+            rejections = RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],))
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
-                port.sendto(refusals.to_bytes(), (to.host, to.port))
+                port.sendto(rejections.to_bytes(), (to.host, to.port))
 
 
 class Activity:
@@ -141,7 +141,7 @@ class Activity:
         self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._bulk_bytes = bulk_bytes
         self._in_flight = 0
-        self._trouble: tuple[str, str, str] | tuple[()] = ()
+        self._failure: tuple[str, str, str] | tuple[()] = ()
         self._next = 0.0
         self.retries = 0
 
@@ -158,7 +158,7 @@ class Activity:
         """Note that a request was accepted; the next one may have `bulk_bytes`."""
         with self._lock:
             self._bulk_bytes = bulk_bytes
-            healed, self._trouble = bool(self._trouble), ()
+            healed, self._failure = bool(self._failure), ()
         self._tell(now=healed)
 
     def refused(self, error: HeadraceError, bulk_bytes: int) -> None:
@@ -166,7 +166,7 @@ class Activity:
         with self._lock:
             self.retries += 1
             self._bulk_bytes = bulk_bytes
-            self._trouble = (error.kind.name, error.cause[:_LONGEST_TEXT], error.remedy)
+            self._failure = (error.kind.name, error.cause[:_LONGEST_TEXT], error.remedy)
         self._tell(now=True)
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Activity:
                 self._in_flight,
                 self.retries,
                 self._lasts,
-                self._trouble,
+                self._failure,
             )
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
                 self._socket.sendto(report.to_bytes(), (to.host, to.port))

@@ -9,8 +9,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.sinks.opensearch.generations import Found, Generation
-from headrace.sinks.opensearch.options import IndexOptions
+from headrace.sinks.opensearch.generations import FoundIndex, Generation
+from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import GenerationState
 
@@ -43,10 +43,10 @@ class PlainGenerations:
         """Return the name itself: there are no aliases."""
         return name
 
-    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+    def find_by_write_aliases(self, indexes: Sequence[str]) -> dict[str, FoundIndex]:
         """Return every index as present: the sink cannot be queried, so none counts as lost."""
         return {
-            generation.index: Found(generation.uuid, frozenset((generation.target, generation.name)))
+            generation.index: FoundIndex(generation.uuid, frozenset((generation.target, generation.name)))
             for generation in self._known
             if generation.index in indexes
         }

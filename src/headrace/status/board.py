@@ -17,10 +17,9 @@ from typing import Any, Protocol
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.reporter import Reporter, SilentReporter
-from headrace.status.lag import LagSamples, bytes_behind
 from headrace.status.phases import Event, Phase, State
+from headrace.status.progress import LagSamples, Stall, bytes_behind, describe_stall
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
-from headrace.status.stall import Stall, describe_stall
 
 
 class IndexPhase(enum.StrEnum):
@@ -229,7 +228,7 @@ class StatusBoard:
             content.errors[error.kind] = content.errors.get(error.kind, 0) + 1
             content.last_error = LastError(error.code, str(error), self._wall())
             if error.retry is Retry.BACK_OFF:
-                content.state = content.state.after(Event.TROUBLE)
+                content.state = content.state.after(Event.FAILED)
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of one index's `IndexStatus`; an unknown index is added."""
@@ -305,7 +304,7 @@ class StatusBoard:
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
-            state = content.state if waiting is None else content.state.after(Event.TROUBLE)
+            state = content.state if waiting is None else content.state.after(Event.FAILED)
             return View(
                 phase=state.phase,
                 unready=_why_unready(content, state.phase, waiting)
@@ -365,7 +364,7 @@ def _sink(activity: SinkActivity) -> dict[str, Any]:
         "bulk_bytes": activity.bulk_bytes,
         "in_flight": activity.in_flight,
         "retries": activity.retries,
-        "trouble": None if activity.error is None else str(activity.error),
+        "error": None if activity.error is None else str(activity.error),
     }
 
 

@@ -29,7 +29,7 @@ class Event(enum.Enum):
     """An index is being backfilled."""
     FOLLOWING = "following"
     """Every index is backfilled and the stream is up to date."""
-    TROUBLE = "trouble"
+    FAILED = "failed"
     """A retryable error; the work is tried again."""
     RECOVERED = "recovered"
     """The failed work has succeeded."""
@@ -38,18 +38,18 @@ class Event(enum.Enum):
 
 
 _BACK = None
-"""Stands for the phase that the trouble interrupted."""
+"""Stands for the phase that the failure interrupted."""
 
 TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
     (Phase.STARTING, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.STARTING, Event.FOLLOWING): Phase.LIVE,
-    (Phase.STARTING, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.STARTING, Event.FAILED): Phase.DEGRADED,
     (Phase.STARTING, Event.STOPPED): Phase.STOPPED,
     (Phase.BACKFILLING, Event.FOLLOWING): Phase.LIVE,
-    (Phase.BACKFILLING, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.BACKFILLING, Event.FAILED): Phase.DEGRADED,
     (Phase.BACKFILLING, Event.STOPPED): Phase.STOPPED,
     (Phase.LIVE, Event.BACKFILLING): Phase.BACKFILLING,
-    (Phase.LIVE, Event.TROUBLE): Phase.DEGRADED,
+    (Phase.LIVE, Event.FAILED): Phase.DEGRADED,
     (Phase.LIVE, Event.STOPPED): Phase.STOPPED,
     (Phase.DEGRADED, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.DEGRADED, Event.FOLLOWING): Phase.LIVE,
@@ -60,7 +60,7 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The phase, and the phase to go back to when trouble ends."""
+    """The phase, and the phase to go back to when the failure ends."""
 
     phase: Phase = Phase.STARTING
     interrupted: Phase = Phase.STARTING

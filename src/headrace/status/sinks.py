@@ -18,13 +18,13 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError
-from headrace.sinks.activity import ActivityReport, Refusals, ReportTo
+from headrace.sinks.activity import ActivityReport, RejectionsReport, ReportTo
 
-TROUBLE_SECONDS = 1.0
-"""Trouble that ends within this time is normal for a busy cluster, and not shown."""
+SHOWN_AFTER_SECONDS = 1.0
+"""A failure that ends within this time is normal for a busy cluster, and not shown."""
 
 _MAX_DATAGRAM = 65_507
-_MAX_REFUSALS = 1_000
+_MAX_REJECTIONS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _LastReport:
     report: ActivityReport
     at: float
     since: float
-    """When the reported trouble began."""
+    """When the reported failure began."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class SinkReports:
     _retries_of_ended: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
     """When any writer reported last."""
-    _refusals: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REFUSALS))
+    _rejections: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REJECTIONS))
 
     def take(self, report: ActivityReport) -> None:
         """Note a writer's report."""
@@ -75,19 +75,19 @@ class SinkReports:
             key, now = (report.sink, report.writer), self.clock()
             self.last = now
             before = self._last_reports.get(key)
-            goes_on = before is not None and before.report.trouble
+            goes_on = before is not None and before.report.failure
             self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
 
-    def refused(self, refusals: Refusals) -> None:
+    def rejected(self, rejections: RejectionsReport) -> None:
         """Note documents that a sink refuses; the oldest are dropped where nothing takes them."""
         with self._lock:
-            self._refusals.extend(refusals.lines)
+            self._rejections.extend(rejections.lines)
 
-    def take_refusals(self) -> list[str]:
+    def take_rejections(self) -> list[str]:
         """Return the refused documents that were noted since the last call."""
         with self._lock:
-            taken = list(self._refusals)
-            self._refusals.clear()
+            taken = list(self._rejections)
+            self._rejections.clear()
         return taken
 
     def view(self) -> tuple[SinkActivity, ...]:
@@ -100,7 +100,7 @@ class SinkReports:
     def _of(self, name: str) -> SinkActivity:
         last_reports = [last for (sink, _), last in self._last_reports.items() if sink == name]
         reports = [last.report for last in last_reports]
-        lasting = [last.report for last in last_reports if self.clock() - last.since >= TROUBLE_SECONDS]
+        lasting = [last.report for last in last_reports if self.clock() - last.since >= SHOWN_AFTER_SECONDS]
         return SinkActivity(
             name,
             min((report.bulk_bytes for report in reports), default=None),
@@ -154,15 +154,15 @@ class ReportsPort:
             report = _parse_datagram(data)
             if report is None or report.run != self._run:
                 continue
-            if isinstance(report, Refusals):
-                self._reports.refused(report)
+            if isinstance(report, RejectionsReport):
+                self._reports.rejected(report)
             else:
                 self._reports.take(report)
 
 
-def _parse_datagram(data: bytes) -> ActivityReport | Refusals | None:
+def _parse_datagram(data: bytes) -> ActivityReport | RejectionsReport | None:
     """Parse a datagram; None where it is no report."""
-    for kind in (ActivityReport, Refusals):
+    for kind in (ActivityReport, RejectionsReport):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             return kind.from_bytes(data)
     return None

@@ -38,12 +38,12 @@ class WaitProgress:
     Attributes:
         lsn: the position that is waited for; None where the server has not been asked yet.
         applied: everything before it is in the documents; None where not known.
-        trouble: why the run cannot check its position; None where it can.
+        error: why the run cannot check its position; None where it can.
     """
 
     lsn: Lsn | None = None
     applied: Lsn | None = None
-    trouble: str | None = None
+    error: str | None = None
 
 
 class Waits(Protocol):
@@ -101,7 +101,7 @@ def answer_body(progress: WaitProgress, seconds: float, *, done: bool) -> dict[s
         "applied": _text(progress.applied),
         "behind_bytes": behind,
         "seconds": round(seconds, 3),
-        "trouble": progress.trouble,
+        "error": progress.error,
     }
 
 

@@ -1,4 +1,4 @@
-"""How do these tests use the product? As a user does: they type a command and read what it prints."""
+"""Use the product as a user does: type a command and read what it prints."""
 
 from __future__ import annotations
 

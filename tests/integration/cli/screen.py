@@ -1,4 +1,4 @@
-"""What stands on a terminal of a given width after a command was typed?"""
+"""Read what stands on a terminal of a given width after a command was typed."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Stock:
             assert state is not None
             manager = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
             made = self._filled(manager, inspection, state.applied)
-            meta.keep([made])
+            meta.save_generations([made])
         return made
 
     def _filled(self, manager: GenerationManager, inspection: Inspection, point: Lsn) -> GenerationState:

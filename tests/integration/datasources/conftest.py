@@ -1,4 +1,4 @@
-"""What do the tests of the sources share? One plain session, whose first query takes long."""
+"""One plain Spark session, which the tests of the sources share: its first query takes long."""
 
 from __future__ import annotations
 

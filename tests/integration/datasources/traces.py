@@ -1,4 +1,4 @@
-"""Where do the passwords that queries were given leave a trace? Use both sources, then look everywhere.
+"""Look for traces of the passwords that queries were given: use both sources, then look everywhere.
 
 Spark's web pages and their REST interface, plans, the event log, checkpoints, progress, errors, and the log
 of driver and workers.

@@ -16,6 +16,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
+from support.servers import DEBIAN
 
 SCHEMA = """
 version: 1
@@ -56,7 +57,6 @@ CASES = {
         "INSERT INTO shop VALUES ('b'), ('a')",
     ),
 }
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
 WITHOUT_CASE = (
     "CREATE COLLATION bare (provider = icu, locale = 'und-u-ks-level2', deterministic = false)",
     "CREATE TABLE shop (code text COLLATE bare, town text COLLATE bare, PRIMARY KEY (code, town))",

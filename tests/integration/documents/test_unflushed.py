@@ -18,7 +18,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from conftest import installation
 from headrace.assembly.identities import Identities
 from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
@@ -39,7 +38,8 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
-from support.soak.working import MemoryWorker
+from support.servers import installation
+from support.soak.memory_worker import MemoryWorker
 
 INDEX = "people"
 SCHEMA = """

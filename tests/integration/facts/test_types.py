@@ -44,8 +44,8 @@ from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
 from integration.capture.following import Source, next_batch, table
-from integration.facts.conftest import DEBIAN
 from integration.facts.edge_values import EDGES, SETUP
+from support.servers import skip_without
 
 NAME = TableName("public", "of every type")
 SQL = table_sql(NAME)
@@ -93,8 +93,7 @@ class Told:
 
 @pytest.fixture(scope="module", params=[18, 15], ids="PostgreSQL {}".format)
 def told(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> Iterator[Told]:
-    if request.param == 15 and not DEBIAN.exists():
-        pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
+    skip_without(request.param)
     server = servers(request.param)
     source = Source(server.create_database("of_every_type"))
     edges = EDGES | ({"xml": ()} if request.param == 18 else {})  # the wheel is built without libxml

@@ -1,4 +1,4 @@
-"""What does the server's plugin itself tell, message by message, before anything of ours turns it to rows?"""
+"""Read the messages of the server's plugin, before anything of ours turns them into rows."""
 
 from __future__ import annotations
 

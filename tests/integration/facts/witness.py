@@ -1,4 +1,4 @@
-"""What does PostgreSQL's own `test_decoding` plugin say was changed? A second reference for our decoder.
+"""Read changes as PostgreSQL's own `test_decoding` plugin prints them: a second reference for our decoder.
 
 Its text is parsed here; nothing of Headrace's decoding is used.
 """

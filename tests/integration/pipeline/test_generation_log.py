@@ -71,7 +71,7 @@ class Ground:
 
     def reindexed(self) -> GenerationState:
         """An ordered generation, to be completed."""
-        self.orders.give("stock", "reindex")
+        self.orders.submit("stock", "reindex")
         self.generation_log.forget(self.generation_log.apply(self.ordered()))
         [one] = self.generation_log.building
         return one
@@ -180,7 +180,7 @@ def test_what_is_told_of_a_filled_generation_are_its_documents(
 
 
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
-    number = ground.orders.give("stock", "reindex")
+    number = ground.orders.submit("stock", "reindex")
     target = f"/{ground.project.prefix}stock"
 
     def no_room(request: Request) -> Answer | None:
@@ -392,7 +392,7 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     stopping = Stopping()
     run = PipelineRun(ground.project, ground.endpoints, ground.board, stopping, options=RunOptions())
     known = CatalogBaseline(ground.inspection, ground.endpoints)
-    ground.orders.give("stock", "reindex")
+    ground.orders.submit("stock", "reindex")
     query: Any = Interrupted(stopping)
     beside: Any = Changed()
     running = RunningQuery(

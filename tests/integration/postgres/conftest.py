@@ -1,33 +1,17 @@
-"""Databases with hostile names, and servers for what a shared one cannot show: few slots, a small log."""
+"""Databases with hostile names, on a server of their own."""
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
-from urllib.parse import quote, urlsplit
+from collections.abc import Iterator
 
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
+from support.servers import installation
 
 _numbers = itertools.count(1)
-
-
-def installation() -> Path | None:
-    """The `bin` folder of the PostgreSQL to test with, from HEADRACE_TEST_POSTGRES; None is the wheel's."""
-    folder = os.environ.get("HEADRACE_TEST_POSTGRES")
-    return None if folder is None else Path(folder)
-
-
-def as_user(url: str, user: str, password: str) -> str:
-    """The same database for another user."""
-    parts = urlsplit(url)
-    where = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{where}").geturl()
 
 
 @pytest.fixture(scope="session")
@@ -37,18 +21,6 @@ def server() -> Iterator[EmbeddedPostgres]:
         durable=False, settings={"max_wal_senders": "6"}, binaries=installation()
     ) as running:
         yield running
-
-
-@pytest.fixture
-def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
-    """Start a server with settings of its own; ended with the test."""
-    with ExitStack() as stack:
-
-        def make(**settings: str) -> EmbeddedPostgres:
-            one = EmbeddedPostgres(durable=False, settings=settings, binaries=installation())
-            return stack.enter_context(one)
-
-        yield make
 
 
 @pytest.fixture

@@ -6,10 +6,8 @@ The server itself is the judge: after each plan an UPDATE and a DELETE run.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -29,8 +27,8 @@ from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.quoting import literal
 from headrace.postgres.setup import Policy, plan_setup
 from integration.capture.following import Source, take
+from support.servers import servers_by_version, skip_without
 
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
 T = TableName("public", "t")
 REQUIRED: dict[TableName, Sequence[str]] = {T: ("user_id",)}
 SENDING = " WITH (publish_generated_columns = stored)"
@@ -41,22 +39,13 @@ WRITES = ("UPDATE t SET note = 'b'", "UPDATE t SET user_id = 8", "DELETE FROM t"
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Callable[[int], EmbeddedPostgres]]:
     """The server of a major version, started once."""
-    running: dict[int, EmbeddedPostgres] = {}
-    with ExitStack() as stack:
-
-        def server(version: int) -> EmbeddedPostgres:
-            if version not in running:
-                one = EmbeddedPostgres(durable=False, binaries=DEBIAN if version == 15 else None)
-                running[version] = stack.enter_context(one)
-            return running[version]
-
+    with servers_by_version() as server:
         yield server
 
 
 @pytest.fixture(params=[18, 15], ids="PostgreSQL {}".format)
 def server(request: pytest.FixtureRequest, servers: Callable[[int], EmbeddedPostgres]) -> EmbeddedPostgres:
-    if request.param == 15 and not DEBIAN.exists():
-        pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
+    skip_without(request.param)
     return servers(request.param)
 
 

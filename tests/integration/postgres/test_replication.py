@@ -14,7 +14,7 @@ from headrace.model import Lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection
-from integration.postgres.conftest import as_user
+from support.servers import as_user
 
 PUBLICATION = 'Pub "x", y'
 

@@ -12,7 +12,7 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server, server_problems
 from headrace.postgres.slot import create_slot
-from integration.postgres.conftest import as_user
+from support.servers import as_user
 
 
 def test_the_facts_agree_with_identify_system(url: str, connection: Connection) -> None:

@@ -25,7 +25,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.teardown import plan_teardown
-from integration.postgres.conftest import as_user
+from support.servers import as_user
 
 SCHEMA = 'My "Shop'
 ORDERS = TableName(SCHEMA, 'Order\'s "x"')

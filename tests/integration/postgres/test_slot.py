@@ -25,7 +25,7 @@ from headrace.postgres.slot import (
     slot_problem,
     with_reader,
 )
-from integration.postgres.conftest import as_user
+from support.servers import as_user
 
 
 def database(connection: Connection) -> str:

@@ -17,8 +17,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from support.servers import DEBIAN
 
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
 pytestmark = pytest.mark.skipif(
     not (DEBIAN / "postgres").exists(), reason="no PostgreSQL with OpenSSL: Debian's 15 is not installed"
 )

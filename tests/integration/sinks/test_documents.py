@@ -10,7 +10,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
-from headrace.sinks.opensearch.documents import Stored, stored
+from headrace.sinks.opensearch.documents import StoredDocument, read_documents
 
 _INDEX = "stored"
 _BODIES = {
@@ -37,17 +37,17 @@ def test_every_byte_comes_back(client: Client) -> None:
     sent = {id_: body.encode() for id_, body in _BODIES.items()}
     result = writer.write([DocumentOperation(_INDEX, id_, 7, body) for id_, body in sent.items()])
     assert result.rejected == ()
-    expected = {id_: Stored(7, body) for id_, body in sent.items()}
+    expected = {id_: StoredDocument(7, body) for id_, body in sent.items()}
     asked = [*sent, "not there"]
-    assert stored(client, _INDEX, asked) == expected  # from the transaction log
+    assert read_documents(client, _INDEX, asked) == expected  # from the transaction log
     client.call("POST", f"/{_INDEX}/_flush")
     client.call("POST", f"/{_INDEX}/_forcemerge?max_num_segments=1")
-    assert stored(client, _INDEX, asked) == expected  # from the index's files
-    assert stored(client, _INDEX, []) == {}
+    assert read_documents(client, _INDEX, asked) == expected  # from the index's files
+    assert read_documents(client, _INDEX, []) == {}
     writer.close()
 
 
 def test_an_index_that_is_not_there_is_an_error(client: Client) -> None:
     with pytest.raises(HeadraceError) as caught:
-        stored(client, "nowhere", ["1"])
+        read_documents(client, "nowhere", ["1"])
     assert caught.value.kind in (Kind.SINK_REJECTED, Kind.SINK_BUSY)

@@ -92,7 +92,12 @@ def test_a_state_whose_index_is_closed_is_waited_for(client: Client, prefix: str
     one = meta(client, prefix)
     one.save(STATE)
     client.call("POST", f"/{prefix}headrace_meta/_close")
-    for use in (one.load, one.look, lambda: one.advance(100, Counters()), meta(client, prefix).load):
+    for use in (
+        one.load,
+        one.check_unchanged,
+        lambda: one.advance(100, Counters()),
+        meta(client, prefix).load,
+    ):
         with pytest.raises(HeadraceError, match="closed") as caught:
             use()
         assert caught.value.kind is Kind.SINK_BUSY
@@ -108,7 +113,7 @@ def test_a_state_that_the_cluster_has_lost_is_not_blamed_on_another_process(
     one = meta(client, prefix)
     one.save(STATE)
     client.call("DELETE", f"/{prefix}headrace_meta")
-    for use in (one.look, lambda: one.advance(100, Counters())):
+    for use in (one.check_unchanged, lambda: one.advance(100, Counters())):
         with pytest.raises(HeadraceError, match="is gone from the index") as caught:
             use()
         assert caught.value.kind is Kind.CONTINUITY
@@ -202,10 +207,10 @@ def test_an_earlier_state_of_its_own_is_a_restored_cluster(
     with HttpProxy(opensearch.url) as front:
         one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
         one.save(STATE)
-        one.look()
+        one.check_unchanged()
         earlier = client.read(document).json()["_source"]
         one.advance(100, Counters())
-        one.look()
+        one.check_unchanged()
         client.call("PUT", document, earlier)
         if by.endswith("answer"):
             front.spoil = lambda request: Cut(unheard=True) if request.method == "PUT" else None
@@ -213,7 +218,7 @@ def test_an_earlier_state_of_its_own_is_a_restored_cluster(
                 one.advance(150, Counters())
             front.heal()
         with pytest.raises(HeadraceError, match="restored from a snapshot") as caught:
-            one.look() if by == "look" else one.advance(200, Counters())
+            one.check_unchanged() if by == "look" else one.advance(200, Counters())
     assert caught.value.kind is Kind.CONTINUITY
     assert meta(client, prefix).load() == STATE
 

@@ -113,7 +113,17 @@ def test_a_document_that_is_longer_than_is_allowed_is_never_sent() -> None:
         assert [one.ids for one in server.requests] == [["a"]]
     [refused] = result.rejected
     assert (refused.id, result.upserted) == ("b", 1)
-    assert refused.reason == "it has 101 bytes, more than max_document_bytes of the sink allows (100)"
+    assert refused.reason.startswith(
+        "it has 101 bytes, more than max_document_bytes of the sink allows (100)"
+    )
+
+
+def test_a_document_that_could_take_a_small_nodes_memory_is_not_sent_by_default() -> None:
+    given = [DocumentOperation("users", "1", 1, b'{"a":"%s"}' % (b"x" * (20 << 20)))]
+    with scripted(accepted) as server:
+        result = deliver(server, given, WriterOptions())
+        assert server.requests == []
+    assert [one.id for one in result.rejected] == ["1"]
 
 
 def test_what_a_cluster_may_die_of_is_named() -> None:

@@ -23,7 +23,7 @@ from headrace.sinks.opensearch import (
     mapping,
 )
 from headrace.sinks.opensearch.documents import count, refresh
-from headrace.sinks.opensearch.settings import adjust, check_pipeline, is_accepted, try_out
+from headrace.sinks.opensearch.settings import adjust, check_pipeline, is_accepted, try_creation
 from support.http_proxy import Answer, HttpProxy
 
 SCHEMA = """\
@@ -237,7 +237,7 @@ def test_a_trial_says_what_the_cluster_refuses_and_leaves_nothing(
     right: dict[str, Any] = {"settings": {"index": {}}, "mappings": {}}
     assert (is_accepted(client, name, right), is_accepted(client, name, body)) == (True, False)
     with pytest.raises(HeadraceError) as caught:
-        try_out(client, name, body)
+        try_creation(client, name, body)
     assert caught.value.kind is Kind.SINK_REJECTED
-    try_out(client, name, right)
+    try_creation(client, name, right)
     assert client.read(f"/{name}", allow=(404,)).status == 404

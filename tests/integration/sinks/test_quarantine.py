@@ -28,7 +28,7 @@ def entry(**more: Any) -> Quarantined:
 
 def test_nothing_is_there_before_anything_was_refused(client: Client, prefix: str) -> None:
     one = Quarantine(client, "s", prefix)
-    assert (one.entries(), one.counts(), dict(one.held())) == ([], {}, {})
+    assert (one.entries(), one.counts(), dict(one.ids())) == ([], {}, {})
     one.drop("users_1", ["1"])
     one.forget()
 
@@ -53,15 +53,15 @@ def test_a_writer_learns_of_an_entry_of_another_at_once_and_asks_only_then(
     client: Client, prefix: str
 ) -> None:
     here, there = Quarantine(client, "s", prefix), Quarantine(client, "s", prefix)
-    assert dict(here.held()) == {}
+    assert dict(here.ids()) == {}
     there.put([BAD])
-    assert here.held() == {"users_1": {"7"}}
-    held = here.held()
-    assert here.held() is held
+    assert here.ids() == {"users_1": {"7"}}
+    held = here.ids()
+    assert here.ids() is held
     there.put([entry(id="8")])
-    assert here.held() == {"users_1": {"7", "8"}}
+    assert here.ids() == {"users_1": {"7", "8"}}
     here.drop("users_1", ["7"])
-    assert here.held() == {"users_1": {"8"}}
+    assert here.ids() == {"users_1": {"8"}}
     assert [one.id for one in there.entries()] == ["8"]
 
 

@@ -15,7 +15,7 @@ import pytest
 from headrace.model import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Generation, Generations, OpenSearchWriter
-from headrace.sinks.opensearch.documents import copies, documents, ids, refresh, stored
+from headrace.sinks.opensearch.documents import copies, documents, ids, read_documents, refresh
 from headrace.sinks.opensearch.routed import RoutedWriter, Shards
 
 SHARDS = 4
@@ -63,7 +63,9 @@ def test_each_shard_has_a_routing(client: Client, generation: Generation) -> Non
     with closing(OpenSearchWriter(client, {"moving": generation.target})) as writer:
         writer.write(operation(("1", 1, routing)) for routing in routings)
     assert len(copies(client, generation.target, ["1"], routings)) == SHARDS
-    assert stored(client, generation.target, ["1"], routings)["1"].source == b"", "it is there too often"
+    assert read_documents(client, generation.target, ["1"], routings)["1"].source == b"", (
+        "it is there too often"
+    )
 
 
 def test_a_document_that_moves_and_goes_leaves_nothing(client: Client, generation: Generation) -> None:

@@ -22,10 +22,10 @@ from headrace.sinks.opensearch import (
     OpenSearchWriter,
     PipelineState,
 )
-from headrace.sinks.opensearch.cautions import of_index
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.documents import await_replicas, count, ids, refresh, stored
-from headrace.sinks.opensearch.state_document import StateDocument
+from headrace.sinks.opensearch.documents import await_replicas, count, ids, read_documents, refresh
+from headrace.sinks.opensearch.settings import index_warnings
+from headrace.sinks.opensearch.system_index import StateDocument
 
 ROUNDS, DOCUMENTS = 25, 200
 BODY: dict[str, Any] = {
@@ -77,14 +77,14 @@ def test_what_is_refreshed_is_found(client: Client, generation: Generation) -> N
             known = {f"{number}-{n}" for n in range(DOCUMENTS)}
             body = f'{{"s":"{text}{number}"}}'.encode()
             writer.write([DocumentOperation("users", one, number, body) for one in known])
-            assert stored(client, generation.index, sorted(known)).keys() == known
+            assert read_documents(client, generation.index, sorted(known)).keys() == known
             refresh(client, generation.index)
             assert count(client, generation.index) == number * DOCUMENTS
             assert known <= set(ids(client, generation.index))
 
 
 def test_check_names_an_index_that_copies_segments(client: Client, generation: Generation) -> None:
-    [said] = of_index(client, generation.index, "the index users")
+    [said] = index_warnings(client, generation.index, "the index users")
     assert "segment replication" in said
 
 

@@ -31,10 +31,15 @@ from headrace.sinks.opensearch import (
     Quarantined,
     mapping,
 )
-from headrace.sinks.opensearch.cautions import of_index
-from headrace.sinks.opensearch.documents import documents, refresh, stored
+from headrace.sinks.opensearch.documents import documents, read_documents, refresh
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.settings import adjust, lasting, restore_settings, try_out
+from headrace.sinks.opensearch.settings import (
+    adjust,
+    index_warnings,
+    required_settings,
+    restore_settings,
+    try_creation,
+)
 from headrace.sinks.opensearch.shard_history import identities, is_another
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
@@ -76,7 +81,7 @@ def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -
     result = sink.writer.write(DocumentOperation("users", one, 1, body) for one, body in bodies.items())
     assert {one.id for one in result.rejected} == {"x" * 513, "b", "c"}
     assert set(sink.held()) == {"a", "d"}
-    found = stored(sink.client, sink.generation.index, ["a", "none"])
+    found = read_documents(sink.client, sink.generation.index, ["a", "none"])
     assert (found["a"].version, found["a"].source) == (1, b'{"n":1}')
     sink.close()
 
@@ -103,7 +108,7 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     assert (deferred.count(), [one.index for one in deferred.chunks(5)]) == (1, ["users"])
     quarantine = Quarantine(client, "s", prefix)
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
-    assert quarantine.held() == {"users": {"1"}}
+    assert quarantine.ids() == {"users": {"1"}}
     assert quarantine.counts() == {"users": 1}
     meta.delete()
     assert (meta.load(), deferred.count(), quarantine.entries()) == (None, 0, [])
@@ -162,7 +167,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
         inspection = inspect(project, project.resolve(), connection, reading=False)
     spec, options = inspection.project.specs["thing"], project.index_options("thing")
     body = mapping(spec, options)
-    try_out(client, f"{prefix}trial", body)
+    try_creation(client, f"{prefix}trial", body)
     generations = Generations(client, prefix)
     made = generations.create("thing", "ab", body)
     plan = DocumentsPlan(
@@ -220,12 +225,12 @@ def test_what_is_restored_in_place_has_another_history(node: EmbeddedOpenSearch,
 def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
     prefix = f"k{uuid.uuid4().hex[:8]}_"
     made = Generations(client, prefix).create("thing", "ab", {"settings": {"index": {}}, "mappings": {}})
-    wanted = {made.index: lasting(IndexOptions(), backfilled=True, other=False)}
+    wanted = {made.index: required_settings(IndexOptions(), backfilled=True, other=False)}
     assert restore_settings(client, wanted) == [f"{made.index}: gc_deletes was 24h"]
     client.call("PUT", f"/{made.index}/_settings", {"index": {"translog.durability": "async"}})
     assert restore_settings(client, wanted) == [f"{made.index}: translog.durability was async"]
     assert restore_settings(client, wanted) == []
-    assert of_index(client, made.index, "thing") == []
+    assert index_warnings(client, made.index, "thing") == []
     with Lease(client, "s1", prefix, ["thing", "other"], beat=60.0) as lease:
         for _ in range(3):
             lease.renew()

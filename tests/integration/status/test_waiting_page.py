@@ -79,7 +79,7 @@ def test_it_gives_up_in_time_and_says_how_far_it_is(url: str) -> None:
     assert answer.status == 504
     found = answer.json()
     assert found.pop("seconds") >= 0.2
-    assert found == {"done": False, "lsn": "0/10", "applied": "0/1", "behind_bytes": 15, "trouble": None}
+    assert found == {"done": False, "lsn": "0/10", "applied": "0/1", "behind_bytes": 15, "error": None}
 
 
 def test_what_it_cannot_read_is_refused_and_so_are_too_many(url: str, held: Held) -> None:

@@ -1,4 +1,4 @@
-"""Which documents should the indexes of any schema files hold?
+"""Compute the documents that the indexes of any schema files should hold.
 
 Worked out the slow and obvious way, from plain `SELECT *` of whole tables in one snapshot. Nothing here is
 shared with the rooms that it judges: not the catalog, not resolution, not assembly; only the declared tree.

@@ -1,4 +1,4 @@
-"""Does a row pass the declared filters? Three-valued, as SQL: None is unknown."""
+"""Evaluate the declared filters of a row, in three-valued logic as SQL: None is unknown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does each declared field hold, row by row?"""
+"""Compute the value of each declared field, row by row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is a condition in SQL true of a row? A small part of SQL, enough for the conditions that tests write.
+"""Evaluate a condition in SQL on a row: a small part of SQL, enough for the conditions that tests write.
 
 OR, AND, NOT, parentheses, comparisons, IS [NOT] NULL; operands are columns (also behind their table's name),
 texts, numbers, true, false, and the functions lower, coalesce and length.

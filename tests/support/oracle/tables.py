@@ -1,4 +1,4 @@
-"""What do whole tables hold at one moment? Plain `SELECT *` in one snapshot, as Python values."""
+"""Read whole tables at one moment: plain `SELECT *` in one snapshot, as Python values."""
 
 from __future__ import annotations
 

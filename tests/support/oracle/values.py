@@ -1,4 +1,4 @@
-"""How does a value compare with others, and what does a document hold of it?"""
+"""Compare values as PostgreSQL does, and convert them to what a document holds."""
 
 from __future__ import annotations
 

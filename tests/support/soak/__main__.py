@@ -1,7 +1,7 @@
 """`python -m support.soak`: random cases for as long as asked.
 
 Exit code 1 where one failed; its number stands in the file of failures, with what was wrong and with its
-shortened form.
+shrunk form.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from multiprocessing.queues import Queue
 from pathlib import Path
 from queue import Empty
 
+from support.soak.case_run import Outcome
 from support.soak.cases import make_case
-from support.soak.ground import Ground, ground
-from support.soak.running import Outcome
+from support.soak.fixtures import CaseRunner, case_runner
 
 _SAID_EVERY = 15.0
 
@@ -34,7 +34,7 @@ class _Asked:
     minutes: float
     processes: int
     failures: Path
-    shorten: float
+    shrink_case: float
     binaries: Path | None
 
 
@@ -50,7 +50,7 @@ def _asked(words: Sequence[str]) -> _Asked:
     parser.add_argument("--processes", type=int, default=max(1, (os.cpu_count() or 2) // 2))
     parser.add_argument("--failures", type=Path, default=Path("soak-failures.txt"), help="where failures go")
     parser.add_argument(
-        "--shorten", type=float, default=120.0, help="seconds for each failure (0: not at all)"
+        "--shrink_case", type=float, default=120.0, help="seconds for each failure (0: not at all)"
     )
     parser.add_argument("--postgres", type=Path, default=None, help="bin folder of another PostgreSQL")
     found = parser.parse_args(words)
@@ -61,7 +61,7 @@ def _asked(words: Sequence[str]) -> _Asked:
         found.minutes,
         found.processes,
         found.failures,
-        found.shorten,
+        found.shrink_case,
         found.postgres,
     )
 
@@ -85,7 +85,7 @@ def main(words: Sequence[str]) -> int:
 def _work(asked: _Asked, number: int, told: Queue[tuple[int, Outcome, str]]) -> None:
     logging.disable(logging.ERROR)  # connections that a case cuts are no news
     end = time.monotonic() + asked.minutes * 60
-    with ground(asked.binaries) as here:
+    with case_runner(asked.binaries) as here:
         if asked.seeds:
             for seed in asked.seeds:
                 _one(here, seed, asked, told)
@@ -96,11 +96,11 @@ def _work(asked: _Asked, number: int, told: Queue[tuple[int, Outcome, str]]) -> 
             seed += asked.processes
 
 
-def _one(here: Ground, seed: int, asked: _Asked, told: Queue[tuple[int, Outcome, str]]) -> None:
+def _one(here: CaseRunner, seed: int, asked: _Asked, told: Queue[tuple[int, Outcome, str]]) -> None:
     case = make_case(seed)
     outcome, short = here.run(case), ""
-    if outcome.wrong and asked.shorten:
-        short = here.shortened(case, outcome.wrong, asked.shorten).text()
+    if outcome.wrong and asked.shrink_case:
+        short = here.shrink(case, outcome.wrong, asked.shrink_case).text()
     told.put((seed, outcome, short or (case.text() if outcome.wrong else "")))
 
 
@@ -153,7 +153,7 @@ def _note(path: Path, seed: int, outcome: Outcome, text: str) -> None:
     with path.open("a", encoding="utf-8") as file:
         file.write("\n".join(lines))
     print("\n".join(lines[: len(outcome.wrong) + 1]), flush=True)  # noqa: T201
-    print(f"  (shortened in {path}; again: --seed {seed})", flush=True)  # noqa: T201
+    print(f"  (shrunk in {path}; again: --seed {seed})", flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

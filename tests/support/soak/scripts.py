@@ -1,6 +1,6 @@
-"""In which order do several writers, and the pipeline between them, take their turns? A script, as data.
+"""Scripts, as data: in which order several writers, and the pipeline between them, take their turns.
 
-Every step can be left out: whatever remains is a script too. So a long one that fails can be shortened.
+Every step can be left out: whatever remains is a script too. So a long one that fails can be shrunk.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from support.soak.writing import Writer
+from support.soak.random_workload import Writer
 
 SESSIONS = 3
 QueryEnd = Literal["clean", "unconfirmed", "torn", "cut"]

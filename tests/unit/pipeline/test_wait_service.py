@@ -100,7 +100,7 @@ def test_what_keeps_from_looking_is_told_and_passes(waits: WaitService, elsewher
     elsewhere.away = True
     asked = waits.ask(5, searchable=False)
     assert asked is not None
-    until(lambda: waits.progress(asked).trouble is not None, 5)
-    assert "the cluster is away" in str(waits.progress(asked).trouble)
+    until(lambda: waits.progress(asked).error is not None, 5)
+    assert "the cluster is away" in str(waits.progress(asked).error)
     elsewhere.away = False
-    assert asked.result(timeout=5).trouble is None
+    assert asked.result(timeout=5).error is None

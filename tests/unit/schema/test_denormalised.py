@@ -12,8 +12,8 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.schema import IndexSpec, denormalised, load_schema, normalised, spec_hash
-from support.soak.declaring import declare, text_of
-from support.soak.inventing import invent_database
+from support.soak.random_database import invent_database
+from support.soak.random_schemas import declare, text_of
 
 Load = Callable[[str], IndexSpec]
 

@@ -31,14 +31,12 @@ def test_a_run_goes_from_start_to_live(events: tuple[Event, ...], phase: Phase) 
     "before", [(), (Event.BACKFILLING,), (Event.FOLLOWING,)], ids=["starting", "backfilling", "live"]
 )
 def test_trouble_ends_where_it_began(before: tuple[Event, ...]) -> None:
-    assert run(*before, Event.TROUBLE) is Phase.DEGRADED
-    assert run(*before, Event.TROUBLE, Event.TROUBLE, Event.RECOVERED) is run(*before)
+    assert run(*before, Event.FAILED) is Phase.DEGRADED
+    assert run(*before, Event.FAILED, Event.FAILED, Event.RECOVERED) is run(*before)
 
 
 def test_a_recovered_run_remembers_only_its_last_trouble() -> None:
-    assert (
-        run(Event.BACKFILLING, Event.TROUBLE, Event.FOLLOWING, Event.TROUBLE, Event.RECOVERED) is Phase.LIVE
-    )
+    assert run(Event.BACKFILLING, Event.FAILED, Event.FOLLOWING, Event.FAILED, Event.RECOVERED) is Phase.LIVE
 
 
 @pytest.mark.parametrize("late", list(Event))

@@ -19,10 +19,10 @@ class Clock:
 
 
 def report(
-    writer: str = "a", *, sink: str = "main", trouble: tuple[str, ...] = (), **more: int
+    writer: str = "a", *, sink: str = "main", failure: tuple[str, ...] = (), **more: int
 ) -> ActivityReport:
     given = {"bulk_bytes": 1_000, "in_flight": 1, "retries": 0, **more}
-    return ActivityReport("run", sink, writer, **given, lasts=60.0, trouble=trouble)  # type: ignore[arg-type]
+    return ActivityReport("run", sink, writer, **given, lasts=60.0, failure=failure)  # type: ignore[arg-type]
 
 
 def test_writers_are_counted_together_and_the_most_careful_gives_the_size() -> None:
@@ -35,7 +35,7 @@ def test_writers_are_counted_together_and_the_most_careful_gives_the_size() -> N
         "bulk_bytes": 500,
         "in_flight": 3,
         "retries": 5,
-        "trouble": None,
+        "error": None,
     }
     numbers = registry(board)
     for name, value in (("bulk_bytes", 500), ("bulks_in_flight", 3), ("retries_total", 5), ("waiting", 0)):
@@ -45,7 +45,7 @@ def test_writers_are_counted_together_and_the_most_careful_gives_the_size() -> N
 def test_of_a_writer_that_is_silent_only_its_count_stays() -> None:
     clock = Clock()
     board = StatusBoard(clock=clock)
-    board.sinks.take(report("a", bulk_bytes=500, retries=2, trouble=BUSY))
+    board.sinks.take(report("a", bulk_bytes=500, retries=2, failure=BUSY))
     clock.now = 61.0
     board.sinks.take(report("b", retries=1))
     assert board.view().sinks == (SinkActivity("main", 1_000, 1, 3),)
@@ -56,14 +56,14 @@ def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
     board = StatusBoard(["users"], clock=clock)
     board.happened(Event.FOLLOWING)
     board.index("users", phase=IndexPhase.LIVE)
-    board.sinks.take(report(trouble=BUSY))
-    assert board.ready, "what passes at once is no trouble"
+    board.sinks.take(report(failure=BUSY))
+    assert board.ready, "what passes at once is no failure"
     clock.now = 1.0
-    board.sinks.take(report(trouble=BUSY))
+    board.sinks.take(report(failure=BUSY))
     shown = board.snapshot()
     assert (shown["phase"], shown["ready"]) == ("degraded", False)
     assert shown["reason"] == "degraded: [HEADRACE_SINK_BUSY] the cluster is full. Look at its disk"
-    assert shown["sinks"]["main"]["trouble"] == str(HeadraceError(Kind[BUSY[0]], *BUSY[1:]))
+    assert shown["sinks"]["main"]["error"] == str(HeadraceError(Kind[BUSY[0]], *BUSY[1:]))
     assert registry(board).get_sample_value("headrace_sink_waiting", {"sink": "main"}) == 1
     board.sinks.take(report())
     assert board.ready
@@ -72,12 +72,12 @@ def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
 def test_a_run_that_has_stopped_is_not_degraded() -> None:
     clock = Clock()
     board = StatusBoard(clock=clock)
-    board.sinks.take(report(trouble=BUSY))
+    board.sinks.take(report(failure=BUSY))
     board.happened(Event.STOPPED)
     clock.now = 5.0
     assert board.snapshot()["phase"] == "stopped"
 
 
 def test_a_report_is_what_it_was_when_it_arrives() -> None:
-    for one in (report(), report(trouble=BUSY)):
+    for one in (report(), report(failure=BUSY)):
         assert ActivityReport.from_bytes(one.to_bytes()) == one

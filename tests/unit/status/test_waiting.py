@@ -51,6 +51,6 @@ def test_the_answer_says_how_far_it_is() -> None:
         "applied": "0/180",
         "behind_bytes": 128,
         "seconds": 1.235,
-        "trouble": "the cluster is away",
+        "error": "the cluster is away",
     }
     assert answer_body(WaitProgress(), 0.0, done=False)["behind_bytes"] is None

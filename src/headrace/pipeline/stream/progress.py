@@ -103,7 +103,7 @@ class ProgressTracker:
         """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""
         for attempt in self._retrying():
             with attempt:
-                self._meta.look()
+                self._meta.check_unchanged()
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _retrying(self) -> Retrying:

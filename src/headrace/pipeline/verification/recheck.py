@@ -16,7 +16,7 @@ from typing import Protocol
 
 from headrace.model import Lsn
 from headrace.pipeline.verification.first_difference import first_difference
-from headrace.sinks.opensearch.documents import Stored
+from headrace.sinks.opensearch.documents import StoredDocument
 
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
 """Seconds after each round; a document that keeps changing is given up after the last one."""
@@ -58,7 +58,7 @@ class Finding:
     id: str
     verdict: Verdict
     expected: bytes | None = None
-    found: Stored | None = None
+    found: StoredDocument | None = None
     ahead: bool = False
     why: str | None = None
 
@@ -97,7 +97,7 @@ class DatabaseSide(Protocol):
 class IndexSide(Protocol):
     """Reads the documents that the index holds."""
 
-    def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
+    def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         """Read those documents that the index holds now."""
         ...
 
@@ -140,8 +140,8 @@ class Recheck:
         return found + [Finding(finding, Verdict.CHANGING) for finding in left]
 
     def _round(
-        self, ids: list[str], before: Mapping[str, Stored]
-    ) -> tuple[list[Finding], Mapping[str, Stored]]:
+        self, ids: list[str], before: Mapping[str, StoredDocument]
+    ) -> tuple[list[Finding], Mapping[str, StoredDocument]]:
         look = self.database.look(ids)
         position = self.database.position()
         applied = self._wait_applied(position)
@@ -176,7 +176,7 @@ class Recheck:
         return self.reached(position)
 
     def _verdict(
-        self, expected: bytes | None, found: Stored | None, *, applied: bool, is_unchanged: bool
+        self, expected: bytes | None, found: StoredDocument | None, *, applied: bool, is_unchanged: bool
     ) -> Verdict:
         if self._same(expected, found):
             return Verdict.RIGHT
@@ -188,7 +188,7 @@ class Recheck:
             return Verdict.MISSING
         return Verdict.EXTRA if expected is None else Verdict.DIFFERENT
 
-    def _same(self, expected: bytes | None, found: Stored | None) -> bool:
+    def _same(self, expected: bytes | None, found: StoredDocument | None) -> bool:
         if expected is None or found is None:
             return expected is None and found is None
         if not self.contents or expected == found.source:

@@ -16,7 +16,7 @@ from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.documents import Stored, stored
+from headrace.sinks.opensearch.documents import StoredDocument, read_documents
 from headrace.sinks.opensearch.routed import Shards
 
 _LOOK_SECONDS = 5.0
@@ -88,9 +88,9 @@ class IndexDocuments:
         self._index = index
         self._routings = Shards(client).of(index) if routed else ()
 
-    def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
+    def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         """Read the documents of these ids. See `IndexSide`."""
-        return stored(self._client, self._index, ids, self._routings)
+        return read_documents(self._client, self._index, ids, self._routings)
 
 
 class StreamProgress:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, Lsn
 from headrace.pipeline.worker.plan import DocumentsPlan
-from headrace.sinks.activity import tell_refusals
+from headrace.sinks.activity import report_rejections
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
-from headrace.sinks.opensearch.documents import stored
-from headrace.sinks.opensearch.quarantine import Held
+from headrace.sinks.opensearch.documents import read_documents
+from headrace.sinks.opensearch.quarantine import QuarantinedIds
 from headrace.sinks.opensearch.routed import Shards
 
 
@@ -61,7 +61,7 @@ class Delivery:
             self._raise_refused(result)
             self._report_refusals(result.rejected)
             return result
-        held = self._quarantine.held()
+        held = self._quarantine.ids()
         passed: dict[str, set[str]] = {}
         result = self._writer.write(_note_quarantined(operations, held, passed))
         result += WriteResult(rejected=tuple(unreadable))
@@ -108,7 +108,7 @@ class Delivery:
                 f"{self._plan.index_of(rejection.index)} {name}: {what}: "
                 f"{rejection.public or rejection.reason}"
             )
-        tell_refusals(self._plan.writer.report, lines)
+        report_rejections(self._plan.writer.report, lines)
 
     def _policy(self, rejection: Rejection) -> str | None:
         """Return what happens to the older version in the index; None where the index has no quarantine."""
@@ -125,12 +125,12 @@ class Delivery:
             return False
         target = self._plan.targets[rejection.index]
         routings = self._shards.of(target) if rejection.index in self._plan.routed else ()
-        indexed = stored(self._client, target, [rejection.id], routings).get(rejection.id)
+        indexed = read_documents(self._client, target, [rejection.id], routings).get(rejection.id)
         return indexed is not None and indexed.version > version
 
 
 def _note_quarantined(
-    operations: Iterable[DocumentOperation], held: Held, passed: dict[str, set[str]]
+    operations: Iterable[DocumentOperation], held: QuarantinedIds, passed: dict[str, set[str]]
 ) -> Iterator[DocumentOperation]:
     """Yield the same operations, and note in `passed` those of quarantined documents."""
     for operation in operations:

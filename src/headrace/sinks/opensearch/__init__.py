@@ -1,17 +1,16 @@
 """The OpenSearch sink: writing documents, index generations, and the pipeline's stored state."""
 
 from headrace.sinks.opensearch.client import Client
-from headrace.sinks.opensearch.control_requests import ControlRequest, ControlRequests
+from headrace.sinks.opensearch.control_requests import ControlRequest, ControlRequests, PositionRequest
 from headrace.sinks.opensearch.deferred_keys import Chunk, DeferredKeys
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.generations import Generation, Generations
 from headrace.sinks.opensearch.mapping import mapping
 from headrace.sinks.opensearch.meta import MetaIndex
-from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.position_request import PositionRequest
 from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
+from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_document import StateDocument, build_notes
+from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
@@ -34,6 +33,6 @@ __all__ = [
     "Quarantined",
     "StateDocument",
     "WriterOptions",
-    "build_notes",
+    "backfill_progress",
     "mapping",
 ]

@@ -1,4 +1,4 @@
-"""Turn document operations into bulk requests, and read their answers. Pure.
+"""Turn document operations into bulk requests, read their answers, and adapt the requests' size. No IO.
 
 A document's bytes are put between the lines unchanged and never parsed. How the server answers in each case
 was measured on OpenSearch 3.8; `Outcome` lists the cases.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import json
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,12 @@ _RETRYABLE = ("cluster_block_exception", "index_closed_exception")
 _NO_WRITE_INDEX = "no write index is defined for alias"
 
 _quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+SMALLEST = 64 * 1024
+"""Lower limit (bytes); smaller requests would only cost more."""
+
+_STEPS = 32
+"""Number of accepted requests after which the size has grown from 0 to the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +67,7 @@ class ItemVerdict:
     fatal: tuple[Outcome, Item, str] | None = None
 
 
-def refusal(operation: DocumentOperation) -> str | None:
+def invalid_reason(operation: DocumentOperation) -> str | None:
     """Explain why the server would refuse a whole request that holds `operation`, or return None."""
     if not operation.id:
         return "the document id is empty"
@@ -150,7 +157,7 @@ def _has_no_index(error: Any) -> bool:
     return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
-def wrote_to(data: bytes, index: str) -> bool:
+def deleted_from(data: bytes, index: str) -> bool:
     """Tell whether a delete was done in `index` itself, not in one behind an alias of that name."""
     if f'"_index":"{index}"'.encode() not in data:
         return False
@@ -195,3 +202,53 @@ def _accepted_result(items: Sequence[Item]) -> WriteResult:
     return WriteResult(
         upserted=len(items) - deleted, deleted=deleted, bytes=sum(len(item.lines) for item in items)
     )
+
+
+class BulkSize:
+    """The current limit of a request (bytes before compression); shared by the senders of one writer.
+
+    Additive increase, multiplicative decrease: a refusal of a whole request halves the size, each accepted
+    request lets it grow a little. A request that was too large for the server (413) also sets a lasting
+    ceiling.
+
+    Args:
+        most: the upper limit.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._lock = threading.Lock()
+        self._step = max(1, most // _STEPS)
+        self._floor = min(most, SMALLEST)
+        self._ceiling = most
+        self._bytes = most
+
+    @property
+    def bytes(self) -> int:
+        """Return the current limit of one request."""
+        return self._bytes
+
+    def overloaded(self, sent: int) -> None:
+        """Halve the size after a request of `sent` bytes was refused because the cluster is overloaded.
+
+        A request that was cut before the last halving is ignored: it does not tell anything about the current
+        size.
+        """
+        with self._lock:
+            if sent <= self._bytes:
+                self._bytes = max(self._floor, sent // 2)
+
+    def too_large(self, sent: int) -> None:
+        """Lower the ceiling after a request of several documents was too large for the server.
+
+        Args:
+            sent: the request's size (bytes).
+        """
+        with self._lock:
+            self._ceiling = max(self._floor, min(self._ceiling, sent // 2))
+            self._bytes = min(self._bytes, self._ceiling)
+
+    def accepted(self, sent: int) -> None:
+        """Let the size grow after an accepted request, if that was about as large as the limit."""
+        with self._lock:
+            if sent * 2 >= self._bytes:
+                self._bytes = min(self._ceiling, self._bytes + self._step)

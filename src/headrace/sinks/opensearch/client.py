@@ -1,16 +1,18 @@
 """Send requests to an OpenSearch cluster and return the answers.
 
 urllib3 keeps the connections; this module adds the choice of a node, credentials, compression and the meaning
-of failures. It knows nothing about documents.
+of failures. It knows nothing about documents. Bulks, versions and aliases are alike in all supported servers
+(measured on OpenSearch 3.8 and 2.19 and Elasticsearch 7.10); `Product` knows what differs.
 """
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -26,7 +28,15 @@ from urllib3.exceptions import HTTPError
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.product import Product
+
+_OLDEST_VERSIONS = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
+"""`require_alias` keeps a bulk from creating an index of a deleted name; older versions lack it."""
+
+_SEGMENT_REPLICATION = (2, 7)
+"""First version of OpenSearch with segment replication, and with searches sent to primary shards."""
+
+_WITHOUT_LICENCE = ("oss", "unknown")
+"""Builds of Elasticsearch that lack its own field types."""
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
@@ -35,6 +45,68 @@ _NAMES_AT_ONCE = 20
 """Index names in one path; a request's first line is limited to 4,096 bytes."""
 _TRY_ANOTHER_NODE = (429, 502, 503, 504)
 """Statuses that may concern a single node: the next request goes to the next node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A server's product, version and build, as it reports them.
+
+    Attributes:
+        name: `opensearch` or `elasticsearch`.
+        version: as the server prints it.
+        build: Elasticsearch's build flavor.
+    """
+
+    name: str = "opensearch"
+    version: str = "3.0.0"
+    build: str = ""
+
+    @classmethod
+    def of(cls, about: object) -> Self:
+        """Read the answer to `GET /`.
+
+        Raises:
+            ValueError: it is neither OpenSearch nor Elasticsearch.
+        """
+        version = about.get("version") if isinstance(about, Mapping) else None
+        if not isinstance(version, Mapping) or not isinstance(version.get("number"), str):
+            raise ValueError("no version")  # noqa: TRY004 - of an answer, not of a caller
+        name = version.get("distribution", "elasticsearch")
+        return cls(str(name), version["number"], str(version.get("build_flavor", "")))
+
+    @property
+    def is_too_old(self) -> bool:
+        """Tell whether the version lacks features that the sink relies on."""
+        match = re.match(r"(\d+)\.(\d+)", self.version)
+        oldest = _OLDEST_VERSIONS.get(self.name)
+        return match is None or oldest is None or (int(match[1]), int(match[2])) < oldest
+
+    @property
+    def copies_segments(self) -> bool:
+        """Tell whether indexes may have segment replication, whose replicas find documents later."""
+        match = re.match(r"(\d+)\.(\d+)", self.version)
+        return (
+            self.name == "opensearch"
+            and match is not None
+            and (int(match[1]), int(match[2])) >= _SEGMENT_REPLICATION
+        )
+
+    def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Adapt the body of an index's creation to this server."""
+        if self.name != "elasticsearch":
+            return dict(body)
+        open_keys: dict[str, object] = {"type": "flattened"}
+        if self.build in _WITHOUT_LICENCE:
+            open_keys = {"type": "object", "enabled": False}
+        return {**body, "mappings": _replace(body["mappings"], {"type": "flat_object"}, open_keys)}
+
+
+def _replace(value: Any, old: Any, new: Any) -> Any:
+    if value == old:
+        return new
+    if isinstance(value, Mapping):
+        return {name: _replace(inner, old, new) for name, inner in value.items()}
+    return value
 
 
 @dataclass(frozen=True, slots=True)

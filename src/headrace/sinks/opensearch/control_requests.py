@@ -1,7 +1,11 @@
-"""Requests to a running pipeline: rebuild an index, or roll back to the generation before.
+"""Ask a running pipeline, from another process, to do something.
 
-A request is a document beside the pipeline's state, one for each index. The driver carries it out between two
-batches and deletes it; where no pipeline runs, the next start does.
+A control request asks it to rebuild an index, or to roll back to the generation before. It is a document
+beside the pipeline's state, one for each index. The driver carries it out between two batches and deletes it;
+where no pipeline runs, the next start does.
+
+A position request asks it to note its position now: in a quiet time the applied position follows the server's
+log only now and then. One that has been met, or for which no process waits any more, has no effect.
 """
 
 from __future__ import annotations
@@ -12,10 +16,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, cast
 
+from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_document import meta_index
+from headrace.sinks.opensearch.system_index import meta_index
 
-What = Literal["reindex", "rollback"]
+RequestKind = Literal["reindex", "rollback"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +37,7 @@ class ControlRequest:
     """
 
     index: str
-    what: What
+    what: RequestKind
     number: str
     asked_at: str
     seq_no: int
@@ -47,7 +52,7 @@ class ControlRequests:
         self._slot = slot
         self._meta = meta_index(prefix)
 
-    def give(self, index: str, what: What) -> str:
+    def submit(self, index: str, what: RequestKind) -> str:
         """Request something of the pipeline; returns the request's number.
 
         Replaces a pending request for the same index.
@@ -64,7 +69,7 @@ class ControlRequests:
         """Read the pending requests for these indexes.
 
         Raises:
-            HeadraceError: as `give`.
+            HeadraceError: as `submit`.
         """
         by_id = {self._id(index): index for index in indexes}
         answer = self._client.read(path(self._meta, "_mget"), {"ids": list(by_id)}, allow=(404,))
@@ -73,7 +78,7 @@ class ControlRequests:
         return [
             ControlRequest(
                 by_id[document["_id"]],
-                cast("What", document["_source"]["order"]),
+                cast("RequestKind", document["_source"]["order"]),
                 document["_source"]["number"],
                 document["_source"]["updated_at"],
                 document["_seq_no"],
@@ -87,7 +92,7 @@ class ControlRequests:
         """Delete a request, unless another one has replaced it.
 
         Raises:
-            HeadraceError: as `give`.
+            HeadraceError: as `submit`.
         """
         seen: dict[str, str | int] = {"if_seq_no": order.seq_no, "if_primary_term": order.primary_term}
         target = path(self._meta, "_doc", self._id(order.index), query=seen)
@@ -100,3 +105,40 @@ class ControlRequests:
 
     def _id(self, index: str) -> str:
         return f"{self._slot}.order.{index}"
+
+
+def position_request_document(index: str, slot: str) -> tuple[str, str, str]:
+    """Return index, type and id of the request's document; no slot's name contains a dot."""
+    return index, "_doc", f"{slot}.position_request"
+
+
+class PositionRequest:
+    """The last position request to one pipeline.
+
+    Two processes that wait overwrite each other's request: both repeat it while they wait.
+    """
+
+    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+        self._client = client
+        self._document = position_request_document(meta_index(prefix), slot)
+
+    def submit(self, lsn: Lsn) -> None:
+        """Request an applied position of at least `lsn`, which the server has reached already.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        body = {"lsn": format_lsn(lsn), "updated_at": dt.datetime.now(dt.UTC).isoformat()}
+        self._client.call("PUT", path(*self._document), body)
+
+    def read(self) -> Lsn:
+        """Read the last request; 0 where there is none, or it cannot be read.
+
+        Raises:
+            HeadraceError: as `submit`.
+        """
+        answer = self._client.read(path(*self._document), allow=(404,))
+        try:
+            return parse_lsn(answer.json()["_source"]["lsn"]) if answer.ok else 0
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return 0

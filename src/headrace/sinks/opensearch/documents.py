@@ -10,6 +10,8 @@ Where a column decides on which shard a document lies, every shard is queried fo
 
 from __future__ import annotations
 
+import json
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,14 +20,14 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Answer, Client, path
-from headrace.sinks.opensearch.raw_json import RawJson
 
 _KEEP_ALIVE = "10m"
 _POLL_SECONDS = 0.02
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredDocument:
     """A stored document: its external version, and its bytes as they were sent.
 
     The bytes are empty where two copies of the document exist, which must not happen.
@@ -116,7 +118,7 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
         routings: one value for each shard.
 
     Raises:
-        HeadraceError: as `stored`.
+        HeadraceError: as `read_documents`.
     """
     requested = [(id_, routing) for id_ in ids for routing in routings]
     if not requested:
@@ -135,7 +137,9 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
     return found
 
 
-def stored(client: Client, index: str, ids: Sequence[str], routings: Sequence[str] = ()) -> dict[str, Stored]:
+def read_documents(
+    client: Client, index: str, ids: Sequence[str], routings: Sequence[str] = ()
+) -> dict[str, StoredDocument]:
     """Read documents by id; ids without a document are left out.
 
     All of them are held in memory: the caller splits `ids` into portions.
@@ -189,8 +193,8 @@ def _whole(answer: Answer, index: str) -> dict[str, Any]:
     return page
 
 
-def _read_answer(answer: Answer) -> dict[str, Stored]:
-    found: dict[str, Stored] = {}
+def _read_answer(answer: Answer) -> dict[str, StoredDocument]:
+    found: dict[str, StoredDocument] = {}
     text = RawJson(answer.data.decode())
     for key in text.fields():
         if key != "docs":
@@ -201,12 +205,12 @@ def _read_answer(answer: Answer) -> dict[str, Stored]:
             if document_ is not None:
                 twice = found.get(identity)
                 found[identity] = (
-                    document_ if twice is None else Stored(max(document_.version, twice.version), b"")
+                    document_ if twice is None else StoredDocument(max(document_.version, twice.version), b"")
                 )
     return found
 
 
-def _read_document(text: RawJson, place: str) -> tuple[str, Stored | None]:
+def _read_document(text: RawJson, place: str) -> tuple[str, StoredDocument | None]:
     known: dict[str, object] = {}
     source: str | None = None
     for key in text.fields():
@@ -225,7 +229,7 @@ def _read_document(text: RawJson, place: str) -> tuple[str, Stored | None]:
         return identity, None
     if not isinstance(version, int):
         raise ValueError("a document without a version")  # noqa: TRY004
-    return identity, Stored(version, source.encode())
+    return identity, StoredDocument(version, source.encode())
 
 
 def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
@@ -234,3 +238,72 @@ def _unreadable(place: str, identity: object, error: object) -> HeadraceError:
         f"OpenSearch at {place} cannot read the document {identity!r}: {error}",
         "Look at the cluster's health.",
     )
+
+
+def _number(_: str) -> None:
+    """Ignore a number of any length."""
+
+
+_skip = json.JSONDecoder(parse_int=_number, parse_float=_number).raw_decode
+_decode = json.JSONDecoder().raw_decode
+
+
+class RawJson:
+    """A cursor in a JSON text; every method moves it forward.
+
+    Raises:
+        ValueError: the text is not what was expected, or ends too early.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._at = 0
+
+    def fields(self) -> Iterator[str]:
+        """Iterate over the keys of an object; the caller takes each value before the next key."""
+        self._take("{")
+        more = self._peek() != "}"
+        while more:
+            key = self.value()
+            self._take(":")
+            yield key
+            more = self._peek() == ","
+            if more:
+                self._take(",")
+        self._take("}")
+
+    def items(self) -> Iterator[None]:
+        """Iterate over the items of a list; the caller takes each value before the next."""
+        self._take("[")
+        more = self._peek() != "]"
+        while more:
+            yield
+            more = self._peek() == ","
+            if more:
+                self._take(",")
+        self._take("]")
+
+    def value(self) -> Any:
+        """Take the next value, parsed."""
+        found, self._at = _decode(self._text, self._start())
+        return found
+
+    def raw(self) -> str:
+        """Take the next value as unchanged text."""
+        start = self._start()
+        _, self._at = _skip(self._text, start)
+        return self._text[start : self._at]
+
+    def _start(self) -> int:
+        match = _SPACE.match(self._text, self._at)
+        assert match is not None
+        return match.end()
+
+    def _peek(self) -> str:
+        self._at = self._start()
+        return self._text[self._at : self._at + 1]
+
+    def _take(self, character: str) -> None:
+        if self._peek() != character:
+            raise ValueError(f"{character!r} was expected at {self._at}, not {self._peek()!r}")
+        self._at += 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 import ssl
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -87,6 +89,30 @@ class Endpoint:
             username=self.username or unquote(user) or None,
             password=self.password if self.password is not None else unquote(secret) or None,
         )
+
+
+def connection_warnings(endpoints: Iterable[Endpoint]) -> list[str]:
+    """List, once each, the connections that others on the network can read or alter."""
+    return list(dict.fromkeys(text for endpoint in endpoints for text in _warnings(endpoint.normalised())))
+
+
+def _warnings(endpoint: Endpoint) -> Iterable[str]:
+    for url in map(parse_url, endpoint.urls):
+        place = f"{url.host}:{url.port}" if url.port else str(url.host)
+        if url.scheme == "https" and not endpoint.verify:
+            yield (
+                f"tls_verify = false: whoever stands between here and {place} can read and alter everything; "
+                "set ca_file to the PEM file of the certificate's authority instead"
+            )
+        if url.scheme == "http" and endpoint.authorization is not None and not _is_loopback(str(url.host)):
+            yield f"the password or API key goes to {place} in the clear; use https"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _base64(text: str) -> str:

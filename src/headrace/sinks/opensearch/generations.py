@@ -1,4 +1,4 @@
-"""Create, finish, publish and drop generations: the concrete indexes of a logical index.
+"""Create, finish, publish, list and drop generations: the concrete indexes of a logical index.
 
 `{prefix}{name}_{hash}_{number}` is a generation. It is written through its own alias `….write`: OpenSearch
 can be told to refuse a bulk on a name that is no alias (`require_alias`), but not to refuse to create a
@@ -16,13 +16,14 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.documents import count
-from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import backfill_settings, restore_settings
+from headrace.sinks.opensearch.settings import IndexOptions, backfill_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
+from headrace.sinks.opensearch.system_index import meta_index
 
 _OURS = "headrace"
 _WRITE = ".write"
 _NARROWING = frozenset({"filter", "search_routing"})
+_MAX_HITS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundIndex:
     """An index behind write aliases: its UUID and all its aliases."""
 
     uuid: str
@@ -96,7 +97,7 @@ class Generations:
         """
         return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
 
-    def made(self) -> list[tuple[Generation, tuple[str, ...]]]:
+    def all_with_aliases(self) -> list[tuple[Generation, tuple[str, ...]]]:
         """List every generation under the prefix with its aliases for readers, sorted by index."""
         answer = self._client.read(
             path(f"{self._prefix}*", query={"expand_wildcards": "all", "allow_no_indices": "true"})
@@ -110,7 +111,7 @@ class Generations:
                 result.append((generation, tuple(sorted(names))))
         return result
 
-    def look(self, indexes: Sequence[str]) -> dict[str, Found]:
+    def find_by_write_aliases(self, indexes: Sequence[str]) -> dict[str, FoundIndex]:
         """Find the indexes behind the write aliases of these generations, by the index's name.
 
         Usually they are the generations themselves. A missing one was deleted, or lost its alias; an
@@ -119,13 +120,13 @@ class Generations:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: the answer is not known.
         """
-        found: dict[str, Found] = {}
+        found: dict[str, FoundIndex] = {}
         for names in join_names([index + _WRITE for index in indexes]):
             query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
                 uuid = about["settings"]["index"]["uuid"]
-                found[index] = Found(uuid, frozenset(about.get("aliases", ())))
+                found[index] = FoundIndex(uuid, frozenset(about.get("aliases", ())))
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
@@ -157,7 +158,7 @@ class Generations:
             "mappings": {**body["mappings"], "_meta": meta},
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
-        self._client.call("PUT", path(index), self._client.product().fitted(request))
+        self._client.call("PUT", path(index), self._client.product().adapt(request))
         return Generation(name, index, spec_hash, number, self._uuid(index), schema)
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
@@ -295,3 +296,50 @@ class Generations:
         uuid = found[index]["settings"]["index"]["uuid"]
         assert isinstance(uuid, str)
         return uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A generation that no pipeline's state in this cluster lists.
+
+    Attributes:
+        name: the logical index that it was created for.
+        index: the concrete index.
+        hash: as in `Generation`.
+        aliases: the aliases for readers, without the write alias.
+    """
+
+    name: str
+    index: str
+    hash: str
+    aliases: tuple[str, ...]
+
+
+def orphans(client: Client, prefix: str) -> list[Orphan]:
+    """List the generations under `prefix` that no pipeline's state in this cluster lists, sorted by name.
+
+    The state of a secondary sink's deployment is in another cluster: the indexes of such a sink are listed
+    too.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
+    generations = Generations(client, prefix).all_with_aliases()
+    known = set(_known_indexes(client, prefix))
+    return [
+        Orphan(generation.name, generation.index, generation.hash, aliases)
+        for generation, aliases in generations
+        if generation.index not in known
+    ]
+
+
+def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
+    """Iterate over the concrete indexes that the states under `prefix` list."""
+    meta = meta_index(prefix)
+    if not client.call("POST", path(meta, "_refresh"), allow=(404,)).ok:
+        return
+    search = {"size": _MAX_HITS, "_source": ["generations.generation"], "query": {"match_all": {}}}
+    for hit in client.read(path(meta, "_search"), search).json()["hits"]["hits"]:
+        for generation in hit["_source"].get("generations", ()):
+            yield generation["generation"]

@@ -28,7 +28,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.state_document import StateDocument, meta_index
+from headrace.sinks.opensearch.system_index import StateDocument, meta_index
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
@@ -151,7 +151,7 @@ class Lease:
         self._ended.set()
         self._thread.join()
         with contextlib.suppress(HeadraceError):
-            ours = {id_: found for id_, found in self._look().items() if self._is_ours(found)}
+            ours = {id_: found for id_, found in self._read_leases().items() if self._is_ours(found)}
             self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
         self._quick.close()
 
@@ -190,7 +190,7 @@ class Lease:
         """Renew all leases in one request; `lost` returns the reason where another process has taken over."""
         self._beat += 1
         try:
-            found = self._found or self._look()
+            found = self._found or self._read_leases()
             self._lost = self._why_lost(found)
             self._found = self._write(found) if self._lost is None else {}
         except HeadraceError as error:
@@ -198,7 +198,7 @@ class Lease:
             if error.retry is not Retry.BACK_OFF:  # else no other process reaches the cluster either
                 self._lost = error
 
-    def _look(self) -> dict[str, Mapping[str, Any]]:
+    def _read_leases(self) -> dict[str, Mapping[str, Any]]:
         """Read the leases."""
         request = {"ids": list(self._leases)}
         docs = self._quick.read(path(self._index, "_mget"), request).json()["docs"]

@@ -2,13 +2,13 @@
 
 Everything that the schema declares is typed and `dynamic: strict` refuses the rest, so a mistake shows at
 the first document and no field's type is guessed. Only `json` and `map` fields, whose keys are data, are
-open.
+open. Text is searched through the analyzers and normalizers that `analysis` defines.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 from headrace.schema.language import SCALARS
 from headrace.schema.tree import (
@@ -22,9 +22,7 @@ from headrace.schema.tree import (
     MapField,
     ObjectField,
 )
-from headrace.sinks.opensearch.analysis import CODE, LOWERCASE, TEXT, analysis
-from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.settings import merge
+from headrace.sinks.opensearch.settings import IndexOptions, merge
 
 _TIME = "HH:mm:ss[.SSSSSS][.SSSSS][.SSSS][.SSS][.SS][.S][XXX][X]"
 DATE_FORMAT = f"strict_date_optional_time||{_TIME}||uuuuu-MM-dd['T'{_TIME}]||uuuuuu-MM-dd['T'{_TIME}]"
@@ -39,6 +37,15 @@ _SUBFIELD_TERM = 256
 _CONSTANTS = {bool: "boolean", int: "long", float: "double", str: "keyword"}
 
 Properties = dict[str, Any]
+
+TEXT = "headrace_text"
+"""Analyzer for prose: words, without case and accents."""
+CODE = "headrace_code"
+"""Analyzer for short codes and names: `C-01234` is found as `c01234`, `C-01234` and `01234`."""
+LOWERCASE = "headrace_lowercase"
+"""Normalizer: one token without case and accents, for exact lookup and sorting."""
+
+_SPLIT = "headrace_split"
 
 
 def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
@@ -157,3 +164,43 @@ def _leaves(properties: Properties) -> Iterator[str]:
         yield key
         yield from _leaves(value.get("properties", {}))
         yield from value.get("fields", {})
+
+
+def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Build the `analysis` settings; `ranks` names a normalizer for each list of enum variants."""
+    icu = backend == "icu"
+    fold = ["icu_folding"] if icu else ["lowercase", "asciifolding"]
+    analyzers = {
+        TEXT: {"type": "custom", "tokenizer": "icu_tokenizer" if icu else "standard", "filter": fold},
+        CODE: {"type": "custom", "tokenizer": "whitespace", "filter": [_SPLIT, *fold, "flatten_graph"]},
+    }
+    split = {"type": "word_delimiter_graph", "preserve_original": True, "catenate_all": True}
+    normalizers: dict[str, Any] = {LOWERCASE: {"type": "custom", "filter": fold}}
+    filters: dict[str, Any] = {}
+    for name, variants in ranks.items():
+        filters[name] = {"type": "mapping", "mappings": rank_mappings(variants)}
+        normalizers[name] = {"type": "custom", "char_filter": [name]}
+    return {
+        "analyzer": analyzers,
+        "filter": {_SPLIT: split},
+        "normalizer": normalizers,
+        **({"char_filter": filters} if filters else {}),
+    }
+
+
+def rank_mappings(variants: Sequence[str]) -> list[str]:
+    """Build rules that turn each variant into its rank, padded so that text order is rank order."""
+    width = len(str(max(len(variants) - 1, 0)))
+    return [f"{_escape(variant)} => {rank:0{width}}" for rank, variant in enumerate(variants)]
+
+
+def _escape(text: str) -> str:
+    """Write everything that the rule syntax could interpret as UTF-16 escapes."""
+    return "".join(
+        character if character.isascii() and character.isalnum() else _utf16(character) for character in text
+    )
+
+
+def _utf16(character: str) -> str:
+    units = character.encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

@@ -15,13 +15,12 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.control_requests import ControlRequests
+from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys
-from headrace.sinks.opensearch.position_request import position_request_document
 from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_document import StateDocument, build_notes, meta_index
+from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress, meta_index
 
 _GENERATIONS = "generations"
 
@@ -71,14 +70,14 @@ class MetaIndex:
         self._state = state
         return state
 
-    def look(self) -> None:
+    def check_unchanged(self) -> None:
         """Check that the stored state is the one that was loaded or saved last.
 
         Raises:
             HeadraceError: CONTINUITY, where another process wrote, or the cluster was restored;
                 SINK_UNREACHABLE, SINK_BUSY.
         """
-        self._progress.look()
+        self._progress.check_unchanged()
 
     def save(self, state: PipelineState) -> None:
         """Write `state` whole; durable when it returns.
@@ -132,7 +131,7 @@ class MetaIndex:
         self.save(state)
         return state
 
-    def keep(self, generations: Sequence[GenerationState]) -> None:
+    def save_generations(self, generations: Sequence[GenerationState]) -> None:
         """Write only the list of generations; another process may commit batches meanwhile.
 
         Raises:
@@ -155,7 +154,7 @@ class MetaIndex:
         Quarantine(self._client, self._slot, self._prefix).forget()
         self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
         for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):
-            build_notes(self._client, self._slot, self._prefix, generation["generation"]).delete()
+            backfill_progress(self._client, self._slot, self._prefix, generation["generation"]).delete()
             ControlRequests(self._client, self._slot, self._prefix).forget([generation["index"]])
         if not self._sink:
             self._progress.delete()

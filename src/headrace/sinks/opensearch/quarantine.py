@@ -21,7 +21,7 @@ from headrace.sinks.opensearch.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 
-Held = Mapping[str, Collection[str]]
+QuarantinedIds = Mapping[str, Collection[str]]
 """Ids of quarantined documents, by generation."""
 
 
@@ -62,7 +62,7 @@ class Quarantine:
         self._entries = SystemIndex(client, self.index, _PROPERTIES)
         self._mark = path(self.index, "_doc", f"{slot}.mark")
         self._mark_version: object = None
-        self._held: dict[str, set[str]] = {}
+        self._ids: dict[str, set[str]] = {}
 
     def put(self, entries: Sequence[Quarantined]) -> None:
         """Store entries; durable when it returns. A document has one entry: a later one replaces it.
@@ -82,18 +82,18 @@ class Quarantine:
         """Delete entries; ids without an entry are ignored."""
         dropped = list(ids)
         self._entries.write(("delete", self._parameters(generation, id_), None) for id_ in dropped)
-        self._held.get(generation, set()).difference_update(dropped)
+        self._ids.get(generation, set()).difference_update(dropped)
 
-    def held(self) -> Held:
+    def ids(self) -> QuarantinedIds:
         """Return the ids that have an entry; reads them from the cluster only after a change."""
         answer = self._client.read(self._mark, allow=(404,))
         version = answer.json().get("_seq_no") if answer.ok else None
         if version != self._mark_version:
-            self._held = {}
+            self._ids = {}
             for entry in self.entries():
-                self._held.setdefault(entry.generation, set()).add(entry.id)
+                self._ids.setdefault(entry.generation, set()).add(entry.id)
             self._mark_version = version
-        return self._held
+        return self._ids
 
     def entries(self, index: str | None = None, id_: str | None = None) -> list[Quarantined]:
         """Read all entries, or those of an index or a document, oldest first."""

@@ -19,8 +19,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state_document import meta_index
-from headrace.sinks.opensearch.system_index import SystemIndex
+from headrace.sinks.opensearch.system_index import SystemIndex, meta_index
 
 EVERYTHING: Key = ()
 """Stands for all documents of the generation, instead of a key."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
-from headrace.sinks.opensearch.state_document import StateDocument, meta_index
+from headrace.sinks.opensearch.system_index import StateDocument, meta_index
 
 
 def sinks_document(client: Client, slot: str, prefix: str) -> StateDocument:

@@ -1,7 +1,7 @@
-"""The operator's own index settings and mappings: which need a new index, and which change in place.
+"""Options, settings and mappings that an operator gives an index: check, compare and apply them.
 
-Pure, but for the functions that take a client. Settings are held as a nested table below `index`, however
-they were written.
+Some need a new index, others change in place. Functions without a client are pure. Settings are held as
+a nested table below `index`, however they were written.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.options import IndexOptions
-from headrace.sinks.opensearch.system_index import UNALTERED
+from headrace.sinks.opensearch.system_index import TEMPLATE_OVERRIDES
+
+_NESTED_OBJECTS = 10_000
+"""OpenSearch's default limit."""
 
 _DYNAMIC = re.compile(
     r"""refresh_interval | number_of_replicas | auto_expand_replicas | gc_deletes | hidden | priority
@@ -44,7 +47,44 @@ _FLAT: dict[str, str | int] = {
     "expand_wildcards": "all",
 }
 
+_REPLICATION_TYPE = "index.replication.type"
+_WITH_DEFAULTS = {"include_defaults": "true", "flat_settings": "true"}
+_FORBIDDEN = 403
+
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """Settings of new generations, and additions to their mappings.
+
+    Attributes:
+        number_of_shards: as in OpenSearch.
+        number_of_replicas: as in OpenSearch, after the backfill.
+        refresh_interval: how soon a followed index finds a new document (OpenSearch's notation).
+        gc_deletes: how long a deleted document's version is remembered. An older write that comes later
+            than this brings the document back, so it stays far above every time limit of a writer.
+        text_analysis: `icu` needs the plugin analysis-icu on every node.
+        auto_subfields: whether text and keyword fields get subfields for exact, analysed and
+            case-insensitive search.
+        settings: further index settings, as `settings_of` returns them; they override the others.
+        mappings: laid over the mapping of the schema, as `mappings_of` returns them.
+    """
+
+    number_of_shards: int = 1
+    number_of_replicas: int = 1
+    refresh_interval: str = "1s"
+    gc_deletes: str = "2h"
+    text_analysis: Literal["builtin", "icu"] = "builtin"
+    auto_subfields: bool = True
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def nested_objects(self) -> int:
+        """Return how many nested objects one document may hold."""
+        limit = self.settings.get("mapping", {}).get("nested_objects", {}).get("limit")
+        return _NESTED_OBJECTS if limit is None else int(limit)
 
 
 def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +136,7 @@ def merge(ours: Any, theirs: Any) -> Any:
     return theirs
 
 
-def determining(options: IndexOptions) -> dict[str, object]:
+def fixed_settings(options: IndexOptions) -> dict[str, object]:
     """Return the operator's settings and mappings that need a new index when they change."""
     fixed = {name: value for name, value in flatten(options.settings) if not _DYNAMIC.fullmatch(name)}
     found: dict[str, object] = {"settings": fixed, "mappings": dict(options.mappings)}
@@ -130,12 +170,12 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
 def backfill_settings(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the additional settings of an index during its backfill."""
     known = dict(flatten(settings))
-    return {name: value for name, value in UNALTERED.items() if name not in known} | {
+    return {name: value for name, value in TEMPLATE_OVERRIDES.items() if name not in known} | {
         "gc_deletes": _TOMBSTONES
     }
 
 
-def lasting(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
+def required_settings(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str, str]:
     """Return the settings that an index must keep, so that its documents stay as they were written.
 
     Args:
@@ -144,15 +184,19 @@ def lasting(options: IndexOptions, *, backfilled: bool, other: bool) -> dict[str
         other: whether it was created with other options, which include pipelines.
     """
     own_settings = {name: str(value) for name, value in flatten(options.settings)}
-    durability = {"translog.durability": UNALTERED["translog.durability"]}
-    own = durability if other else {name: own_settings.get(name, value) for name, value in UNALTERED.items()}
+    durability = {"translog.durability": TEMPLATE_OVERRIDES["translog.durability"]}
+    own = (
+        durability
+        if other
+        else {name: own_settings.get(name, value) for name, value in TEMPLATE_OVERRIDES.items()}
+    )
     return own | {
         "gc_deletes": own_settings.get("gc_deletes", options.gc_deletes) if backfilled else _TOMBSTONES
     }
 
 
 def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """Restore settings of `lasting`, by index, where they were changed; returns what was changed, in words.
+    """Restore `required_settings`, by index, where they were changed; returns what was changed, in words.
 
     Raises:
         HeadraceError: any refusal of the cluster.
@@ -173,20 +217,20 @@ def restore_settings(client: Client, wanted: Mapping[str, Mapping[str, str]]) ->
 def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
     """Tell whether the cluster would create an index of that body, without creating one.
 
-    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_out` then
-    finds out. The effect of the cluster's own templates and of its limit of shards shows only with a real
-    index.
+    It is simulated as a template. False where the cluster would refuse, or does not answer; `try_creation`
+    then finds out. The effect of the cluster's own templates and of its limit of shards shows only with a
+    real index.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    fitted = client.product().fitted({**body, "settings": {"index": body["settings"]["index"]}})
-    template = {"settings": fitted["settings"], "mappings": fitted["mappings"]}
+    adapted = client.product().adapt({**body, "settings": {"index": body["settings"]["index"]}})
+    template = {"settings": adapted["settings"], "mappings": adapted["mappings"]}
     request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
     return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
 
-def try_out(
+def try_creation(
     client: Client, name: str, body: Mapping[str, Any], look: Callable[[], object] = lambda: None
 ) -> None:
     """Create an index of that body and delete it again, without waiting for its shards.
@@ -200,7 +244,7 @@ def try_out(
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
     try:
-        client.call("PUT", target, client.product().fitted({**body, "settings": {"index": settings}}))
+        client.call("PUT", target, client.product().adapt({**body, "settings": {"index": settings}}))
         look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
@@ -218,6 +262,39 @@ def check_pipeline(client: Client, name: str) -> None:
             f"the cluster has no ingest pipeline {name!r}",
             "Make it, or correct `pipeline` of the sink.",
         )
+
+
+def index_warnings(client: Client, index: str, name: str) -> list[str]:
+    """List what works with an existing index or alias, but that the operator should know.
+
+    Args:
+        name: the index's name as the operator knows it.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED.
+    """
+    warnings = []
+    if replication_type(client, index) == "SEGMENT":
+        warnings.append(
+            f"{name} has segment replication: Headrace asks its primary shards, but readers of its replicas "
+            "find a document later than refresh_interval says"
+        )
+    if client.read(path(index, "_stats", "docs"), allow=(400, _FORBIDDEN)).status == _FORBIDDEN:
+        warnings.append(
+            f"the user may not ask for the stats of {name} (indices:monitor/stats): that it was restored in "
+            "place, or lost a shard, is not noticed"
+        )
+    return warnings
+
+
+def replication_type(client: Client, index: str) -> str:
+    """Return `DOCUMENT` or `SEGMENT`."""
+    answers = client.read(path(index, "_settings", query=_WITH_DEFAULTS)).json().values()
+    types = [
+        about.get("settings", {}).get(_REPLICATION_TYPE) or about.get("defaults", {}).get(_REPLICATION_TYPE)
+        for about in answers
+    ]
+    return "SEGMENT" if "SEGMENT" in types else "DOCUMENT"
 
 
 def flatten(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -233,7 +233,7 @@ class PipelineState:
             "published": dict(self.published),
             "identities_before": dict(self.identities_before),
             "catalog": self.catalog,
-            "counters": {name: getattr(self.counters, name) for name in Counters.__slots__},
+            "counters": asdict(self.counters),
         }
 
     @classmethod
@@ -241,7 +241,7 @@ class PipelineState:
         """Read the result of `to_json`.
 
         Raises:
-            KeyError, ValueError: something else wrote it.
+            KeyError, TypeError, ValueError: something else wrote it.
         """
         return cls(
             system_identifier=found["system_identifier"],
@@ -252,59 +252,36 @@ class PipelineState:
             phase=found["phase"],
             consistent_point=parse_lsn(found["consistent_point"]),
             applied=parse_lsn(found["applied"]),
-            ahead=parse_lsn(found["ahead"]) if found.get("ahead") else None,
-            deferred_in=Identity.from_json(found["deferred_in"]) if found.get("deferred_in") else None,
-            last=KnownCommit.from_json(found.get("last")),
-            began=parse_lsn(found["timeline_began"]) if found.get("timeline_began") else None,
-            standby=found.get("standby"),
-            generations=_generations_from_json(found),
-            published=found.get("published", {}),
+            ahead=parse_lsn(found["ahead"]) if found["ahead"] else None,
+            deferred_in=Identity.from_json(found["deferred_in"]) if found["deferred_in"] else None,
+            last=KnownCommit.from_json(found["last"]),
+            began=parse_lsn(found["timeline_began"]) if found["timeline_began"] else None,
+            standby=found["standby"],
+            generations=tuple(map(_generation_from_json, found["generations"])),
+            published=found["published"],
             identities_before=found["identities_before"],
-            catalog=found.get("catalog", ""),
+            catalog=found["catalog"],
             counters=Counters(**found["counters"]),
         )
 
 
 def _generation_to_json(generation: GenerationState) -> dict[str, Any]:
     return {
-        "index": generation.index,
-        "generation": generation.generation,
-        "uuid": generation.uuid,
-        "hash": generation.hash,
+        **asdict(generation),
         "backfilled_at": None if generation.backfilled_at is None else format_lsn(generation.backfilled_at),
         "as_of": format_lsn(generation.as_of),
         "joined": format_lsn(generation.joined),
-        "published": generation.published,
-        "pinned": generation.pinned,
-        "frozen": generation.frozen,
-        "order": generation.order,
         "history": list(generation.history),
     }
 
 
-def _generations_from_json(found: Mapping[str, Any]) -> tuple[GenerationState, ...]:
-    if "generations" in found:
-        return tuple(_generation_from_json(generation) for generation in found["generations"])
-    # The older format has one generation for each index: it was served once it was complete.
-    older = [_generation_from_json({"index": name, **fields}) for name, fields in found["indexes"].items()]
-    return tuple(
-        replace(generation, joined=generation.backfilled_at or 0, published=not generation.building)
-        for generation in older
-    )
-
-
 def _generation_from_json(fields: Mapping[str, Any]) -> GenerationState:
     return GenerationState(
-        fields["index"],
-        fields["generation"],
-        fields["uuid"],
-        fields["hash"],
-        None if fields["backfilled_at"] is None else parse_lsn(fields["backfilled_at"]),
-        parse_lsn(fields.get("as_of", "0/0")),
-        parse_lsn(fields.get("joined", "0/0")),
-        published=fields.get("published", False),
-        pinned=fields.get("pinned", ""),
-        frozen=fields.get("frozen", ""),
-        order=fields.get("order", ""),
-        history=tuple(fields.get("history", ())),
+        **{
+            **fields,
+            "backfilled_at": None if fields["backfilled_at"] is None else parse_lsn(fields["backfilled_at"]),
+            "as_of": parse_lsn(fields["as_of"]),
+            "joined": parse_lsn(fields["joined"]),
+            "history": tuple(fields["history"]),
+        }
     )

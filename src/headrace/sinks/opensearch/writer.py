@@ -16,8 +16,7 @@ from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
-from headrace.sinks.opensearch.bulk import Item, ItemVerdict, Outcome
-from headrace.sinks.opensearch.bulk_size import BulkSize
+from headrace.sinks.opensearch.bulk import BulkSize, Item, ItemVerdict, Outcome
 from headrace.sinks.opensearch.client import Answer, Client, path
 
 _NDJSON = "application/x-ndjson"
@@ -42,7 +41,8 @@ class WriterOptions:
         max_bytes: of one request before compression; 5 MB is where throughput stops growing. A cluster
             that refuses requests gets smaller ones for a while, see `BulkSize`.
         max_count: operations of one request.
-        max_document_bytes: a larger document is rejected without being sent; None: the cluster's own limit.
+        max_document_bytes: a larger document is rejected without being sent: it could take all memory of the
+            cluster's node, again with each attempt.
         senders: requests under way at once; two keep a small node busy.
         busy_seconds: how long 429 and 503 are retried with the same bytes before `write` gives up, and its
             caller assembles the documents again.
@@ -54,7 +54,7 @@ class WriterOptions:
 
     max_bytes: int = 5_000_000
     max_count: int = 5_000
-    max_document_bytes: int | None = None
+    max_document_bytes: int = 20 * 1024 * 1024
     senders: int = 2
     busy_seconds: float = 60.0
     pipeline: str | None = None
@@ -135,7 +135,7 @@ class OpenSearchWriter(DocumentWriter):
         self, operations: Iterable[DocumentOperation], refused: list[WriteResult]
     ) -> Iterator[Item]:
         for operation in operations:
-            reason = bulk.refusal(operation) or _too_long(operation, self._options.max_document_bytes)
+            reason = bulk.invalid_reason(operation) or _too_long(operation, self._options.max_document_bytes)
             if reason is None:
                 yield bulk.render(operation, self._targets[operation.index])
             elif operation.body is None:
@@ -238,7 +238,7 @@ class OpenSearchWriter(DocumentWriter):
         if not self._options.require_alias or not any(item.delete for item in part):
             return
         for target in self._targets.values():
-            if bulk.wrote_to(answer.data, target):
+            if bulk.deleted_from(answer.data, target):
                 # An alias cannot be deleted this way: if it is back by now, nothing happens.
                 self._client.call("DELETE", path(target), allow=(400, 404))
                 item = next(item for item in part if item.delete)
@@ -254,12 +254,15 @@ def _query(options: WriterOptions) -> dict[str, str | int]:
     return query
 
 
-def _too_long(operation: DocumentOperation, most: int | None) -> str | None:
+def _too_long(operation: DocumentOperation, most: int) -> str | None:
     """Explain why a document is not sent, or return None."""
     size = 0 if operation.body is None else len(operation.body)
-    if most is None or size <= most:
+    if size <= most:
         return None
-    return f"it has {size:,} bytes, more than max_document_bytes of the sink allows ({most:,})"
+    return (
+        f"it has {size:,} bytes, more than max_document_bytes of the sink allows ({most:,}); "
+        "put a `limit` on its longest list, or raise it where the cluster has the memory"
+    )
 
 
 def _too_large(sent: int) -> str:

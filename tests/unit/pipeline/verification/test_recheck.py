@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from headrace.pipeline.verification.recheck import Look, Recheck, Verdict
-from headrace.sinks.opensearch.documents import Stored
+from headrace.sinks.opensearch.documents import StoredDocument
 
 Step = Callable[["World"], None]
 
@@ -22,7 +22,7 @@ class World:
     def __init__(self, *steps: Step) -> None:
         self.position_now = 1
         self.rows: dict[str, tuple[int, bytes]] = {}
-        self.held: dict[str, Stored] = {}
+        self.held: dict[str, StoredDocument] = {}
         self.pipeline_runs = True
         self.applied = 1
         self._steps = list(steps)
@@ -44,7 +44,7 @@ class World:
         for position, id_ in self.log:
             if position > self.applied:
                 if id_ in self.rows:
-                    self.held[id_] = Stored(self.position_now, self.rows[id_][1])
+                    self.held[id_] = StoredDocument(self.position_now, self.rows[id_][1])
                 else:
                     self.held.pop(id_, None)
         self.applied = self.position_now
@@ -55,7 +55,7 @@ class World:
 
     # The two sides.
 
-    def read(self, ids: Sequence[str]) -> Mapping[str, Stored]:
+    def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         self.happens()
         return {id_: self.held[id_] for id_ in ids if id_ in self.held}
 
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_found() -> None:
     ):
         world = World()
         if held is not None:
-            world.held["a"] = Stored(1, held)
+            world.held["a"] = StoredDocument(1, held)
         if row is not None:
             world.rows["a"] = (1, row)
         assert settled(world) == {"a": verdict}
@@ -149,7 +149,7 @@ def test_without_a_pipeline_nobody_can_tell() -> None:
 def test_a_version_beyond_the_log_is_told() -> None:
     world = World()
     world.commit("a", b'{"x":1}')
-    world.held["a"] = Stored(2**61, b'{"x":2}')
+    world.held["a"] = StoredDocument(2**61, b'{"x":2}')
     world.applied = world.position_now
     [found] = Recheck(world, world, world.reached).run(["a"])
     assert (found.verdict, found.ahead) == (Verdict.DIFFERENT, True)
@@ -158,7 +158,7 @@ def test_a_version_beyond_the_log_is_told() -> None:
 def test_where_a_pipeline_of_the_cluster_alters_documents_only_ids_count() -> None:
     world = World()
     world.rows["a"] = (1, b'{"x":1}')
-    world.held["a"] = Stored(1, b'{"x":2}')
+    world.held["a"] = StoredDocument(1, b'{"x":2}')
     assert settled(world, contents=False) == {"a": Verdict.RIGHT}
 
 
@@ -184,7 +184,7 @@ class Leading(World):
             if self.applied < at <= position and not any(
                 later > at and nearer < level for later, nearer in self.changes
             ):
-                self.held["a"] = Stored(position, self.rows["a"][1])
+                self.held["a"] = StoredDocument(position, self.rows["a"][1])
         self.applied = max(self.applied, position)
         return True
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.model import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import bulk
-from headrace.sinks.opensearch.bulk import Item, Outcome
+from headrace.sinks.opensearch.bulk import SMALLEST, BulkSize, Item, Outcome
 
 
 def upsert(
@@ -43,7 +43,7 @@ def test_a_delete_is_one_line_and_routing_is_given() -> None:
 @given(st.text(min_size=1, max_size=40))
 def test_every_id_survives_the_action_line(identity: str) -> None:
     operation = upsert(identity)
-    if bulk.refusal(operation) is None:
+    if bulk.invalid_reason(operation) is None:
         action = bulk.render(operation, "t").lines.decode().split("\n")[0]
         assert json.loads(action)["index"]["_id"] == identity
 
@@ -66,13 +66,13 @@ def test_line_feeds_between_tokens_never_end_the_line() -> None:
     ],
 )
 def test_what_would_fail_a_whole_request_is_refused_before(operation: DocumentOperation, part: str) -> None:
-    reason = bulk.refusal(operation)
+    reason = bulk.invalid_reason(operation)
     assert reason is not None
     assert part in reason
 
 
 def test_the_longest_id_and_version_are_accepted() -> None:
-    assert bulk.refusal(upsert("é" * 256, version=2**63 - 1)) is None
+    assert bulk.invalid_reason(upsert("é" * 256, version=2**63 - 1)) is None
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(1, 60), st.integers(1, 10))
@@ -152,3 +152,51 @@ def test_the_meaning_of_a_status(status: int, kind: str | None, delete: bool, ou
 def test_a_short_answer_says_nothing() -> None:
     with pytest.raises(ValueError, match="1 answers to 2"):
         bulk.judge(b'{"errors":true,"items":[{"index":{"status":201}}]}', [item("1"), item("2")])
+
+
+MOST = 8 << 20
+
+
+def test_what_is_refused_is_halved_once_whoever_tells() -> None:
+    """Several senders have requests of the old size under way."""
+    size = BulkSize(MOST)
+    size.overloaded(MOST)
+    size.overloaded(MOST)
+    assert size.bytes == MOST // 2
+
+
+def test_a_bulk_that_was_bounded_by_its_count_says_what_was_too_much() -> None:
+    size = BulkSize(MOST)
+    size.overloaded(1 << 20)
+    assert size.bytes == 1 << 19
+
+
+def test_it_grows_back_in_small_steps_and_only_by_what_was_large() -> None:
+    size = BulkSize(MOST)
+    size.overloaded(MOST)
+    before = size.bytes
+    size.accepted(1_000)
+    assert size.bytes == before
+    size.accepted(before)
+    assert 0 < size.bytes - before <= MOST // 32
+    for _ in range(32):
+        size.accepted(size.bytes)
+    assert size.bytes == MOST
+
+
+def test_what_is_always_too_large_is_not_tried_again() -> None:
+    size = BulkSize(MOST)
+    size.too_large(MOST)
+    for _ in range(100):
+        size.accepted(size.bytes)
+    assert size.bytes == MOST // 2
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["overloaded", "too_large", "accepted"]), st.integers(1, 2 * MOST)))
+)
+def test_it_stays_between_the_smallest_and_what_is_asked_for(events: list[tuple[str, int]]) -> None:
+    size = BulkSize(MOST)
+    for what, sent in events:
+        getattr(size, what)(sent)
+        assert SMALLEST <= size.bytes <= MOST

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.endpoint import connection_warnings
 
 
 def test_credentials_leave_the_url_decoded() -> None:
@@ -46,3 +48,35 @@ def test_the_password_is_not_shown_and_survives_pickling() -> None:
 
 def test_parts_of_a_path_are_escaped() -> None:
     assert path("a", "_doc", "x/y z?", query={"routing": "é"}) == "/a/_doc/x%2Fy%20z%3F?routing=%C3%A9"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "said"),
+    [
+        (Endpoint(("https://search:9200",), verify=False), "tls_verify = false.* and search:9200 "),
+        (Endpoint(("http://search:9200",), username="u", password="p"), "to search:9200 in the clear"),
+        (
+            Endpoint(("https://a", "http://u:s3cret@b:1")),
+            "to b:1 in the clear",
+        ),
+        (Endpoint(("http://[fd00::1]:9200",), api_key="i:k"), "in the clear"),
+    ],
+)
+def test_a_connection_that_others_can_read_or_alter_is_warned_about_once(
+    endpoint: Endpoint, said: str
+) -> None:
+    [text] = connection_warnings([endpoint, endpoint])
+    assert re.search(said, text)
+    assert "s3cret" not in text
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        Endpoint(("https://search:9200",), username="u", password="p"),
+        Endpoint(("http://search:9200",)),
+        Endpoint(("http://127.0.0.1:9200", "http://localhost:9200", "http://[::1]:9200"), api_key="i:k"),
+    ],
+)
+def test_a_safe_connection_has_no_warning(endpoint: Endpoint) -> None:
+    assert connection_warnings([endpoint]) == []

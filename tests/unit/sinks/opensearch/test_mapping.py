@@ -19,7 +19,7 @@ from headrace.schema.tree import (
     Place,
 )
 from headrace.sinks.opensearch import IndexOptions, mapping
-from headrace.sinks.opensearch.analysis import rank_mappings
+from headrace.sinks.opensearch.mapping import rank_mappings
 
 HERE = Place(Path("users.schema.yml"), 1, 1)
 T = TableName("public", "t")

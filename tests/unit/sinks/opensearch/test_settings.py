@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.sinks.opensearch import IndexOptions
-from headrace.sinks.opensearch.settings import determining, mappings_of, merge, settings_of
+from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, merge, settings_of
 
 NESTED = {"analysis": {"analyzer": {"a": {"type": "keyword"}}}, "max_result_window": 5}
 
@@ -90,8 +90,8 @@ def test_theirs_lies_over_ours() -> None:
     ],
 )
 def test_what_changes_in_place_determines_nothing(settings: dict[str, Any], in_place: bool) -> None:
-    assert (determining(IndexOptions(settings=settings)) == {}) is in_place
+    assert (fixed_settings(IndexOptions(settings=settings)) == {}) is in_place
 
 
 def test_mappings_determine_documents() -> None:
-    assert determining(IndexOptions(mappings={"dynamic": True})) == {"mappings": {"dynamic": True}}
+    assert fixed_settings(IndexOptions(mappings={"dynamic": True})) == {"mappings": {"dynamic": True}}

@@ -53,27 +53,6 @@ def test_a_repeated_batch_never_moves_it_back() -> None:
     assert STATE.advanced(1, Counters()).applied == STATE.applied
 
 
-def test_what_an_older_version_kept_is_read() -> None:
-    """There was one generation to an index, and what was backfilled was served."""
-    older = {
-        "users": {
-            "generation": "users_ab_1",
-            "uuid": "u",
-            "hash": "ab",
-            "backfilled_at": "16/20",
-            "as_of": "16/18",
-        },
-        "orders": {"generation": "orders_cd_2", "uuid": "v", "hash": "cd", "backfilled_at": None},
-    }
-    found = {**STATE.to_json(), "indexes": older}
-    del found["generations"]
-    users, orders = PipelineState.from_json(found).generations
-    assert users == GenerationState(
-        "users", "users_ab_1", "u", "ab", 0x1600000020, 0x1600000018, joined=0x1600000020, published=True
-    )
-    assert orders == GenerationState("orders", "orders_cd_2", "v", "cd")
-
-
 def test_an_index_is_served_by_what_is_published() -> None:
     assert STATE.served("users") == STATE.generations[0]
     assert STATE.served("orders") is None

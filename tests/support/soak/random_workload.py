@@ -1,4 +1,4 @@
-"""What do random writers do to a random database? Statements of every kind, as SQL text."""
+"""Make random statements of every kind on a random database, as SQL text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from random import Random
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
-from support.soak.inventing import Column, Database, Reference, Table
-from support.soak.kinds import LONG
+from support.soak.column_types import LONG
+from support.soak.random_database import Column, Database, Reference, Table
 
 _BULK = 400
 

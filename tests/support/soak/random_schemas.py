@@ -1,4 +1,4 @@
-"""Which documents does a random schema file declare over a random database?
+"""Make random schema files over a random database.
 
 The file is built as YAML's own values and written out as text: the product's loader reads it like any other.
 """
@@ -15,7 +15,7 @@ import yaml
 
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier, literal
-from support.soak.inventing import Column, Database, Reference, Table
+from support.soak.random_database import Column, Database, Reference, Table
 
 _DEEPEST = 4
 _MOST_JOINS = 9

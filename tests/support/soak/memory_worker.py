@@ -1,4 +1,4 @@
-"""What does a task of the pipeline do where documents go into memory? What it does anywhere else."""
+"""The worker of the pipeline, writing documents to memory instead of a cluster."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FailingSink(DocumentWriter):
         """The memory stays."""
 
 
-class MemoryParked:
+class MemoryDeferredKeys:
     """Deferred documents, without a cluster; they outlive the worker.
 
     Attributes:
@@ -76,11 +76,11 @@ class MemoryParked:
 class MemoryWorker(Worker):
     """The product's worker with another sink: only what asks a cluster is replaced."""
 
-    def __init__(self, work: Work, sink: MemorySink, deferred: MemoryParked | None = None) -> None:
+    def __init__(self, work: Work, sink: MemorySink, deferred: MemoryDeferredKeys | None = None) -> None:
         super().__init__(work)
         self.failing = FailingSink(sink)
         self._delivery = Delivery(self._client, self.failing, work.plan)
-        self._deferred = deferred or MemoryParked()  # type: ignore[assignment] # and any place to defer
+        self._deferred = deferred or MemoryDeferredKeys()  # type: ignore[assignment] # and any place to defer
 
     def _indexed_keys(self, index: str) -> Iterator[Key]:
         width = len(self._work.plan.specs[index].primary_key)

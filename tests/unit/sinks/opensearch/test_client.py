@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch.product import Product
+from headrace.sinks.opensearch.client import Product
 
 BODY: dict[str, Any] = {
     "settings": {"index": {}},
@@ -21,13 +21,13 @@ def about(number: str, **more: str) -> dict[str, object]:
 
 
 def field(product: Product) -> object:
-    return product.fitted(BODY)["mappings"]["properties"]["a"]["properties"]["b"]
+    return product.adapt(BODY)["mappings"]["properties"]["a"]["properties"]["b"]
 
 
 def test_opensearch_gets_what_the_schema_asks_for() -> None:
     found = Product.of(about("3.8.0", distribution="opensearch"))
     assert (found.name, found.is_too_old) == ("opensearch", False)
-    assert found.fitted(BODY) == BODY
+    assert found.adapt(BODY) == BODY
 
 
 def test_elasticsearch_gets_its_own_type_where_its_build_has_it() -> None:

@@ -1,4 +1,4 @@
-"""How do tests and benchmarks drive the product? As an operator does: commands, HTTP, signals, kill -9."""
+"""Run deployments as an operator does: by commands, HTTP, signals and kill -9."""
 
 from __future__ import annotations
 

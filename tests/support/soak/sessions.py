@@ -1,4 +1,4 @@
-"""Who runs the statements of a script? Several sessions, none of which waits long for another."""
+"""Run the statements of a script in several sessions, none of which waits long for another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where do cases run, and what is told of one that fails?"""
+"""Run cases on a server of their own, and report those that fail."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from pathlib import Path
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
-from support.soak.cases import Case
-from support.soak.running import SETTINGS, Outcome, Spoil, database_of, make_template, run_case
-from support.soak.shortening import shorten
+from support.soak.case_run import SETTINGS, Outcome, Spoil, database_of, make_template, run_case
+from support.soak.cases import Case, shrink_case
 
 _numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class CaseRunner:
     """A server that is ready for cases.
 
     Attributes:
@@ -45,10 +44,10 @@ class Ground:
                 said = traceback.format_exception_only(error)
                 return Outcome([*said, *traceback.format_tb(error.__traceback__)[-2:]])
 
-    def shortened(self, case: Case, wrong: list[str], seconds: float) -> Case:
+    def shrink(self, case: Case, wrong: list[str], seconds: float) -> Case:
         """What of the case is needed for something like `wrong`."""
         kind = _kind(wrong)
-        return shorten(case, lambda one: _kind(self.run(one).wrong) == kind, seconds)
+        return shrink_case(case, lambda one: _kind(self.run(one).wrong) == kind, seconds)
 
 
 def _kind(wrong: list[str]) -> str:
@@ -59,8 +58,8 @@ def _kind(wrong: list[str]) -> str:
 
 
 @contextmanager
-def ground(binaries: Path | None = None) -> Iterator[Ground]:
+def case_runner(binaries: Path | None = None) -> Iterator[CaseRunner]:
     """A server of its own."""
     with EmbeddedPostgres(durable=False, settings=SETTINGS, binaries=binaries) as server:
         make_template(server)
-        yield Ground(server)
+        yield CaseRunner(server)

@@ -1,4 +1,4 @@
-"""Who writes while everything breaks?"""
+"""Writers that go on while everything breaks."""
 
 from __future__ import annotations
 

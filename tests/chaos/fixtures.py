@@ -1,4 +1,4 @@
-"""What stands between the servers, the deployment and those who break them?"""
+"""A deployment that reaches its servers through proxies, which can be broken."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from chaos.writing import Writers
+from chaos.workload import Writers
 from e2e.harness import Headrace, Shop
 from headrace.demo.oracle import actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -33,7 +33,7 @@ _SETTINGS = {"wal_writer_delay": "3s"}
 """Asynchronous commits are lost in a crash, where nobody hurries them to the disk."""
 
 
-class Ground:
+class FaultyDeployment:
     """The servers, a deployment that reaches them through proxies, and its writers.
 
     Attributes:
@@ -128,7 +128,7 @@ class Ground:
             AssertionError: it is not.
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            ControlRequests(client, NAME, self.run.prefix).give(index, "reindex")
+            ControlRequests(client, NAME, self.run.prefix).submit(index, "reindex")
         assert until(lambda: bool(self.building()), _STRIKES_WITHIN), f"nothing is built\n{self.run.said()}"
         return self.building()[0]
 
@@ -181,7 +181,7 @@ class Ground:
 
 
 @contextlib.contextmanager
-def ground(users: int, seed: int) -> Iterator[Ground]:
+def open_deployment(users: int, seed: int) -> Iterator[FaultyDeployment]:
     """Servers of its own and a deployment that is backfilled and right."""
     with (
         tempfile.TemporaryDirectory(prefix="headrace-chaos-") as folder,
@@ -190,7 +190,7 @@ def ground(users: int, seed: int) -> Iterator[Ground]:
         HttpProxy(opensearch.url) as front,
         TcpProxy.before(postgres.url) as line,
     ):
-        here = Ground(postgres, opensearch, (front, line), Path(folder), users=users, seed=seed)
+        here = FaultyDeployment(postgres, opensearch, (front, line), Path(folder), users=users, seed=seed)
         try:
             here.run.start()
             found = here.settle()

@@ -1,4 +1,4 @@
-"""What does a random database look like?
+"""Make random databases.
 
 Tables in several schemas, some with names that need quotes, with keys of one or two columns, with references
 to each other, to themselves and twice to the same table, junctions among them, some of them partitioned.
@@ -13,7 +13,7 @@ from random import Random
 from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
-from support.soak.kinds import KEYS, KINDS, PARTS, PLAIN, Kind
+from support.soak.column_types import KEYS, KINDS, PARTS, PLAIN, Kind
 
 _SCHEMAS = ("public", "public", "public", "shop", "Mixed Case")
 _TABLES = ("user", "order", "Line Item", "tag", "select", "Größe", "item", "a", "Table", "note")

