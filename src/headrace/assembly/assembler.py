@@ -20,7 +20,8 @@ from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
-from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
+from headrace.postgres.server_errors import is_refused_row, is_refused_value
+from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
 Refuse = Callable[[str, str, str], None]

@@ -20,7 +20,8 @@ from headrace.assembly.statement import casts_statement, digests_statement, ids_
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model import Key, key_of_id
-from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
+from headrace.postgres.server_errors import is_refused_row, is_refused_value
+from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
 _DRAWS = 1 << 32

@@ -14,7 +14,8 @@ from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import identities_statement
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
-from headrace.postgres.session import ReadSession, is_refused_row
+from headrace.postgres.server_errors import is_refused_row
+from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
 Buckets = Mapping[int, tuple[int, int]]

@@ -71,11 +71,11 @@ from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
-from headrace.postgres.position import end_of_commits
 from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.postgres.wal_position import end_of_commits
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"

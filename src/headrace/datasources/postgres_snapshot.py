@@ -37,8 +37,8 @@ from headrace.datasources.snapshot_options import SnapshotOptions
 from headrace.datasources.table_selection import chosen_columns, no_table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
-from headrace.postgres.flush import FlushedReads
 from headrace.postgres.session import ReadSession
+from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
 from headrace.spark.failures import short_traceback

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import psycopg
-
-from headrace.postgres.connection import Connection, execute
-from headrace.postgres.session import database_error
+from headrace.postgres.connection import Connection, query
 
 _AT_WORK = """
 SELECT EXISTS (
@@ -26,8 +23,5 @@ def is_at_work(connection: Connection, application_name: str) -> bool:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    try:
-        [(active,)] = execute(connection, _AT_WORK, (application_name,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    [(active,)] = query(connection, _AT_WORK, (application_name,))
     return bool(active)

@@ -25,8 +25,8 @@ from headrace.postgres.calls import WatchedCalls
 from headrace.postgres.connection import conninfo_for_adbc, conninfo_of, keepalives, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.replication import SETTINGS
+from headrace.postgres.server_errors import sqlstate_error
 from headrace.postgres.session import pinning
-from headrace.postgres.sqlstate_errors import sqlstate_error
 
 _BATCH_BYTES = 8 << 20
 _FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # PyArrow raises OSError too

@@ -1,21 +1,21 @@
-"""Open connections, and turn their failures into errors with a remedy.
+"""Open connections, and run statements on them.
 
-`address` parses the connection string.
+`address` parses the connection string, `server_errors` turns failures into errors with a remedy.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import psycopg
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address, setting_option
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
-from headrace.postgres.password import Password, hide_passwords, run_password_command
+from headrace.postgres.password import Password, run_password_command
+from headrace.postgres.server_errors import connection_error, database_error, pooler_error
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -157,124 +157,20 @@ def check_direct(connection: Connection, pid: int, url: str) -> None:
         raise pooler_error(address.place, "the server process that answers is not the one that was announced")
 
 
-def pooler_error(place: str, reason: str) -> HeadraceError:
-    """Return the error for a connection pooler in the place of a server."""
-    return HeadraceError(
-        Kind.POOLER,
-        f"a connection pooler answers at {place}: {reason}",
-        "Give the address of the server itself (often port 5432). Only where a proxy keeps one session for "
-        "each connection and carries replication too: add session_proxy=true to the connection URL.",
-    )
+def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    """Run one statement with `$1`-style parameters and return its rows (none for a command).
 
-
-def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """Return the error of a failed attempt to connect, without passwords."""
-    place = parse_address(url).place
-    text = hide_passwords(" ".join(str(error).split()))
-    if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
-        return pooler_error(place, text)
-    for kind, words, cause, remedy in _REFUSALS:
-        if all(word in text.lower() for word in words):
-            return HeadraceError(kind, cause.format(place=place, text=text), remedy)
-    return HeadraceError(
-        Kind.CONNECTION,
-        f"no connection to the database at {place}: {_reason(text)}",
-        "Check host and port and that the server runs.",
-    )
-
-
-def _reason(text: str) -> str:
-    """Remove from libpq's text what our message says too: the address and the advice."""
-    text = text.replace(_ADVICE, "").removeprefix("connection failed: ")
-    return text if len(_PLACE.findall(text)) > 1 else _PLACE.sub("", text).rstrip(".? ")
-
-
-_ADVICE = " Is the server running on that host and accepting TCP/IP connections?"
-_PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
-
-
-_USER = "the database at {place} refused the user or the password"
-_ACCESS = "the database at {place} does not let this user in: {text}"
-_NAME = "there is no such database at {place}"
-_TLS = "no TLS connection to the database at {place}: {text}"
-_URL = "the connection URL for {place} is wrong: {text}"
-_CORRECT = "Correct the connection URL, or set DATABASE_URL."
-_UNTRUSTED = (
-    "Give the CA that has signed the server's certificate in sslrootcert; renew the certificate if it has "
-    "expired (libpq does not say), or correct this machine's clock."
-)
-_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
-_AUTH_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
-_SCRAM = (
-    "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
-    "pg_hba.conf"
-)
-
-# No SQLSTATE comes with a refused connection: only the text shows which errors are not retryable. The first
-# row whose words all occur decides. Where the server's messages are in another language, it is retried.
-_REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement", "cleartext"),
-        _AUTH_METHOD,
-        f"{_SCRAM}; or connect with sslmode=verify-full and sslrootcert: then it may be in the clear.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement", "hashed password"),
-        _AUTH_METHOD,
-        f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement",),
-        _AUTH_METHOD,
-        "Correct require_auth in the connection URL.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("channel binding",),
-        _ACCESS,
-        f"channel_binding=require needs TLS and a SCRAM password. {_SCRAM}; or channel_binding=prefer.",
-    ),
-    (Kind.AUTHENTICATION, ("valid client certificate",), _ACCESS, "Set sslcert and sslkey in the URL."),
-    (
-        Kind.AUTHENTICATION,
-        ("certificate authentication failed",),
-        _ACCESS,
-        "Set sslcert and sslkey for this user.",
-    ),
-    (Kind.AUTHENTICATION, ("alert unknown ca",), _ACCESS, "The server does not know the CA of sslcert."),
-    (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("pg_hba.conf",), _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
-    (Kind.AUTHENTICATION, ('role "', "does not exist"), _ACCESS, _CORRECT),
-    (
-        Kind.AUTHENTICATION,
-        ('role "', "not permitted to log in"),
-        _ACCESS,
-        "ALTER ROLE … LOGIN, or another role.",
-    ),
-    (
-        Kind.PRIVILEGE,
-        ("permission denied for database",),
-        _ACCESS,
-        "GRANT CONNECT ON DATABASE … TO the role.",
-    ),
-    (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
-    (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate verify failed",), _TLS, _UNTRUSTED),
-    (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("private key",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("weak sslmode",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
-    (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
-)
+    Raises:
+        HeadraceError: CONNECTION where the connection was lost, DATABASE or PRIVILEGE for what the server
+            refuses.
+    """
+    try:
+        return execute(connection, sql, parameters)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
 
 
 def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    """Run one statement with `$1`-style parameters and return its rows (none for a command)."""
+    """As `query`, but raise psycopg's errors."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description is not None else []

@@ -13,15 +13,12 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
-
-import psycopg
+from typing import Self
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.session import database_error
 
 _DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
@@ -78,7 +75,7 @@ class SlotLock:
         """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
         if self._connection is not None:
             with suppress(HeadraceError):
-                _execute(self._connection, "SELECT 1")
+                query(self._connection, "SELECT 1")
                 return None
             self._close()
         self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
@@ -99,14 +96,14 @@ class SlotLock:
         if self._connection is None or len(self._own_backends) > 1:
             return True
         try:
-            _execute(self._connection, "SELECT 1")
+            query(self._connection, "SELECT 1")
         except HeadraceError:
             return True
         return False
 
     def _take(self, connection: Connection) -> HeadraceError | None:
-        _execute(connection, "SELECT set_config('idle_session_timeout', '0', false)")
-        _execute(
+        query(connection, "SELECT set_config('idle_session_timeout', '0', false)")
+        query(
             connection, "SELECT set_config('tcp_user_timeout', '15000', false)"
         )  # this session never pauses
         holder = _try_lock(connection, self._slot)
@@ -115,11 +112,11 @@ class SlotLock:
                 SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity
                 WHERE pid = $1 AND backend_start::text = $2
             """
-            _execute(connection, sql, *holder.backend, _END_MILLISECONDS)
+            query(connection, sql, (*holder.backend, _END_MILLISECONDS))
             holder = _try_lock(connection, self._slot)
         if holder is not None:
             return holder.error(self._slot)
-        [backend] = _execute(
+        [backend] = query(
             connection, "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         )
         self._own_backends.add((backend[0], backend[1]))
@@ -146,8 +143,8 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
     finally:
         if not connection.closed:
             with suppress(HeadraceError):  # a lost session has released the lock
-                _execute(
-                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *_lock_keys(_DEPLOYMENTS, slot)
+                query(
+                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", _lock_keys(_DEPLOYMENTS, slot)
                 )
 
 
@@ -213,10 +210,10 @@ class _Holder:
 def _try_lock(connection: Connection, slot: str) -> _Holder | None:
     """Take the lock; return its holder, or None where this session has it now."""
     keys = _lock_keys(_DEPLOYMENTS, slot)
-    [(taken,)] = _execute(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys)
+    [(taken,)] = query(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", keys)
     if taken:
         return None
-    rows = _execute(connection, _holder_sql(*keys))
+    rows = query(connection, _holder_sql(*keys))
     return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
 
 
@@ -238,10 +235,3 @@ def _holder_sql(first: int, second: int) -> str:
 
 def _lock_keys(lock_class: int, slot: str) -> tuple[int, int]:
     return lock_class, zlib.crc32(slot.encode()) - 2**31
-
-
-def _execute(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    try:
-        return execute(connection, sql, parameters)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error

@@ -18,7 +18,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.postgres.connection import Connection, connect, execute, place
+from headrace.postgres.connection import Connection, connect, execute, place, query
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
@@ -27,7 +27,6 @@ from headrace.postgres.publication_filters import WHOLE, Selections, selection_p
 from headrace.postgres.publication_requirements import PublicationRequirements, check_requirements
 from headrace.postgres.quoting import identifier
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
-from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
     add_table_steps,
     add_tables,
@@ -222,10 +221,7 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
 
 
 def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
-    try:
-        return dict(execute(connection, _WRITERS, parameters))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    return dict(query(connection, _WRITERS, parameters))
 
 
 @contextmanager
@@ -235,10 +231,7 @@ def _publication_lock(connection: Connection, publication: str) -> Iterator[None
     Queries that start at the same time would do so.
     """
     lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
-    try:
-        execute(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    query(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
     try:
         yield
     finally:

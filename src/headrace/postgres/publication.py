@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, query
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession, database_error
+from headrace.postgres.session import ReadSession
 
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace created; a teardown drops only a publication with it."""
@@ -193,14 +191,11 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     details = "attnames::text[], rowfilter IS NOT NULL" if _has_column_lists(connection) else "NULL, false"
     listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
     by_schema = _BY_SCHEMA if _has_column_lists(connection) else ""
-    try:
-        rows = execute(connection, settings_sql, (name,))
-        if not rows:
-            return None
-        tables = execute(connection, listed, (name,))
-        members = execute(connection, _MEMBERS + by_schema, (name,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, settings_sql, (name,))
+    if not rows:
+        return None
+    tables = query(connection, listed, (name,))
+    members = query(connection, _MEMBERS + by_schema, (name,))
     [(all_tables, *operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
@@ -231,10 +226,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     """
     by_schema = _MEMBERSHIPS_BY_SCHEMA if _has_column_lists(connection) else ""
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
-    try:
-        rows = execute(connection, listed, (name,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
@@ -244,12 +236,7 @@ def read_altered(connection: Connection, name: str) -> int | None:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    try:
-        rows = execute(
-            connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,)
-        )
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,))
     return rows[0][0] if rows else None
 
 

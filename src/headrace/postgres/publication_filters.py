@@ -20,7 +20,7 @@ from headrace.postgres.connection import Connection, execute
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import database_error
+from headrace.postgres.server_errors import database_error
 
 PARTS_SINCE = 150000
 """PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""

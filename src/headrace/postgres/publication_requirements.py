@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, query
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, publication_problems
 from headrace.postgres.publication_filters import (
@@ -24,7 +22,6 @@ from headrace.postgres.publication_filters import (
 )
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import database_error
 
 _FILTERS = """
 SELECT schemaname::text, tablename::text, rowfilter
@@ -67,10 +64,7 @@ def read_filters(connection: Connection, publication: str) -> dict[TableName, st
     """
     if connection.info.server_version < PARTS_SINCE:
         return {}
-    try:
-        rows = execute(connection, _FILTERS, (publication,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, _FILTERS, (publication,))
     return {TableName(schema, table): condition for schema, table, condition in rows}
 
 

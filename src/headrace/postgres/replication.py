@@ -23,8 +23,8 @@ from headrace.postgres.answer_timeout import AnswerTimeout
 from headrace.postgres.connection import Connection, check_direct, open_connection, place
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
+from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 from headrace.postgres.session import PINNED, WHO, pinning
-from headrace.postgres.sqlstate_errors import no_free_slot, sqlstate_error
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},

@@ -9,7 +9,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import ServerFacts
-from headrace.postgres.sqlstate_errors import no_free_slot
+from headrace.postgres.server_errors import no_free_slot
 
 
 def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[HeadraceError, ...]:

@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind, without_values
 from headrace.postgres.calls import WatchedCalls
-from headrace.postgres.connection import connection_error, conninfo_for_adbc, conninfo_of, keepalives
+from headrace.postgres.connection import conninfo_for_adbc, conninfo_of, keepalives
 from headrace.postgres.quoting import literal
-from headrace.postgres.session import PINNED, pinning, statement_error
+from headrace.postgres.server_errors import connection_error, statement_error
+from headrace.postgres.session import PINNED, pinning
 
 _BATCH_BYTES = "adbc.postgresql.batch_size_hint_bytes"
 _FAILURES = (adbc_driver_manager.Error, pa.ArrowException, OSError)  # PyArrow raises OSError too

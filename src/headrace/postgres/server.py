@@ -9,9 +9,8 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, execute, query
 from headrace.postgres.replication import replication_connection
-from headrace.postgres.session import database_error
 
 OLDEST = 140000
 """PostgreSQL 14, as `server_version_num` counts."""
@@ -59,12 +58,6 @@ _COLUMNS = (
 )
 
 
-_END = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint
-"""
-
-
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
     """A server and the one database that is read.
@@ -106,10 +99,7 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         HeadraceError: SERVER_VERSION below 14; PRIVILEGE, CONNECTION, DATABASE.
     """
     check_version(connection.info.server_version)
-    try:
-        [row] = execute(connection, _FACTS)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    [row] = query(connection, _FACTS)
     facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     keep_size = facts.pop("max_slot_wal_keep_size")
     identifier, timeline = _identity(connection, url, facts.pop("timeline"))
@@ -119,19 +109,6 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         timeline=timeline,
         max_slot_wal_keep_size=None if keep_size < 0 else keep_size,
     )
-
-
-def end_of_log(connection: Connection) -> Lsn:
-    """Return how far the log is flushed to disk (bytes); on a standby, replayed.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    try:
-        [(end,)] = execute(connection, _END)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
-    return int(end)
 
 
 def check_version(version: int) -> None:

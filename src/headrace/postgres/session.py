@@ -5,7 +5,6 @@ A reading session pins every setting that PostgreSQL's output depends on, and ne
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,9 +24,10 @@ from headrace.postgres.connection import (
     open_connection,
     place,
 )
-from headrace.postgres.flush import SEEN, FlushedReads
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import literal
+from headrace.postgres.server_errors import database_error
+from headrace.postgres.wal_position import SEEN, FlushedReads
 
 PINNED = {
     "TimeZone": "UTC",
@@ -57,19 +57,8 @@ PINNED = {
 NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
 """Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
 
-_RETRYABLE = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
-"""Retryable: a conflict with a standby's replay, a full disk or memory, a cancelled statement."""
-
-_REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
-_REFUSED_ROW = re.compile(
-    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$"
-    r"|invalid memory alloc request size \d+ \(SQLSTATE XX000\)$"
-)
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
-_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
-"""Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
-_CAPITAL = re.compile("(?<!^)([A-Z])")
 
 WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """Selects the server process that answers, and the server's mark."""
@@ -235,62 +224,3 @@ def check_same_server(mark: str, other: str, url: str) -> None:
             f"two connections to {place(url)} lead to two servers",
             "Name one server, or several hosts with target_session_attrs=primary; no balanced address.",
         )
-
-
-def is_refused_value(error: HeadraceError) -> bool:
-    """Return whether a statement was refused for a value outside its type, domain or range."""
-    return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
-
-
-def is_refused_row(error: HeadraceError) -> bool:
-    """Return whether a statement was refused for the content of some row.
-
-    That is a value not of its type or domain, or out of range; several rows where one is expected; more text
-    than one value may have (also where the server refuses the allocation), or deeper nesting; and a user's
-    function that raises an error (RAISE) or lacks a branch (no CASE, no RETURN).
-    """
-    return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
-
-
-def database_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """Return the error of a failed statement: the server's own message, never its parameters."""
-    primary = error.diag.message_primary or " ".join(str(error).split())
-    state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    return statement_error(state, primary, url)
-
-
-def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
-    """Return the error of a failed statement, by its SQLSTATE.
-
-    Args:
-        state: the server's SQLSTATE; None where the connection broke without one.
-        primary: the server's primary message.
-        url: where the statement was sent.
-    """
-    if state is None or state.startswith(("08", "57P")):
-        return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
-    if state in _RETRYABLE:
-        return HeadraceError(Kind.CONNECTION, f"the server at {place(url)} could not go on: {primary}")
-    if state == "42501":
-        return HeadraceError(
-            Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
-        )
-    return HeadraceError(
-        Kind.DATABASE,
-        f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
-        detail=f"the database says: {primary} (SQLSTATE {state})",
-    )
-
-
-def _without_values(state: str, primary: str) -> str:
-    """Return the server's message where it quotes only names; else the name of the condition.
-
-    The name is the one in PostgreSQL's manual; a function's own error has none.
-    """
-    if state.startswith(_NAME_CLASSES):
-        return primary
-    try:
-        condition = psycopg.errors.lookup(state).__name__
-    except KeyError:
-        return "an error that a function raises"
-    return _CAPITAL.sub(r"_\1", condition).lower()

@@ -17,7 +17,7 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.replication_capacity import with_limits
-from headrace.postgres.sqlstate_errors import slot_lost, sqlstate_error
+from headrace.postgres.server_errors import slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
-from headrace.postgres.session import ReadSession, is_refused_value
+from headrace.postgres.server_errors import is_refused_value
+from headrace.postgres.session import ReadSession
 from headrace.resolution.plan import ResolutionPlan, Route
 from headrace.resolution.values import (
     has_truncate,
