@@ -26,8 +26,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
 from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.address import for_slot
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.snapshot import PlannedPart, plan_tables
@@ -125,7 +124,7 @@ class RowsPart(InputPartition):
             for batch in read_part(session, selection, range_, own, _BATCH_BYTES):
                 yield shape.snapshot(batch, self.place)
             return
-        texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
+        texts = [f"{output_text(identifier(name))} AS {identifier(name)}" for name in columns]
         for batch in session.read(select(selection, texts, range_), _BATCH_BYTES):
             if shape is not None:
                 yield shape.snapshot_of_texts(batch, self.place)

@@ -19,8 +19,7 @@ from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan
 from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
-from headrace.postgres.replication_capacity import reader_problems
-from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.server import ServerFacts, inspect_server, reader_problems, server_problems
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem

@@ -16,7 +16,7 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.replication_capacity import with_limits
+from headrace.postgres.server import with_limits
 from headrace.postgres.server_errors import slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"

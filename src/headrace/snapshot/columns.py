@@ -18,8 +18,7 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.value_type import ValueType
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 
 if TYPE_CHECKING:
     from headrace.model.values.moments import MomentBounds
@@ -76,7 +75,7 @@ def _transfer(table: TableName, name: str, oid: int, kind: ValueType, *, binary_
         return Transfer(name, f"{sql}::int8", lambda values: values)
     if oid in _MOMENTS and binary_moments:
         return Transfer(name, sql, lambda values: moments(kind, values, column))
-    text = f"{sql}::text" if oid in _CAST_IS_PRINTED else printed(sql)
+    text = f"{sql}::text" if oid in _CAST_IS_PRINTED else output_text(sql)
     return Transfer(name, text, lambda values: _convert(kind, values, column))
 
 
