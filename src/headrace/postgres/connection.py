@@ -15,6 +15,7 @@ from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address, setting_option
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.password import Password, run_password_command
+from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import connection_error, database_error, pooler_error
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -32,6 +33,37 @@ KEEPALIVES = {
 The server's defaults take two hours. On a Unix socket the settings have no effect. `tcp_user_timeout` is not
 among them: it would also end the session of a reader that pauses while the server has more to send.
 """
+
+PINNED = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "row_security": "off",
+    "default_transaction_read_only": "on",
+    ISOLATION: READ_COMMITTED,
+    "default_transaction_deferrable": "off",
+    "standard_conforming_strings": "on",
+    "xmloption": "content",
+    "jit": "off",
+    "synchronous_commit": "local",
+}
+"""The settings of every reading session (decision 0013).
+
+`jit` is off because compiling a document's expression takes seconds.
+"""
+
+_NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
+
+_WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
+"""Selects the server process that answers, and the server's mark."""
 
 
 def with_defaults(url: str, **parameters: str) -> str:
@@ -67,27 +99,27 @@ def connect(
         HeadraceError: CONNECTION, AUTHENTICATION, CONFIG, PASSWORD_COMMAND; POOLER where a connection pooler
             answers.
     """
-    connection = open_connection(url, application_name, password, {})
-    try:
-        [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-        check_direct(connection, pid, url)
-        connection.autocommit = autocommit
-    except HeadraceError:
-        connection.close()
-        raise
-    except psycopg.Error as error:
-        connection.close()
-        raise connection_error(error, url) from error
+    connection = open_connection(url, application_name, password)
+    connection.autocommit = autocommit
     return connection
 
 
 def open_connection(
-    url: str, application_name: str, password: Password | None, parameters: Mapping[str, str]
+    url: str,
+    application_name: str,
+    password: Password | None = None,
+    *,
+    parameters: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> WatchedConnection:
-    """Connect as `connect` does, with libpq's `parameters` besides, and without the check for a pooler.
+    """Connect as `connect` does; every connection of psycopg is opened here.
+
+    Args:
+        parameters: libpq's parameters besides.
+        settings: the session's settings, pinned before the first statement.
 
     Raises:
-        HeadraceError: as `connect`, but POOLER only where the pooler itself refuses.
+        HeadraceError: as `connect`; DATABASE where the server refuses a setting.
     """
     conninfo = conninfo_of(url, application_name, password, parameters)
     try:
@@ -95,14 +127,33 @@ def open_connection(
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
     connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look", password))
-    settings = {ISOLATION: READ_COMMITTED, **keepalives(url)}
-    statement = ";".join(f"SET {name} = '{value}'" for name, value in settings.items())
+    try:
+        _begin_session(connection, url)
+        if settings:
+            for statement in pin_statements(settings):
+                query(connection, statement)
+    except HeadraceError:
+        connection.close()
+        raise
+    return connection
+
+
+def _begin_session(connection: WatchedConnection, url: str) -> None:
+    """Make the first statements of a session; refuse a pooler.
+
+    A pooler reports another process number than the server's own.
+    """
+    address = parse_address(url)
+    first = {ISOLATION: READ_COMMITTED, **keepalives(url)}
+    statement = ";".join(f"SET {name} = '{value}'" for name, value in first.items())
     try:
         connection.execute(statement.encode())  # without a SELECT it needs no snapshot
+        [(pid, connection.server_mark)] = execute(connection, _WHO)
     except psycopg.Error as error:
-        connection.close()
         raise connection_error(error, url) from error
-    return connection
+    connection.is_served_by(pid)
+    if pid != connection.info.backend_pid and not address.session_proxy:
+        raise pooler_error(address.place, "the server process that answers is not the one that was announced")
 
 
 def conninfo_of(
@@ -144,19 +195,6 @@ def conninfo_for_adbc(url: str, application_name: str) -> str:
     return conninfo_of(url, application_name, None, options)
 
 
-def check_direct(connection: Connection, pid: int, url: str) -> None:
-    """Refuse a pooler: it reports another process number than the server's own.
-
-    Raises:
-        HeadraceError: POOLER.
-    """
-    if isinstance(connection, WatchedConnection):
-        connection.is_served_by(pid)
-    address = parse_address(url)
-    if pid != connection.info.backend_pid and not address.session_proxy:
-        raise pooler_error(address.place, "the server process that answers is not the one that was announced")
-
-
 def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """Run one statement with `$1`-style parameters and return its rows (none for a command).
 
@@ -174,3 +212,11 @@ def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = (
     """As `query`, but raise psycopg's errors."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description is not None else []
+
+
+def pin_statements(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the statements that pin `settings`; always two."""
+    chosen = ", ".join(
+        f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
+    )
+    return f"SELECT {chosen}", _NO_TIMEOUT

@@ -19,12 +19,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
-from headrace.postgres.answer_timeout import AnswerTimeout
-from headrace.postgres.connection import Connection, check_direct, open_connection, place
+from headrace.postgres.answer_timeout import WatchedConnection
+from headrace.postgres.connection import PINNED, open_connection, place
 from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
-from headrace.postgres.session import PINNED, WHO, pinning
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
@@ -55,18 +54,12 @@ class ReplicationConnection:
         self._streaming = False
         self._has_ended = self._skips_missing = False
         self._missing_publication: str | None = None
-        self._connection, self._silence = _connect(url, application_name, password)
+        self._connection = _connect(url, application_name, password)
+        self.server_mark = self._connection.server_mark
+        assert self._connection.silence is not None
+        self._silence = self._connection.silence
         self._connection.add_notice_handler(self._on_notice)
         self._pgconn = self._connection.pgconn
-        try:
-            [(pid, mark)] = self.execute(WHO)
-            check_direct(self._connection, int(pid or 0), url)
-            self.server_mark = str(mark)
-            for statement in pinning(SETTINGS):
-                self.execute(statement)
-        except HeadraceError:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -341,9 +334,11 @@ def replication_connection(
     return ReplicationConnection(url, application_name, password=password)
 
 
-def _connect(url: str, application_name: str, password: Password | None) -> tuple[Connection, AnswerTimeout]:
+def _connect(url: str, application_name: str, password: Password | None) -> WatchedConnection:
     try:
-        connection = open_connection(url, application_name, password, {"replication": "database"})
+        return open_connection(
+            url, application_name, password, parameters={"replication": "database"}, settings=SETTINGS
+        )
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()
         if "max_wal_senders" in text:
@@ -353,8 +348,6 @@ def _connect(url: str, application_name: str, password: Password | None) -> tupl
             named = identifier(role) if role else "the role"
             raise sqlstate_error("42501", error.cause, place=place(url), role=named) from error
         raise
-    assert connection.silence is not None
-    return connection, connection.silence
 
 
 def _text(value: bytes | None) -> str | None:

@@ -6,7 +6,7 @@ A reading session pins every setting that PostgreSQL's output depends on, and ne
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -17,10 +17,7 @@ from psycopg.pq import TransactionStatus
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import (
-    ISOLATION,
-    READ_COMMITTED,
-    Connection,
-    check_direct,
+    PINNED,
     open_connection,
     place,
 )
@@ -29,47 +26,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
 
-PINNED = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "IntervalStyle": "iso_8601",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "search_path": "pg_catalog",
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "idle_session_timeout": "0",
-    "row_security": "off",
-    "default_transaction_read_only": "on",
-    ISOLATION: READ_COMMITTED,
-    "default_transaction_deferrable": "off",
-    "standard_conforming_strings": "on",
-    "xmloption": "content",
-    "jit": "off",
-    "synchronous_commit": "local",
-}
-"""The settings of every reading session (decision 0013).
-
-`jit` is off because compiling a document's expression takes seconds.
-"""
-
-NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
-"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
-
-
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
-
-WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
-"""Selects the server process that answers, and the server's mark."""
-
-
-def pinning(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that pin `settings`; always two."""
-    chosen = ", ".join(
-        f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
-    )
-    return f"SELECT {chosen}", NO_TIMEOUT
 
 
 class ReadSession:
@@ -81,8 +38,7 @@ class ReadSession:
         password: returns the password, in the place of one in `url`.
 
     Attributes:
-        server_mark: when the server was started (s since 1970, as text): equal for all connections to one run
-            of one server, and for no others.
+        server_mark: as of `WatchedConnection`.
 
     Raises:
         HeadraceError: what `connect` raises; DATABASE where the snapshot no longer exists.
@@ -90,22 +46,16 @@ class ReadSession:
 
     def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
         self._url = url
-        self._connection: Connection = open_connection(url, "headrace read", password, {})
+        self._connection = open_connection(url, "headrace read", password, settings=PINNED)
+        self.server_mark = self._connection.server_mark
         self._reads = FlushedReads(self.query)
-        try:
-            [(pid, self.server_mark)] = self._connection.execute(WHO).fetchall()
-            check_direct(self._connection, pid, url)
-            for statement in pinning(PINNED):
-                self._connection.execute(statement.encode())
-            if snapshot is not None:
-                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                self._connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-        except HeadraceError:
-            self.close()
-            raise
-        except psycopg.Error as error:
-            self.close()
-            raise database_error(error, url) from error
+        if snapshot is not None:
+            try:
+                self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+            except HeadraceError:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self

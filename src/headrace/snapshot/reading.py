@@ -17,7 +17,7 @@ from headrace.snapshot.ranges import Queries, check_filenode
 
 
 class RowReader(Queries, Protocol):
-    """A session that reads many rows as columns, as `headrace.postgres.rows.RowSession` does."""
+    """A session that reads many rows as columns, as `headrace.postgres.adbc.RowSession` does."""
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a statement in batches of about `batch_bytes`."""
