@@ -23,8 +23,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import parse_tables, written
 from headrace.postgres.provision import Prepared
-from headrace.postgres.publication_filters import PublicationFilter
-from headrace.postgres.publication_requirements import PublicationRequirements
+from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 
 _KEY, _SINCE = "tables", "since"
 

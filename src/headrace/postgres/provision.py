@@ -23,8 +23,14 @@ from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
-from headrace.postgres.publication_filters import WHOLE, Selections, selection_problem, with_row_columns
-from headrace.postgres.publication_requirements import PublicationRequirements, check_requirements
+from headrace.postgres.publication_filters import (
+    WHOLE,
+    PublicationRequirements,
+    Selections,
+    check_requirements,
+    selection_problem,
+    with_row_columns,
+)
 from headrace.postgres.quoting import identifier
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
 from headrace.postgres.setup import (
