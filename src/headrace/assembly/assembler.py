@@ -211,7 +211,7 @@ class Assembler:
         return f"the field {next(failing, '')!r}"
 
     def _is_readable(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
-        """Tell whether documents of these members alone can be read."""
+        """Return whether documents of these members alone can be read."""
         statement = keys_statement(replace(self._plan, members=members))
         try:
             with self._session.apart():

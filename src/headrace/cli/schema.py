@@ -19,7 +19,7 @@ from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
 from headrace.resolution.paths import find_paths
-from headrace.resolution.render import path_statement
+from headrace.resolution.plan import path_statement
 from headrace.schema import IndexSpec
 from headrace.schema.json_schema import schema_of_files
 from headrace.sinks.opensearch import mapping

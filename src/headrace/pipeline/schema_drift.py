@@ -10,8 +10,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.arrivals import came_with_rows, may_have_been_unlogged
-from headrace.catalog.differences import CatalogDifference, Weakening, compare, weakened
+from headrace.catalog.differences import (
+    CatalogDifference,
+    Weakening,
+    came_with_rows,
+    compare,
+    may_have_been_unlogged,
+    weakened,
+)
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage

@@ -14,9 +14,7 @@ import pytest
 from headrace.catalog import complete, findings, read_catalog
 from headrace.catalog.access import unreadable
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.functions import function_findings
-from headrace.catalog.identifiers import id_findings
-from headrace.catalog.labels import label_findings
+from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model import TableName

@@ -20,7 +20,7 @@ from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
-from headrace.resolution.render import path_statement
+from headrace.resolution.plan import path_statement
 from headrace.schema import load_schema
 
 TYPES = {

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.catalog import read_catalog
-from headrace.catalog.arrivals import came_with_rows
+from headrace.catalog.differences import came_with_rows
 from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
