@@ -40,7 +40,7 @@ from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
-from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
+from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_snapshot"
@@ -142,7 +142,7 @@ class SnapshotReader(DataSourceReader):
         return tuple(self._schema.names)
 
     def _pushed(self, row_type: RowType) -> list[str]:
-        rendered_sql = (rendered(condition_, row_type) for condition_ in self._conditions)
+        rendered_sql = (render_condition(condition_, row_type) for condition_ in self._conditions)
         return [sql for sql in rendered_sql if sql is not None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

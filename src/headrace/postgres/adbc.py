@@ -158,7 +158,7 @@ class RowSession(AdbcConnection):
     """A read-only transaction that reads many rows into columns.
 
     Its settings are those of every reading session. No Python object stands for a row or a value;
-    `headrace.snapshot.columns` decides which of ADBC's values are in the promised form.
+    `headrace.snapshot.reading` decides which of ADBC's values are in the promised form.
 
     Args:
         url: the database.
