@@ -19,7 +19,7 @@ from typing import Any
 from headrace.assembly.assembler import Assembler
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.read_strategies import form_for_rows, uses_sets
+from headrace.assembly.read_strategies import strategy_for_rows, uses_sets
 from headrace.assembly.statement import (
     casts_statement,
     digests_statement,
@@ -112,12 +112,12 @@ class DigestRanges:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
         """
-        form = form_for_rows(self._plan, most)
+        strategy = strategy_for_rows(self._plan, most)
         statement = digests_statement(
-            self._plan, self._order, form, behind=self._behind, sampled=self._sampled
+            self._plan, self._order, strategy, behind=self._behind, sampled=self._sampled
         )
         try:
-            rows = self._rows(statement, most, kept=not uses_sets(self._plan, form))
+            rows = self._rows(statement, most, reusable=not uses_sets(self._plan, strategy))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
@@ -154,9 +154,9 @@ class DigestRanges:
     def _sampled(self) -> bool:
         return self._sample is not None
 
-    def _rows(self, statement: str, most: int, *, kept: bool = True) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, most: int, *, reusable: bool = True) -> list[tuple[Any, ...]]:
         chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
-        return self._session.query(statement, (most, *chosen, *(self._last or ())), kept=kept)
+        return self._session.query(statement, (most, *chosen, *(self._last or ())), reusable=reusable)
 
     def _assemble(self, ids: Sequence[str]) -> list[Digest]:
         """Assemble the documents of these rows as they are now, after the transform if there is one."""

@@ -44,7 +44,7 @@ MOST_BYTES = 256 << 20
 _PAGE_BYTES = 8192
 
 
-def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
+def strategy_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
     """Return the fastest strategy for the documents of `count` keys."""
     if count >= MANY_KEYS:
         return ReadStrategy.AGGREGATED
@@ -53,7 +53,7 @@ def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
     return ReadStrategy.CORRELATED
 
 
-def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
+def strategy_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
     """Return the fastest strategy for the documents of `count` blocks of the root table (8 kB each).
 
     As sets all their related rows are held at once, by PostgreSQL in its temporary files.
@@ -66,11 +66,11 @@ def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
     return ReadStrategy.AGGREGATED if held <= MOST_BYTES else ReadStrategy.MIXED
 
 
-def form_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
-    """Return the fastest strategy for `count` root rows, as `form_for_blocks`."""
+def strategy_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
+    """Return the fastest strategy for `count` root rows, as `strategy_for_blocks`."""
     table = plan.table
     pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
-    return form_for_blocks(plan, ceil(pages))
+    return strategy_for_blocks(plan, ceil(pages))
 
 
 def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:

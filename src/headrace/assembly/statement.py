@@ -13,7 +13,7 @@ from typing import Self
 from headrace.assembly.conditions import column_sql, row_conditions
 from headrace.assembly.matching import column_list, render_objects, unused_name
 from headrace.assembly.plan import DocumentPlan, RowCondition, columns_read
-from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
+from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, strategy_for_keys, uses_sets
 from headrace.assembly.render import Alias, render_object, where_clause
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Catalog, Column
@@ -83,7 +83,7 @@ def keys_statements(plan: DocumentPlan) -> dict[int, str]:
     """Return the statements that differ, by the number of keys from which each is the fastest."""
     found: dict[int, str] = {}
     for count in (1, FEW_KEYS + 1, MANY_KEYS):
-        statement = keys_statement(plan, form_for_keys(plan, count))
+        statement = keys_statement(plan, strategy_for_keys(plan, count))
         if statement not in list(found.values())[-1:]:
             found[count] = statement
     return found

@@ -108,7 +108,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         if new is None:
             plain.append(CatalogDifference(table, f"the table {table} is gone"))
         elif new.oid != old.oid:
-            plain.append(CatalogDifference(table, f"the table {table} was dropped and made anew"))
+            plain.append(CatalogDifference(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
@@ -186,7 +186,7 @@ def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[C
     elif old is None:
         return
     elif new.toast != old.toast and _may_have_been_unlogged(old, new):
-        yield CatalogDifference(table, f"{new.name} was written anew, and may have been unlogged meanwhile")
+        yield CatalogDifference(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
     elif new.name.schema == old.name.schema and new.moved != old.moved:
         yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
 
@@ -211,7 +211,7 @@ def _column(
     elif not has_only_more_labels(old.inside, new.inside):
         sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
-        sentence = f"{what} was altered, and the table written anew: its values may be others"
+        sentence = f"{what} was altered, and the table rewritten: its values may be others"
     elif not old.versions <= new.versions:
         sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
@@ -228,7 +228,7 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
-        yield CatalogDifference(table, "the publication was made anew or narrowed")
+        yield CatalogDifference(table, "the publication was created again or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
         yield CatalogDifference(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
@@ -243,10 +243,10 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
 # raw xmin stays when a row is frozen.
 _OLDER = """
 SELECT EXISTS (
-    SELECT FROM {table} AS r, ({made}) AS made
+    SELECT FROM {table} AS r, ({created}) AS created
     WHERE r.tableoid = $1::text::oid
-      AND (age(r.xmin) > age(made.xmin)
-           OR (r.xmin::text = made.xmin::text AND r.cmin::text::bigint < made.command))
+      AND (age(r.xmin) > age(created.xmin)
+           OR (r.xmin::text = created.xmin::text AND r.cmin::text::bigint < created.command))
 )
 """
 # The last attachment on the path to the root: attaching a partitioned partition brings its leaves' rows.
@@ -282,7 +282,7 @@ def came_with_rows(session: ReadSession, root: TableName, leaf: TableName, oid: 
 def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | None:
     """Return whether rows may have been written while a table with a new file was unlogged.
 
-    SET LOGGED writes all rows anew, each of them older than the catalog's row of the file; VACUUM FULL keeps
+    SET LOGGED rewrites all rows, each of them older than the catalog's row of the file; VACUUM FULL keeps
     their age. None: there is no row that old. The table was emptied by a TRUNCATE, or while it was unlogged.
 
     Raises:
@@ -299,8 +299,8 @@ def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | Non
     return _has_older(session, tables, rewrite.oid, _REWRITTEN) or None
 
 
-def _has_older(session: ReadSession, tables: Sequence[TableName], oid: int, made: str) -> bool:
-    [(has_older,)] = _query_either(session, tables, _OLDER.replace("{made}", made), (str(oid),))
+def _has_older(session: ReadSession, tables: Sequence[TableName], oid: int, created: str) -> bool:
+    [(has_older,)] = _query_either(session, tables, _OLDER.replace("{created}", created), (str(oid),))
     return bool(has_older)
 
 

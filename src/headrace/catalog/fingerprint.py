@@ -231,7 +231,7 @@ def _part(  # noqa: PLR0917 - a row
     schema: str,
     name: str,
     identity: str,
-    kept: Sequence[str] | None,
+    carried: Sequence[str] | None,
     file: int,
     persistence: str,
     toast: int,
@@ -242,7 +242,7 @@ def _part(  # noqa: PLR0917 - a row
     return PartPrint(
         TableName(schema, name),
         identity,
-        None if kept is None else frozenset(kept),
+        None if carried is None else frozenset(carried),
         file,
         persistence,
         toast,

@@ -22,7 +22,7 @@ from headrace.datasources.query_schema import RowsPlan
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import parse_tables, written
-from headrace.postgres.provision import Prepared
+from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 
 _KEY, _SINCE = "tables", "since"
@@ -117,7 +117,7 @@ def publication_requirements(
     }
 
 
-def origin_of(prepared: Prepared) -> LogOrigin:
+def origin_of(prepared: PreparedSlot) -> LogOrigin:
     """Return the identity of the log that a slot reads."""
     server = prepared.server
     return LogOrigin(str(server.system_identifier), server.timeline, server.database_oid)

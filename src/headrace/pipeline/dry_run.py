@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from headrace.assembly import plan_document
 from headrace.assembly.statement import document_probe, filter_probes
 from headrace.catalog import Catalog
-from headrace.catalog.access import unreadable
+from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import Usage
@@ -48,7 +48,7 @@ def try_reading(
     Raises:
         HeadraceError: CONNECTION.
     """
-    refused = unreadable(session, usage, catalog, [spec.table for spec in specs])
+    refused = unreadable_tables(session, usage, catalog, [spec.table for spec in specs])
     found = [BindingFinding("error", error, (sql,)) for error, sql in refused.values()]
     for spec in specs:
         wrong = _try_filters(session, spec, catalog, refused)

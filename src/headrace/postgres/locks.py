@@ -1,7 +1,7 @@
 """Lock a slot for one deployment, and for one reader.
 
 An advisory lock belongs to a server session and ends with it: by a restart, by a cut network. A holder that
-needs the lock for long checks again and again that it is still held, and takes it anew.
+needs the lock for long checks again and again that it is still held, and takes it again where it is not.
 
 The server shows a reader of a slot only while the slot is streamed, and not while its backlog is read through
 a copy. So both kinds of readers also take an advisory lock, in the session that moves the slot.
@@ -63,7 +63,7 @@ class SlotLock:
         self._close()
 
     def hold(self) -> None:
-        """Make sure that the lock is held; take it anew where its session was lost.
+        """Make sure that the lock is held; take it again where its session was lost.
 
         A session of this process that was cut off, and that the server still shows, is ended.
         """

@@ -230,7 +230,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
-def read_altered(connection: Connection, name: str) -> int | None:
+def read_last_alteration(connection: Connection, name: str) -> int | None:
     """Return the transaction (raw xid) that last altered the publication itself; None where there is none.
 
     Raises:
@@ -353,7 +353,7 @@ def _table_gaps(
 
 
 def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
-    """Return the SQL that publishes the whole table anew.
+    """Return the SQL that publishes the whole table again.
 
     The lock waits for open transactions, so that an existing slot loses nothing of them (decision 0009).
     """

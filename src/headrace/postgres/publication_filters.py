@@ -148,7 +148,7 @@ def row_columns(connection: Connection, table: TableName, rows: str) -> frozense
              AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.prrelid AND d.refobjsubid > 0
         JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = d.refobjsubid
     """
-    return frozenset(column for (column,) in _query_trial_publication(connection, table, rows, sql))
+    return frozenset(column for (column,) in _query_rolled_back_publication(connection, table, rows, sql))
 
 
 def stored_condition(connection: Connection, table: TableName, rows: str) -> str:
@@ -158,11 +158,11 @@ def stored_condition(connection: Connection, table: TableName, rows: str) -> str
         HeadraceError: as `row_columns`.
     """
     sql = "SELECT rowfilter FROM pg_publication_tables WHERE pubname = $1"
-    [(stored,)] = _query_trial_publication(connection, table, rows, sql)
+    [(stored,)] = _query_rolled_back_publication(connection, table, rows, sql)
     return str(stored)
 
 
-def _query_trial_publication(
+def _query_rolled_back_publication(
     connection: Connection, table: TableName, rows: str, sql: str
 ) -> list[tuple[Any, ...]]:
     """Create a publication with the condition, run `sql` with its name ($1), and roll both back."""
@@ -239,7 +239,7 @@ def check_requirements(
     connection: Connection,
     existing: PublicationFacts,
     tables: Iterable[IdentityFacts],
-    asked: Mapping[TableName, PublicationRequirements],
+    requirements: Mapping[TableName, PublicationRequirements],
 ) -> None:
     """Check that `existing` sends what is required of the tables that it has.
 
@@ -255,14 +255,14 @@ def check_requirements(
         published = existing.tables.get(facts.table)
         if published is None:
             continue
-        requirements = asked.get(facts.root, NOTHING_SPECIAL)
-        selection, condition = requirements.sent(facts), filters.get(facts.table)
+        required = requirements.get(facts.root, NOTHING_SPECIAL)
+        selection, condition = required.sent(facts), filters.get(facts.table)
         if not _is_same_condition(connection, facts.table, selection.rows, condition):
             raise _other_rows(existing, facts.table, selection, condition)
         sends = frozenset(facts.columns) if published.columns is None else published.columns
-        if requirements.needed - sends:
-            raise _other_columns(existing, facts.table, selection, "hides", requirements.needed - sends)
-        if requirements.only_these and sends - (selection.columns or sends):
+        if required.needed - sends:
+            raise _other_columns(existing, facts.table, selection, "hides", required.needed - sends)
+        if required.only_these and sends - (selection.columns or sends):
             excess = sends - (selection.columns or sends)
             raise _other_columns(existing, facts.table, selection, "sends also the", excess)
 
@@ -302,7 +302,7 @@ def _other_rows(
     run = _publish_again(named, table, selection)
     return HeadraceError(
         Kind.PUBLICATION,
-        f"the publication {named} sends {sends} of {table}, asked for are those where {selection.rows}",
+        f"the publication {named} sends {sends} of {table}, required are those where {selection.rows}",
         f"Name another publication by publicationName, and a new slot; or {run}",
     )
 
@@ -324,7 +324,7 @@ def _other_columns(
 
 
 def _publish_again(publication: str, table: TableName, selection: PublicationFilter) -> str:
-    """Return the advice to publish the table anew; an open transaction loses nothing (decision 0009)."""
+    """Return the advice to publish the table again; an open transaction loses nothing (decision 0009)."""
     statements = (
         f"LOCK TABLE {quoted(table)} IN SHARE ROW EXCLUSIVE MODE",
         f"ALTER PUBLICATION {publication} DROP TABLE {quoted(table)}",

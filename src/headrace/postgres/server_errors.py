@@ -101,7 +101,7 @@ def no_free_slot(text: str) -> HeadraceError:
     """Return the error for a server without a free slot or walsender."""
     return HeadraceError(
         Kind.NO_FREE_SLOT,
-        f"the server has no room for another reader: {text}",
+        f"the server has no free slot or walsender for another reader: {text}",
         "Drop a slot that nobody needs (SELECT pg_drop_replication_slot('NAME')), or raise "
         "max_replication_slots and max_wal_senders and restart the server.",
     )

@@ -80,19 +80,19 @@ class ReadSession:
         return self._connection.info.transaction_status != TransactionStatus.IDLE
 
     def query(
-        self, sql: str, parameters: Sequence[object] = (), *, kept: bool = True
+        self, sql: str, parameters: Sequence[object] = (), *, reusable: bool = True
     ) -> list[tuple[Any, ...]]:
         """Return all rows of a statement with `$1`-style parameters.
 
         Args:
-            kept: whether its plan may be kept for later calls, whatever their parameters.
+            reusable: whether its plan may serve later calls, whatever their parameters.
 
         Raises:
             HeadraceError: CONNECTION where the connection was lost, DATABASE for what the server refuses.
         """
         try:
             cursor = self._connection.execute(
-                sql.encode(), parameters or None, prepare=None if kept else False
+                sql.encode(), parameters or None, prepare=None if reusable else False
             )
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
@@ -113,8 +113,8 @@ class ReadSession:
             raise database_error(error, self._url) from error
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Run statements under a savepoint: a refused one does not end a transaction that they share.
+    def savepoint(self) -> Iterator[None]:
+        """Run statements under a savepoint: where one fails, a transaction that they share goes on.
 
         Raises:
             HeadraceError: CONNECTION, where the connection was lost.
@@ -122,14 +122,14 @@ class ReadSession:
         if not self.in_transaction:
             yield
             return
-        self.query("SAVEPOINT apart")
+        self.query("SAVEPOINT headrace")
         try:
             yield
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:
-                self.query("ROLLBACK TO SAVEPOINT apart")
+                self.query("ROLLBACK TO SAVEPOINT headrace")
             raise
-        self.query("RELEASE SAVEPOINT apart")
+        self.query("RELEASE SAVEPOINT headrace")
 
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.

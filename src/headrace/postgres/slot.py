@@ -282,17 +282,17 @@ def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
     )
 
 
-def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bool:
+def drop_slot(connection: Connection, name: str, *, timeout: float = 5.0) -> bool:
     """Drop the slot; return whether it existed.
 
     A reader's connection releases its slot a moment after it is closed. So a slot in use is tried again for
-    `patience` seconds.
+    `timeout` seconds.
 
     Raises:
         HeadraceError: SLOT_IN_USE with the reader's pid, application and client; PRIVILEGE, CONNECTION,
             DATABASE.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             _run(connection, "SELECT pg_drop_replication_slot($1)", name)

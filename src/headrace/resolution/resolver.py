@@ -104,7 +104,7 @@ class Resolver:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"{what}: {error.cause}",
-                "Start again: the documents that it leads to are built anew.",
+                "Start again: the documents that it leads to are built again.",
                 f"{what}: {error.full_cause}",
             ) from error
 

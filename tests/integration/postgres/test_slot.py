@@ -132,7 +132,7 @@ def test_dropping_waits_a_moment_for_the_reader(url: str, connection: Connection
     stream = replication_connection(url)
     stream.start("s_drop", 0, ["p"])
     with pytest.raises(HeadraceError, match=rf"pid {stream.pid}, headrace of postgres, from 127") as caught:
-        drop_slot(connection, "s_drop", patience=0.2)
+        drop_slot(connection, "s_drop", timeout=0.2)
     assert caught.value.kind is Kind.SLOT_IN_USE
     threading.Timer(0.3, stream.close).start()
     assert drop_slot(connection, "s_drop")
