@@ -68,7 +68,7 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     rewritten = {rewrite: may_have_been_unlogged(session, rewrite) for rewrite in difference.rewrites}
     doubtful = [
         CatalogDifference(
-            rewrite.table, f"{rewrite.part.name} was written anew, and may have been unlogged meanwhile"
+            rewrite.table, f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
         )
         for rewrite, doubt in rewritten.items()
         if doubt

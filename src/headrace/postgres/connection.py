@@ -14,7 +14,7 @@ import psycopg
 from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address, setting_option
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
-from headrace.postgres.password import Password, run_password_command
+from headrace.postgres.password import run_password_command
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import connection_error, database_error, pooler_error
 
@@ -85,7 +85,6 @@ def connect(
     *,
     application_name: str = "headrace",
     autocommit: bool = True,
-    password: Password | None = None,
 ) -> Connection:
     """Open a connection to the server of `url`; refuse a connection pooler.
 
@@ -93,13 +92,12 @@ def connect(
         url: libpq's URL or keywords, or a JDBC URL.
         application_name: the name where `url` has none.
         autocommit: whether each statement is a transaction of its own.
-        password: returns the password, in the place of one in `url`.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, CONFIG, PASSWORD_COMMAND; POOLER where a connection pooler
             answers.
     """
-    connection = open_connection(url, application_name, password)
+    connection = open_connection(url, application_name)
     connection.autocommit = autocommit
     return connection
 
@@ -107,7 +105,6 @@ def connect(
 def open_connection(
     url: str,
     application_name: str,
-    password: Password | None = None,
     *,
     parameters: Mapping[str, str] = MappingProxyType({}),
     settings: Mapping[str, str] = MappingProxyType({}),
@@ -121,12 +118,12 @@ def open_connection(
     Raises:
         HeadraceError: as `connect`; DATABASE where the server refuses a setting.
     """
-    conninfo = conninfo_of(url, application_name, password, parameters)
+    conninfo = conninfo_of(url, application_name, parameters)
     try:
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
-    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look", password))
+    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"))
     try:
         _begin_session(connection, url)
         if settings:
@@ -159,7 +156,6 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
 def conninfo_of(
     url: str,
     application_name: str,
-    password: Password | None = None,
     parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return libpq's keyword string to connect with now; it holds the password, so it is never printed.
@@ -172,9 +168,7 @@ def conninfo_of(
         "application_name": address.parameters.get("application_name", application_name),
         **parameters,
     }
-    if password is not None:
-        keywords["password"] = password()
-    elif address.command:
+    if address.command:
         keywords["password"] = run_password_command(address.command)
     return libpq_keywords(address, **keywords)
 
@@ -192,7 +186,7 @@ def conninfo_for_adbc(url: str, application_name: str) -> str:
         HeadraceError: CONFIG, PASSWORD_COMMAND.
     """
     options = setting_option(parse_address(url), ISOLATION, READ_COMMITTED)
-    return conninfo_of(url, application_name, None, options)
+    return conninfo_of(url, application_name, options)
 
 
 def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:

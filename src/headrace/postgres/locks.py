@@ -19,16 +19,17 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
+from headrace.postgres.server import session_text
+from headrace.postgres.server_errors import slot_in_use_by
 
 _DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
 
-_READER = """
-    SELECT 'pid ' || s.active_pid || coalesce(', ' || nullif(a.application_name, ''), '')
-           || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+_READER = f"""
+    SELECT {session_text("s.active_pid")}
     FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-    WHERE s.slot_name = {slot} AND s.active_pid IS NOT NULL
-"""
+    WHERE s.active_pid IS NOT NULL AND s.slot_name =
+"""  # noqa: S608 - a fixed text
 _END_MILLISECONDS = 2000
 
 _Backend = tuple[int, str]
@@ -166,7 +167,7 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
         )
 
 
-def with_reader_named(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
+def with_reader(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
     """Return the error; for a slot in use, with the reader's pid, application and client.
 
     Raises:
@@ -174,13 +175,8 @@ def with_reader_named(connection: ReplicationConnection, slot: str, error: Headr
     """
     if error.kind is not Kind.SLOT_IN_USE:
         return error
-    rows = connection.execute(_READER.format(slot=literal(slot)), slot=slot)
-    who = rows[0][0] if rows else "who has just ended"
-    return HeadraceError(
-        Kind.SLOT_IN_USE,
-        f"the replication slot {slot!r} is read by someone else ({who})",
-        "Stop that reader, or name a slot of its own for each; it is waited for.",
-    )
+    rows = connection.execute(f"{_READER} {literal(slot)}", slot=slot)
+    return slot_in_use_by(rows[0][0] if rows else None, slot)
 
 
 def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> None:
@@ -224,8 +220,7 @@ def _holder_sql(first: int, second: int) -> str:
     """
     return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
-               'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-               || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+               {session_text("l.pid")}
         FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

@@ -21,7 +21,6 @@ from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import WatchedConnection
 from headrace.postgres.connection import PINNED, open_connection, place
-from headrace.postgres.password import Password
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
@@ -46,15 +45,13 @@ class ReplicationConnection:
             walsender is free).
     """
 
-    def __init__(
-        self, url: str, application_name: str = "headrace", *, password: Password | None = None
-    ) -> None:
+    def __init__(self, url: str, application_name: str = "headrace") -> None:
         self.place = place(url)
         self._slot = ""
         self._streaming = False
         self._has_ended = self._skips_missing = False
         self._missing_publication: str | None = None
-        self._connection = _connect(url, application_name, password)
+        self._connection = _connect(url, application_name)
         self.server_mark = self._connection.server_mark
         assert self._connection.silence is not None
         self._silence = self._connection.silence
@@ -323,21 +320,19 @@ class ReplicationConnection:
         return sqlstate_error(None, str(error), place=self.place, slot=self._slot)
 
 
-def replication_connection(
-    url: str, application_name: str = "headrace", *, password: Password | None = None
-) -> ReplicationConnection:
+def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
     """Open a replication connection to the database that `url` names.
 
     Raises:
         HeadraceError: as `ReplicationConnection`.
     """
-    return ReplicationConnection(url, application_name, password=password)
+    return ReplicationConnection(url, application_name)
 
 
-def _connect(url: str, application_name: str, password: Password | None) -> WatchedConnection:
+def _connect(url: str, application_name: str) -> WatchedConnection:
     try:
         return open_connection(
-            url, application_name, password, parameters={"replication": "database"}, settings=SETTINGS
+            url, application_name, parameters={"replication": "database"}, settings=SETTINGS
         )
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()

@@ -24,6 +24,19 @@ WAL_LEVEL_REMEDY = (
     "cloudsql.logical_decoding = on; Azure: wal_level = logical in the server parameters, then restart."
 )
 
+
+def session_text(pid: str) -> str:
+    """Return SQL for a session as a text for people: pid, application, user and host.
+
+    Args:
+        pid: an SQL expression; the session's row of pg_stat_activity, if it is visible, is called `a`.
+    """
+    return (
+        f"'pid ' || {pid} || coalesce(', ' || nullif(a.application_name, ''), '') "
+        "|| coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')"
+    )
+
+
 _FACTS = """
 SELECT current_setting('server_version_num')::int,
        current_setting('server_version'),

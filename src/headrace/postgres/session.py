@@ -21,7 +21,6 @@ from headrace.postgres.connection import (
     open_connection,
     place,
 )
-from headrace.postgres.password import Password
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
@@ -35,7 +34,6 @@ class ReadSession:
     Args:
         url: the database.
         snapshot: an exported snapshot; with it everything is read in one transaction that sees it.
-        password: returns the password, in the place of one in `url`.
 
     Attributes:
         server_mark: as of `WatchedConnection`.
@@ -44,9 +42,9 @@ class ReadSession:
         HeadraceError: what `connect` raises; DATABASE where the snapshot no longer exists.
     """
 
-    def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
+    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
         self._url = url
-        self._connection = open_connection(url, "headrace read", password, settings=PINNED)
+        self._connection = open_connection(url, "headrace read", settings=PINNED)
         self.server_mark = self._connection.server_mark
         self._reads = FlushedReads(self.query)
         if snapshot is not None:
