@@ -70,37 +70,6 @@ class PreparedSlot:
     server: ServerFacts
 
 
-def ensure_slot(
-    url: str,
-    *,
-    slot: str,
-    publication: str,
-    tables: Sequence[TableName],
-    create: bool,
-    selections: Selections | None = None,
-    failover: bool = False,
-    keep: Callable[[ExportedSlot], None] | None = None,
-) -> Lsn:
-    """Prepare a slot as `prepare_slot` does, with only `selections` required; return its confirmed position.
-
-    Raises:
-        HeadraceError: as `prepare_slot`.
-    """
-    return prepare_slot(
-        url,
-        slot=slot,
-        publication=publication,
-        tables=tables,
-        create=create,
-        requirements={
-            table: PublicationRequirements(selection=selection)
-            for table, selection in (selections or {}).items()
-        },
-        failover=failover,
-        keep=keep,
-    ).confirmed
-
-
 def prepare_slot(
     url: str,
     *,

@@ -23,12 +23,12 @@ from headrace.postgres.connection import Connection, execute
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
-from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import NOTHING_CHANGED, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.quoting import literal
 from headrace.postgres.setup import Policy, plan_setup
 from integration.capture.following import Source, take
+from support.slots import ensure_slot
 
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 T = TableName("public", "t")
