@@ -13,12 +13,11 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, query
-from headrace.postgres.publication import IdentityKind, RecordedIdentity
+from headrace.postgres.publication import PARTS_SINCE, IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
 _KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
-_LISTS_SINCE = 150000
 SENDS_GENERATED_SINCE = 180000
 """From here on a publication can send stored generated columns; an identity must hold no unsent one."""
 _MAX_NAME_BYTES = 63
@@ -205,7 +204,7 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
     """
     names = sorted(set(tables))
     version = connection.info.server_version
-    lists = _COLUMN_LISTS if version >= _LISTS_SINCE else _NONE
+    lists = _COLUMN_LISTS if version >= PARTS_SINCE else _NONE
     silent = _SILENT if version >= SENDS_GENERATED_SINCE else _NONE
     sql = _FACTS.replace("/*lists*/", lists).replace("/*silent*/", silent)
     rows = query(connection, sql, ([name.schema for name in names], [name.name for name in names]))

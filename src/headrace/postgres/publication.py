@@ -18,7 +18,8 @@ OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace created; a teardown drops only a publication with it."""
 OPERATIONS = ("insert", "update", "delete", "truncate")
 """The operations that must be published."""
-_LISTS_SINCE = 150000
+PARTS_SINCE = 150000
+"""PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
 _MEMBERS = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -342,7 +343,7 @@ def _table_gaps(
     columns: frozenset[str],
 ) -> list[Gap]:
     listed = root if root in facts.members else table
-    remedy = _publish_again(facts.name, listed)
+    remedy = publish_again(facts.name, listed, quoted(listed))
     gaps = []
     if published.row_filter:
         gaps.append(Gap(table, f"filters the rows of {table} (WHERE)", remedy))
@@ -352,8 +353,8 @@ def _table_gaps(
     return gaps
 
 
-def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
-    """Return the SQL that publishes the whole table again.
+def publish_again(publication: str, table: TableName, clause: str) -> tuple[str, ...]:
+    """Return the SQL that publishes the table again, as `clause` names it and its part.
 
     The lock waits for open transactions, so that an existing slot loses nothing of them (decision 0009).
     """
@@ -361,9 +362,9 @@ def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
     return (
         f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE",
         f"ALTER PUBLICATION {named} DROP TABLE {listed}",
-        f"ALTER PUBLICATION {named} ADD TABLE {listed}",
+        f"ALTER PUBLICATION {named} ADD TABLE {clause}",
     )
 
 
 def _has_column_lists(connection: Connection) -> bool:
-    return connection.info.server_version >= _LISTS_SINCE
+    return connection.info.server_version >= PARTS_SINCE

@@ -19,13 +19,16 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute, query
 from headrace.postgres.identity import IdentityFacts
-from headrace.postgres.publication import PublicationFacts, in_one_transaction, publication_problems
+from headrace.postgres.publication import (
+    PARTS_SINCE,
+    PublicationFacts,
+    in_one_transaction,
+    publication_problems,
+    publish_again,
+)
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.server_errors import database_error
-
-PARTS_SINCE = 150000
-"""PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,7 +302,7 @@ def _other_rows(
             "Say the same by the option where, or name another publication by publicationName.",
         )
     sends = "all rows" if existing_condition is None else f"the rows where {existing_condition}"
-    run = _publish_again(named, table, selection)
+    run = _advise_publishing_again(existing.name, table, selection)
     return HeadraceError(
         Kind.PUBLICATION,
         f"the publication {named} sends {sends} of {table}, required are those where {selection.rows}",
@@ -319,15 +322,10 @@ def _other_columns(
         Kind.PUBLICATION,
         f"the publication {named} {does} columns of {table}: {', '.join(sorted(columns))}",
         "Ask for other columns; or name another publication by publicationName, and a new slot; or "
-        f"{_publish_again(named, table, selection)}",
+        f"{_advise_publishing_again(existing.name, table, selection)}",
     )
 
 
-def _publish_again(publication: str, table: TableName, selection: PublicationFilter) -> str:
-    """Return the advice to publish the table again; an open transaction loses nothing (decision 0009)."""
-    statements = (
-        f"LOCK TABLE {quoted(table)} IN SHARE ROW EXCLUSIVE MODE",
-        f"ALTER PUBLICATION {publication} DROP TABLE {quoted(table)}",
-        f"ALTER PUBLICATION {publication} ADD TABLE {table_clause(table, selection)}",
-    )
+def _advise_publishing_again(publication: str, table: TableName, selection: PublicationFilter) -> str:
+    statements = publish_again(publication, table, table_clause(table, selection))
     return f"run, before a new slot is made: {in_one_transaction(statements)}"

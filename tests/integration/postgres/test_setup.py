@@ -16,8 +16,7 @@ from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render
 from headrace.postgres.identity import read_identities
-from headrace.postgres.publication import read_publication
-from headrace.postgres.publication_filters import PARTS_SINCE
+from headrace.postgres.publication import PARTS_SINCE, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.replication import replication_connection
