@@ -24,7 +24,7 @@ from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
-from headrace.model.table_pattern import parse_tables, written
+from headrace.model.table_pattern import format_table, parse_tables
 from headrace.postgres.address import for_slot
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
@@ -61,7 +61,7 @@ class SnapshotProgress:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset's fields for the progress."""
-        names = {"tables": [written(table) for table in self.tables]} if self.tables else {}
+        names = {"tables": [format_table(table) for table in self.tables]} if self.tables else {}
         return {_KEY: {"attempt": self.attempt, "parts": self.parts, **names}}
 
     @classmethod

@@ -15,7 +15,7 @@ from typing import Any
 from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
-from headrace.model.table_pattern import written
+from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_last_alteration, read_memberships
@@ -70,7 +70,7 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
         HeadraceError: CONNECTION, DATABASE.
     """
     found = read_memberships(connection, publication) if tables else {}
-    members = {written(table): found[table] for table in sorted(tables) if table in found}
+    members = {format_table(table): found[table] for table in sorted(tables) if table in found}
     [(system, database)] = execute(connection, _PLACE)
     return Published(read_last_alteration(connection, publication), members, (str(system), int(database)))
 

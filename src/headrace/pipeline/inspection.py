@@ -15,7 +15,7 @@ from headrace.model import TableName
 from headrace.pipeline.dry_run import query_findings, try_reading
 from headrace.pipeline.project import Endpoints, Problems, Project, with_specs
 from headrace.postgres.connection import Connection
-from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan
 from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
@@ -162,7 +162,7 @@ def inspect(
             version=server.version,
             managed=managed,
         )
-        covered = coverage(
+        covered = table_coverage(
             identities,
             required,
             publication=project.publication,

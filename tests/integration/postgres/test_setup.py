@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import PARTS_SINCE, read_publication
@@ -312,7 +312,7 @@ def test_a_publication_of_a_schema_carries_its_tables(connection: Connection) ->
 def covered(
     connection: Connection, required: dict[TableName, Sequence[str]], *, managed: bool = True
 ) -> tuple[TableCoverage, ...]:
-    return coverage(
+    return table_coverage(
         read_identities(connection, required),
         required,
         publication=PUBLICATION,
