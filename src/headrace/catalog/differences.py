@@ -14,8 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.catalog.enums import has_only_more_labels
-from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, has_only_more_labels
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName

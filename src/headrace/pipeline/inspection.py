@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import BindingFinding, complete, findings
 from headrace.catalog.checks import nested_findings
-from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint, determining
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
 from headrace.model import TableName

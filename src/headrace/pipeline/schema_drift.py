@@ -18,7 +18,8 @@ from headrace.catalog.differences import (
     may_have_been_unlogged,
     weakened,
 )
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind, Retry

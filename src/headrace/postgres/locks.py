@@ -104,9 +104,8 @@ class SlotLock:
 
     def _take(self, connection: Connection) -> HeadraceError | None:
         query(connection, "SELECT set_config('idle_session_timeout', '0', false)")
-        query(
-            connection, "SELECT set_config('tcp_user_timeout', '15000', false)"
-        )  # this session never pauses
+        # This session never pauses: the server may end it soon where nothing is acknowledged.
+        query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)
         if holder is not None and holder.backend in self._own_backends:
             sql = """

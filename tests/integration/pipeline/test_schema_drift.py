@@ -11,7 +11,8 @@ import pytest
 
 from headrace.catalog import read_catalog
 from headrace.catalog.differences import came_with_rows
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName

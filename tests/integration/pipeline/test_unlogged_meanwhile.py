@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from headrace.catalog.fingerprint import read_fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
