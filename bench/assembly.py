@@ -17,9 +17,15 @@ from pathlib import Path
 from time import perf_counter
 
 from harness import report
-from headrace.assembly import ReadStrategy, form_for_blocks, keys_statement, plan_document, range_statement
+from headrace.assembly import (
+    ReadStrategy,
+    keys_statement,
+    plan_document,
+    range_statement,
+    strategy_for_blocks,
+)
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.read_strategies import form_for_keys
+from headrace.assembly.read_strategies import strategy_for_keys
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import complete, read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -131,7 +137,9 @@ class Reading:
         """Documents for each second of chunks of so many keys."""
         keys = [str(1 + number * 7 % self.customers) for number in range(count)]
         statement = keys_statement(self.plan, form)
-        return self._best(lambda: self.session.query(statement, [keys], kept=form is ReadStrategy.CORRELATED))
+        return self._best(
+            lambda: self.session.query(statement, [keys], reusable=form is ReadStrategy.CORRELATED)
+        )
 
     def range(self, form: ReadStrategy) -> float:
         """Documents for each second of a range."""
@@ -152,7 +160,9 @@ def _compare(case: str, reading: Reading) -> Iterator[bool]:
     rows = []
     for what, count in (("10 keys", 10), ("100 keys", 100), ("1000 keys", KEYS), ("8 MiB", 0)):
         chosen = (
-            form_for_keys(reading.plan, count) if count else form_for_blocks(reading.plan, _blocks(reading))
+            strategy_for_keys(reading.plan, count)
+            if count
+            else strategy_for_blocks(reading.plan, _blocks(reading))
         )
         rates = {form: _rate(reading, form, count, indexed=indexed) for form in ReadStrategy}
         taken = rates[chosen]

@@ -25,9 +25,9 @@ from headrace.catalog import Catalog
 from headrace.model import CtidRange
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project, open_project
-from headrace.postgres.connection import connect
+from headrace.postgres.connection import PINNED, connect
 from headrace.postgres.quoting import literal
-from headrace.postgres.session import PINNED, ReadSession
+from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, Generation, Generations, mapping
 from headrace.snapshot import plan_ranges
 

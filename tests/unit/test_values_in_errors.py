@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from headrace.errors import HeadraceError, Kind, unexpected, without_values
-from headrace.postgres.session import is_refused_row, statement_error
+from headrace.postgres.server_errors import is_refused_row, statement_error
 from headrace.sinks.opensearch import bulk, failures
 from headrace.spark.failures import headrace_error, short_traceback
 from headrace.status.board import StatusBoard

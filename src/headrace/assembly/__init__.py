@@ -6,7 +6,7 @@
 
 from headrace.assembly.assembler import Assembler, Refuse
 from headrace.assembly.lowering import plan_document
-from headrace.assembly.read_strategies import ReadStrategy, form_for_blocks
+from headrace.assembly.read_strategies import ReadStrategy, strategy_for_blocks
 from headrace.assembly.statement import (
     first_statement,
     keys_statement,
@@ -19,9 +19,9 @@ __all__ = [
     "ReadStrategy",
     "Refuse",
     "first_statement",
-    "form_for_blocks",
     "keys_statement",
     "keys_statements",
     "plan_document",
     "range_statement",
+    "strategy_for_blocks",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import Member, linked_first
-from headrace.assembly.read_strategies import ReadStrategy, form_for_blocks, form_for_keys, uses_sets
+from headrace.assembly.read_strategies import ReadStrategy, strategy_for_blocks, strategy_for_keys, uses_sets
 from headrace.assembly.statement import (
     casts_statement,
     keys_statement,
@@ -20,7 +20,8 @@ from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn
-from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
+from headrace.postgres.server_errors import is_refused_row, is_refused_value
+from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
 Refuse = Callable[[str, str, str], None]
@@ -105,8 +106,8 @@ class Assembler:
         """
         plan = self._plan
         end = part.last_block if part.last_block is not None else plan.table.page_estimate
-        form = form_for_blocks(plan, max(1, end - part.first_block))
-        rows = self._stream(range_statement(plan, part, form), range_parameters(part))
+        strategy = strategy_for_blocks(plan, max(1, end - part.first_block))
+        rows = self._stream(range_statement(plan, part, strategy), range_parameters(part))
         yield from self._operations(rows, version)
 
     def assemble_apart(
@@ -125,7 +126,7 @@ class Assembler:
         yield from (operation for operation in operations if operation.body is not None)
 
     def _stream(self, statement: str, parameters: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        with self._session.apart():
+        with self._session.savepoint():
             yield from self._session.stream(statement, parameters)
 
     def _read_keys(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
@@ -150,13 +151,13 @@ class Assembler:
     def _read_alone(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
         """Read the rows of the statement for one key, so that only its own rows can make it fail."""
         try:
-            with self._session.apart():
-                return self._session.query(keys_statement(self._careful), self._columns(keys), kept=False)
+            with self._session.savepoint():
+                return self._session.query(keys_statement(self._careful), self._columns(keys), reusable=False)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
             refusal = error
-        with self._session.apart():
+        with self._session.savepoint():
             rows = self._session.query(self._bare, self._columns(keys))
         for id_, body, *_ in rows:
             if body is not None:
@@ -182,13 +183,13 @@ class Assembler:
         Where a row makes a condition fail, all rows have a body.
         """
         try:
-            with self._session.apart():
+            with self._session.savepoint():
                 return self._session.query(self._presence, self._columns(keys))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
         usable = self._castable(keys)
-        with self._session.apart():
+        with self._session.savepoint():
             return self._session.query(self._bare, self._columns(usable)) if usable else []
 
     def _check_statement(self) -> None:
@@ -199,8 +200,8 @@ class Assembler:
         Raises:
             HeadraceError: DATABASE.
         """
-        with self._session.apart():
-            self._session.query(keys_statement(self._plan), [[] for _ in self._plan.key], kept=False)
+        with self._session.savepoint():
+            self._session.query(keys_statement(self._plan), [[] for _ in self._plan.key], reusable=False)
 
     def _failing_field(self, keys: Sequence[Key]) -> str:
         """Name the first part of the document at which the server fails."""
@@ -210,11 +211,11 @@ class Assembler:
         return f"the field {next(failing, '')!r}"
 
     def _is_readable(self, members: tuple[Member, ...], keys: Sequence[Key]) -> bool:
-        """Tell whether documents of these members alone can be read."""
+        """Return whether documents of these members alone can be read."""
         statement = keys_statement(replace(self._plan, members=members))
         try:
-            with self._session.apart():
-                self._session.query(statement, self._columns(keys), kept=False)
+            with self._session.savepoint():
+                self._session.query(statement, self._columns(keys), reusable=False)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
@@ -224,7 +225,7 @@ class Assembler:
     def _castable(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the keys that can be cast to the key's types; found by halving."""
         try:
-            with self._session.apart():
+            with self._session.savepoint():
                 self._session.query(casts_statement(self._plan), self._columns(keys))
         except HeadraceError as error:
             if not is_refused_value(error):
@@ -237,13 +238,13 @@ class Assembler:
         return [*self._castable(keys[:middle]), *self._castable(keys[middle:])]
 
     def _read(self, keys: Sequence[Key]) -> list[tuple[Any, ...]]:
-        """Read with a generic plan for lookups only: sets are planned anew for each number of keys."""
-        form = form_for_keys(self._plan, len(keys))
-        if form not in self._by_keys:
-            self._by_keys[form] = keys_statement(self._plan, form)
-        kept = not uses_sets(self._plan, form)
-        with self._session.apart():
-            return self._session.query(self._by_keys[form], self._columns(keys), kept=kept)
+        """Read with a generic plan for lookups only: sets are planned again for each number of keys."""
+        strategy = strategy_for_keys(self._plan, len(keys))
+        if strategy not in self._by_keys:
+            self._by_keys[strategy] = keys_statement(self._plan, strategy)
+        reusable = not uses_sets(self._plan, strategy)
+        with self._session.savepoint():
+            return self._session.query(self._by_keys[strategy], self._columns(keys), reusable=reusable)
 
     def _operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterable[DocumentOperation]:
         found = self._bare_operations(rows, version)

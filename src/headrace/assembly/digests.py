@@ -1,26 +1,37 @@
-"""Read digests of documents, so that a comparison transfers only the documents that differ.
+"""Read digests and ids of documents, so that a comparison transfers only the documents that differ.
 
-Documents are read in the order of the root table's key, a range at a time. A row keeps its place in this
-order however often it is written, and each range is read in a snapshot of its own, so no old rows are held
-back in the database.
+Digests are read in the order of the root table's key, a range at a time. A row keeps its place in this order
+however often it is written, and each range is read in a snapshot of its own, so no old rows are held back in
+the database.
+
+Ids are compared in memory that does not grow with their number. They fall into buckets by a hash; for each
+bucket only the number of ids and the sum of their hashes are kept. Two sides with the same ids have the same
+buckets; where buckets differ, only their ids are listed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headrace.assembly.assembler import Assembler
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.plan import DocumentPlan
-from headrace.assembly.read_strategies import form_for_rows, uses_sets
-from headrace.assembly.statement import casts_statement, digests_statement, ids_statement, presence_statement
+from headrace.assembly.read_strategies import strategy_for_rows, uses_sets
+from headrace.assembly.statement import (
+    casts_statement,
+    digests_statement,
+    identities_statement,
+    ids_statement,
+    presence_statement,
+)
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
 from headrace.model import Key, key_of_id
-from headrace.postgres.session import ReadSession, is_refused_row, is_refused_value
+from headrace.postgres.server_errors import is_refused_row, is_refused_value
+from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
 
 _DRAWS = 1 << 32
@@ -40,7 +51,7 @@ class Sample:
         return round(self.percent / 100 * _DRAWS)
 
     def holds(self, id_: str) -> bool:
-        """Tell whether this id is in the sample."""
+        """Return whether this id is in the sample."""
         return self.lot(id_) < self.bound
 
     def lot(self, id_: str) -> int:
@@ -101,12 +112,12 @@ class DigestRanges:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; TRANSFORM.
         """
-        form = form_for_rows(self._plan, most)
+        strategy = strategy_for_rows(self._plan, most)
         statement = digests_statement(
-            self._plan, self._order, form, behind=self._behind, sampled=self._sampled
+            self._plan, self._order, strategy, behind=self._behind, sampled=self._sampled
         )
         try:
-            rows = self._rows(statement, most, kept=not uses_sets(self._plan, form))
+            rows = self._rows(statement, most, reusable=not uses_sets(self._plan, strategy))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
@@ -143,9 +154,9 @@ class DigestRanges:
     def _sampled(self) -> bool:
         return self._sample is not None
 
-    def _rows(self, statement: str, most: int, *, kept: bool = True) -> list[tuple[Any, ...]]:
+    def _rows(self, statement: str, most: int, *, reusable: bool = True) -> list[tuple[Any, ...]]:
         chosen = () if self._sample is None else (self._sample.seed, self._sample.bound)
-        return self._session.query(statement, (most, *chosen, *(self._last or ())), kept=kept)
+        return self._session.query(statement, (most, *chosen, *(self._last or ())), reusable=reusable)
 
     def _assemble(self, ids: Sequence[str]) -> list[Digest]:
         """Assemble the documents of these rows as they are now, after the transform if there is one."""
@@ -236,3 +247,69 @@ def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:
     )
     by_name = {column.name: column for column in plan.key}
     return plan.key if best is None else tuple(by_name[name] for name in best.columns)
+
+
+Buckets = Mapping[int, tuple[int, int]]
+"""Number and sum of the hashes of its ids, by bucket; one without ids is absent."""
+
+
+def bucket_of(id_: str) -> int:
+    """Return the bucket of an id, 0 ≤ bucket < 65,536."""
+    return (_id_hash(id_) >> 48) & 0xFFFF
+
+
+def buckets_of(ids: Iterable[str]) -> Buckets:
+    """Return the buckets of these ids."""
+    found: dict[int, tuple[int, int]] = {}
+    for id_ in ids:
+        number = _id_hash(id_)
+        bucket = (number >> 48) & 0xFFFF
+        count, total = found.get(bucket, (0, 0))
+        found[bucket] = count + 1, total + number
+    return found
+
+
+def _id_hash(id_: str) -> int:
+    return int.from_bytes(hashlib.sha256(id_.encode()).digest()[:8], "big", signed=True)
+
+
+class Identities:
+    """Reads the ids of an index's documents from the database; used from one thread."""
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        plan = plan_document(spec, catalog)
+        self._sums, self._listed = (identities_statement(plan, listed=listed) for listed in (False, True))
+        unfiltered = replace(plan, conditions=(), deletion=None)
+        self._all_sums, self._all_listed = (
+            identities_statement(unfiltered, listed=listed) for listed in (False, True)
+        )
+
+    def buckets(self) -> Buckets:
+        """Return all buckets, from one pass over the root table.
+
+        Where a row makes a condition fail, the ids of all rows are used from now on: whether they have a
+        document is found out when each is assembled.
+
+        Raises:
+            HeadraceError: CONNECTION or DATABASE, from the session.
+        """
+        try:
+            rows = self._session.query(self._sums)
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+            self._sums, self._listed = self._all_sums, self._all_listed
+            rows = self._session.query(self._sums)
+        self._session.await_flush()  # a commit that a crash undoes could hide a difference
+        return {bucket: (count, int(total)) for bucket, count, total in rows}
+
+    def of(self, buckets: Sequence[int]) -> Iterator[str]:
+        """Iterate over the ids of these buckets.
+
+        Raises:
+            HeadraceError: as `buckets`.
+        """
+        for (id_,) in self._session.stream(self._listed, [list(buckets)]):
+            yield id_
+        self._session.await_flush()

@@ -44,7 +44,7 @@ MOST_BYTES = 256 << 20
 _PAGE_BYTES = 8192
 
 
-def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
+def strategy_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
     """Return the fastest strategy for the documents of `count` keys."""
     if count >= MANY_KEYS:
         return ReadStrategy.AGGREGATED
@@ -53,7 +53,7 @@ def form_for_keys(plan: DocumentPlan, count: int) -> ReadStrategy:
     return ReadStrategy.CORRELATED
 
 
-def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
+def strategy_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
     """Return the fastest strategy for the documents of `count` blocks of the root table (8 kB each).
 
     As sets all their related rows are held at once, by PostgreSQL in its temporary files.
@@ -66,11 +66,11 @@ def form_for_blocks(plan: DocumentPlan, count: int) -> ReadStrategy:
     return ReadStrategy.AGGREGATED if held <= MOST_BYTES else ReadStrategy.MIXED
 
 
-def form_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
-    """Return the fastest strategy for `count` root rows, as `form_for_blocks`."""
+def strategy_for_rows(plan: DocumentPlan, count: int) -> ReadStrategy:
+    """Return the fastest strategy for `count` root rows, as `strategy_for_blocks`."""
     table = plan.table
     pages = count * table.page_estimate / table.row_estimate if table.row_estimate else 0
-    return form_for_blocks(plan, ceil(pages))
+    return strategy_for_blocks(plan, ceil(pages))
 
 
 def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
@@ -92,7 +92,7 @@ def _bytes(values: Iterable[Joined], parent: Table, parents: float) -> float:
 
 
 def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
-    """Tell whether a relation that no index serves is looked up for each row of a list."""
+    """Return whether a relation that no index serves is looked up for each row of a list."""
     return any(
         (many and not is_served(value.relation) and _is_hashed(value.relation))
         or (isinstance(value, RelatedValue) and _is_multiplied(value.members, many=many or value.many))
@@ -101,7 +101,7 @@ def _is_multiplied(members: tuple[Member, ...], *, many: bool) -> bool:
 
 
 def reads_as_set(value: Joined, strategy: ReadStrategy) -> bool:
-    """Tell whether the rows of `value` are read as sets, if those of its parent are available as one."""
+    """Return whether the rows of `value` are read as sets, if those of its parent are available as one."""
     if strategy is ReadStrategy.CORRELATED or not _is_hashed(value.relation):
         return False
     if not is_served(value.relation):
@@ -114,12 +114,12 @@ def reads_as_set(value: Joined, strategy: ReadStrategy) -> bool:
 
 
 def uses_sets(plan: DocumentPlan, strategy: ReadStrategy) -> bool:
-    """Tell whether the statement differs from the correlated one."""
+    """Return whether the statement differs from the correlated one."""
     return any(reads_as_set(value, strategy) for value in joined_values(plan.members))
 
 
 def is_served(relation: RelationPlan) -> bool:
-    """Tell whether indexes lead from one parent to its related rows."""
+    """Return whether indexes lead from one parent to its related rows."""
     junction = relation.junction
     if junction is None:
         names = [ours.name for ours, _ in relation.links]
@@ -128,19 +128,19 @@ def is_served(relation: RelationPlan) -> bool:
 
 
 def leads_into(junction: Junction) -> bool:
-    """Tell whether an index leads from one parent to its rows of the junction."""
+    """Return whether an index leads from one parent to its rows of the junction."""
     return junction.table.serves([junction.left.name]) and as_stored(junction.left, junction.parent)
 
 
 def is_single(relation: RelationPlan) -> bool:
-    """Tell whether a parent has at most one related row, whatever the data."""
+    """Return whether a parent has at most one related row, whatever the data."""
     linked = {ours.name for ours, theirs in relation.links if as_stored(ours, theirs)}
     keys = [set(key.columns) for key in relation.table.unique_keys]
     return any(key <= linked for key in keys)
 
 
 def _is_in_index(value: Joined) -> bool:
-    """Tell whether an index leads directly to the least or greatest value."""
+    """Return whether an index leads directly to the least or greatest value."""
     if value.relation.junction is not None or not isinstance(value, AggregateValue):
         return False
     if value.op not in ("min", "max") or value.column is None:

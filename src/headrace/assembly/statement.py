@@ -6,19 +6,20 @@ the routing; a NULL body means that there is no such document. Statements for co
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
-from headrace.assembly.matching import column_list, unused_name
-from headrace.assembly.plan import DocumentPlan, columns_read
-from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, form_for_keys, uses_sets
+from headrace.assembly.matching import column_list, render_objects, unused_name
+from headrace.assembly.plan import DocumentPlan, RowCondition, columns_read
+from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy, strategy_for_keys, uses_sets
 from headrace.assembly.render import Alias, render_object, where_clause
-from headrace.assembly.sets import render_objects
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
-from headrace.catalog.table import Column
-from headrace.model import CtidRange
+from headrace.catalog.table import Catalog, Column
+from headrace.model import CtidRange, TableName
 from headrace.postgres.quoting import table as table_sql
+from headrace.schema.tree import Filter, IndexSpec
 
 _ROOT = Alias(0)
 
@@ -82,7 +83,7 @@ def keys_statements(plan: DocumentPlan) -> dict[int, str]:
     """Return the statements that differ, by the number of keys from which each is the fastest."""
     found: dict[int, str] = {}
     for count in (1, FEW_KEYS + 1, MANY_KEYS):
-        statement = keys_statement(plan, form_for_keys(plan, count))
+        statement = keys_statement(plan, strategy_for_keys(plan, count))
         if statement not in list(found.values())[-1:]:
             found[count] = statement
     return found
@@ -165,7 +166,7 @@ def _order_texts(order: tuple[Column, ...]) -> str:
 
 
 def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
-    """Render the ids of all documents, in buckets of a hash: see `headrace.assembly.identities`.
+    """Render the ids of all documents, in buckets of a hash: see `headrace.assembly.digests`.
 
     Rows `(bucket, count, sum of the hashes)`; with `listed` rows `(id)` of the buckets in the one parameter,
     an array.
@@ -338,3 +339,28 @@ def _after(order: tuple[Column, ...], first: int) -> str:
         condition = f"({column} {greater} {value}{f' OR {condition}' if condition else ''})"
     leading = f"{columns[0]} {operator(order[0], '>=')} {values[0]}"
     return f"{leading} AND {condition}"
+
+
+def filter_probes(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
+    """Yield each filter whose table and column exist, with a query that applies it alone.
+
+    The query is to be explained, not run: only the server knows its functions, operators and types. It
+    rejects for example a value that does not fit its column's type, or an unknown name in a raw filter.
+    """
+    for name, filter_ in spec.conditions():
+        if name not in catalog:
+            continue
+        table = catalog[name]
+        column = None if filter_.column is None else table.column(filter_.column)
+        if (column is None) == (filter_.raw is not None):
+            condition = " AND ".join(row_conditions(table, (RowCondition(filter_, column),), str(_ROOT)))
+            yield name, filter_, f"SELECT 1 FROM {table_sql(name)} AS {_ROOT} WHERE {condition}"
+
+
+def document_probe(plan: DocumentPlan) -> tuple[str, list[list[str]]]:
+    """Render a statement that reads documents, to be explained, and its parameters: no key.
+
+    Of both strategies it uses the one that demands more of the server: sets are joined where lookups only
+    compare.
+    """
+    return keys_statement(plan, ReadStrategy.AGGREGATED), [[] for _ in plan.key]

@@ -47,7 +47,7 @@ from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.backlog import BacklogReader
-from headrace.postgres.locks import advance_claimed, claim_slot, with_reader_named
+from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 
 _LOG = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ class LogReader:
                 holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
             )
         except HeadraceError as error:
-            raise with_reader_named(connection, settings.slot, error) from error
+            raise with_reader(connection, settings.slot, error) from error
         self._status.clear()
         self._translation.restart(resume)
         self._frames, self._arrived = _PendingFrames(), time.monotonic()

@@ -14,8 +14,7 @@ from functools import partial
 from headrace.capture.unchanged import Key, Look
 from headrace.errors import HeadraceError, retrying
 from headrace.model import TableName
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
@@ -52,7 +51,7 @@ class Reread:
             f"t.{identifier(column)} {self.operators.get(column, '=')} given.{name}::{kind}"
             for name, (column, kind) in zip(names, self.key.items(), strict=True)
         )
-        read = ", ".join(printed(f"t.{identifier(column)}") for column in columns)
+        read = ", ".join(output_text(f"t.{identifier(column)}") for column in columns)
         return (
             f"SELECT given.place, {read} FROM unnest({arrays}) WITH ORDINALITY AS given "  # noqa: S608 (quoted)
             f"({', '.join(names)}, place) JOIN {quoted(self.table)} AS t ON {matches}"

@@ -27,7 +27,7 @@ SELECT current_user::text, has_schema_privilege($1, 'USAGE'),
 """
 
 
-def unreadable(
+def unreadable_tables(
     session: ReadSession, usage: Usage, catalog: Catalog, roots: Iterable[TableName]
 ) -> dict[TableName, tuple[HeadraceError, str]]:
     """Return each table that this role may not read as it must, with the error and the SQL that grants it.
@@ -47,7 +47,7 @@ def unreadable(
     refused: dict[TableName, tuple[HeadraceError, str]] = {}
     for start in range(0, len(attempts), _BATCH):
         batch = attempts[start : start + _BATCH]
-        if _refusal(session, " UNION ALL ".join(sql for _, sql in batch)) is not None:
+        if _privilege_error(session, " UNION ALL ".join(sql for _, sql in batch)) is not None:
             refused |= {
                 attempt[0]: problem
                 for attempt in batch
@@ -73,7 +73,7 @@ def _test_query(name: TableName, columns: Sequence[str]) -> str:
     return f"SELECT 1 FROM {quoted(name)} WHERE false AND ({tests})"  # noqa: S608 - quoted
 
 
-def _refusal(session: ReadSession, sql: str) -> HeadraceError | None:
+def _privilege_error(session: ReadSession, sql: str) -> HeadraceError | None:
     try:
         session.query(sql)
     except HeadraceError as error:
@@ -86,8 +86,8 @@ def _refusal(session: ReadSession, sql: str) -> HeadraceError | None:
 def _problem_of(session: ReadSession, attempt: _Attempt) -> tuple[HeadraceError, str] | None:
     """Return why the attempt is refused, and the SQL that grants it; None where it is not refused."""
     name, sql = attempt
-    refusal = _refusal(session, sql)
-    if refusal is None:
+    error = _privilege_error(session, sql)
+    if error is None:
         return None
     [(role, may_use_schema, has_row_security)] = session.query(_REASON, (name.schema, name.name))
     if has_row_security:

@@ -1,20 +1,25 @@
-"""Compare two fingerprints of the catalog, and decide what the differences mean for documents. Pure.
+"""Compare two fingerprints of the catalog, and decide what the differences mean for documents.
 
 A table's rows can change without a change in the log: by a rewrite, by a partition that is attached or
 detached with rows, by a table that is dropped and created again, while a table is not published. Then
 documents are rebuilt. They are also rebuilt where something was altered and altered back, because the writes
 in between are unknown. Other differences mean only that the plan is outdated, or nothing.
+
+The comparison is pure. Whether a partition or a file came with rows, the age of its rows tells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from headrace.catalog.enums import has_only_more_labels
-from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, has_only_more_labels
 from headrace.catalog.usage import Usage
+from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import ReadSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         if new is None:
             plain.append(CatalogDifference(table, f"the table {table} is gone"))
         elif new.oid != old.oid:
-            plain.append(CatalogDifference(table, f"the table {table} was dropped and made anew"))
+            plain.append(CatalogDifference(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
@@ -180,7 +185,7 @@ def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[C
     elif old is None:
         return
     elif new.toast != old.toast and _may_have_been_unlogged(old, new):
-        yield CatalogDifference(table, f"{new.name} was written anew, and may have been unlogged meanwhile")
+        yield CatalogDifference(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
     elif new.name.schema == old.name.schema and new.moved != old.moved:
         yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
 
@@ -205,7 +210,7 @@ def _column(
     elif not has_only_more_labels(old.inside, new.inside):
         sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
-        sentence = f"{what} was altered, and the table written anew: its values may be others"
+        sentence = f"{what} was altered, and the table rewritten: its values may be others"
     elif not old.versions <= new.versions:
         sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
@@ -222,7 +227,7 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
-        yield CatalogDifference(table, "the publication was made anew or narrowed")
+        yield CatalogDifference(table, "the publication was created again or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
         yield CatalogDifference(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
@@ -231,3 +236,81 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
         yield CatalogDifference(
             table, "the publication was altered: what was written meanwhile may be missing from the log"
         )
+
+
+# A row is older than a row of the catalog by its transaction, or by its command in the same transaction. The
+# raw xmin stays when a row is frozen.
+_OLDER = """
+SELECT EXISTS (
+    SELECT FROM {table} AS r, ({created}) AS created
+    WHERE r.tableoid = $1::text::oid
+      AND (age(r.xmin) > age(created.xmin)
+           OR (r.xmin::text = created.xmin::text AND r.cmin::text::bigint < created.command))
+)
+"""
+# The last attachment on the path to the root: attaching a partitioned partition brings its leaves' rows.
+_ATTACHED = """
+SELECT i.xmin, i.cmin::text::bigint AS command
+FROM pg_partition_ancestors($1::text::oid) AS a JOIN pg_inherits i ON i.inhrelid = a.relid
+ORDER BY age(i.xmin), command DESC LIMIT 1
+"""
+# An ALTER TABLE rewrites rows in the same command as the new file.
+_REWRITTEN = "SELECT xmin, cmin::text::bigint + 1 AS command FROM pg_class WHERE oid = $1::text::oid"
+_BEFORE = """
+SELECT EXISTS (
+    SELECT FROM {table} AS r WHERE r.tableoid = $1::text::oid AND age(r.xmin) > age($2::text::xid)
+), pg_snapshot_xmin(pg_current_snapshot())::text::bigint - $3::text::bigint
+"""
+_COMPARABLE = 1 << 31
+"""Transactions; 32 bits cannot distinguish more of them."""
+
+
+def came_with_rows(session: ReadSession, root: TableName, leaf: TableName, oid: int) -> bool:
+    """Return whether the partition holds a row that is older than its attachment.
+
+    False also where it is no partition any more. A row that an older transaction wrote after the attachment
+    counts too: a false alarm is better than a missed one. Where there is no such row, this reads the whole
+    partition; the whole table where the role may read only that.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
+    """
+    return _has_older(session, (leaf, root), oid, _ATTACHED)
+
+
+def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | None:
+    """Return whether rows may have been written while a table with a new file was unlogged.
+
+    SET LOGGED rewrites all rows, each of them older than the catalog's row of the file; VACUUM FULL keeps
+    their age. None: there is no row that old. The table was emptied by a TRUNCATE, or while it was unlogged.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
+    """
+    tables = (rewrite.part.name, rewrite.table)
+    if rewrite.ended:
+        wrapped = str(rewrite.ended % (1 << 32))
+        [(has_kept_rows, transactions_since)] = _query_either(
+            session, tables, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
+        )
+        if has_kept_rows and int(transactions_since) < _COMPARABLE:
+            return False
+    return _has_older(session, tables, rewrite.oid, _REWRITTEN) or None
+
+
+def _has_older(session: ReadSession, tables: Sequence[TableName], oid: int, created: str) -> bool:
+    [(has_older,)] = _query_either(session, tables, _OLDER.replace("{created}", created), (str(oid),))
+    return bool(has_older)
+
+
+def _query_either(
+    session: ReadSession, tables: Sequence[TableName], sql: str, parameters: tuple[str, ...]
+) -> list[tuple[Any, ...]]:
+    """Query the first of `tables`, or the second where the role may read only that."""
+    first, second = tables
+    try:
+        return session.query(sql.format(table=quoted(first)), parameters)
+    except HeadraceError as error:
+        if error.kind is not Kind.PRIVILEGE:
+            raise
+        return session.query(sql.format(table=quoted(second)), parameters)

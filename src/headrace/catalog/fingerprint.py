@@ -1,4 +1,4 @@
-"""Read what documents depend on in the catalog at one moment, as a small value to keep and compare.
+"""Hold what documents depend on in the catalog at one moment, as a small value to store and compare. Pure.
 
 For each table: its oid, the columns that are read with their types (an enum's labels, a composite type's
 attributes), the relations that hold its rows with their replica identities, and how it is published.
@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
 
-from headrace.catalog.enums import without_labels
 from headrace.catalog.usage import Usage
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.postgres.session import ReadSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +146,7 @@ class Fingerprint:
         try:
             content = json.loads(zlib.decompress(base64.b64decode(text)))
             return cls(
-                {TableName(schema, name): _table(table) for schema, name, table in content["tables"]},
+                {TableName(schema, name): table_print(table) for schema, name, table in content["tables"]},
                 None if content["publication"] is None else tuple(content["publication"]),
                 ended=content["ended"],
             )
@@ -170,48 +169,8 @@ def determining(found: Fingerprint, usage: Usage) -> list[object]:
     ]
 
 
-def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
-    """Read what `usage` depends on now.
-
-    The query runs before and after the log's position is read, until both results are the same.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    before = _read(session, usage, publication)
-    while True:
-        [(position,)] = session.query(_POSITION)
-        after = _read(session, usage, publication)
-        if after == before:
-            return Fingerprint(after.tables, after.publication, int(position), before.ended)
-        before = after
-
-
-def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
-    names = sorted(usage)
-    columns = [(name, column) for name in names for column in sorted(usage[name])]
-    [(version, ended)] = session.query(_BEFORE)
-    sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if version >= _SCHEMAS_SINCE else "")
-    rows = session.query(
-        sql,
-        (
-            [name.schema for name in names],
-            [name.name for name in names],
-            [name.schema for name, _ in columns],
-            [name.name for name, _ in columns],
-            [column for _, column in columns],
-            publication,
-        ),
-    )
-    publications = session.query(_PUBLICATION, (publication,))
-    return Fingerprint(
-        {TableName(schema, name): _table(table) for schema, name, table in rows},
-        tuple(publications[0]) if publications else None,
-        ended=int(ended),
-    )
-
-
-def _table(content: Mapping[str, Any]) -> TablePrint:
+def table_print(content: Mapping[str, Any]) -> TablePrint:
+    """Return a table from JSON's types, as the query of the catalog and the stored text have it."""
     return TablePrint(
         content["oid"],
         {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in content["columns"]},
@@ -231,7 +190,7 @@ def _part(  # noqa: PLR0917 - a row
     schema: str,
     name: str,
     identity: str,
-    kept: Sequence[str] | None,
+    carried: Sequence[str] | None,
     file: int,
     persistence: str,
     toast: int,
@@ -242,7 +201,7 @@ def _part(  # noqa: PLR0917 - a row
     return PartPrint(
         TableName(schema, name),
         identity,
-        None if kept is None else frozenset(kept),
+        None if carried is None else frozenset(carried),
         file,
         persistence,
         toast,
@@ -288,143 +247,38 @@ def _by_oid(member: tuple[int, tuple[str, ...] | None, bool]) -> int:
     return member[0]
 
 
-_SCHEMAS_SINCE = 150000
+_LABEL = r" ?E?'(?:[^'\\]|''|\\.)*'"
+_ENUM = re.compile(rf"(?!generated: |collation: )(.+?): ({_LABEL}(?:, {_LABEL})*)", re.DOTALL)
+_ENTRY = re.compile(r"""(?:[^'";]|'(?:[^'\\]|''|\\.)*'|"(?:[^"]|"")*"|;(?! ))+""", re.DOTALL)
 
-_POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
-        - '0/0')::bigint
-"""
 
-_BEFORE = """
-SELECT current_setting('server_version_num')::int, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-"""
+def has_only_more_labels(before: str, now: str) -> bool:
+    """Return whether `now` has every entry of `before`, enums possibly with more labels.
 
-_PUBLICATION = """
-SELECT oid::bigint, puballtables,
-       concat_ws(', ', CASE WHEN pubinsert THEN 'insert' END, CASE WHEN pubupdate THEN 'update' END,
-                 CASE WHEN pubdelete THEN 'delete' END, CASE WHEN pubtruncate THEN 'truncate' END),
-       pubviaroot, xmin::text::bigint
-FROM pg_publication WHERE pubname = $1
-"""
+    Both are texts of `ColumnPrint.inside`. A new label changes no row and not the order of the others, so it
+    changes no document. Other changes of labels may change documents: a label is renamed, or a type of that
+    name is created again.
+    """
+    old, new = list(_entries(before)), list(_entries(now))
+    return len(old) == len(new) and all(map(_is_covered, old, new))
 
-_SCHEMA_MEMBERS = """
-    UNION ALL
-    SELECT s.oid::bigint, NULL, false
-    FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
-    WHERE p.pubname = $6 AND s.pnnspid IN (SELECT i.relnamespace FROM tree t JOIN pg_class i ON i.oid = t.oid
-                                           WHERE t.root = r.oid)
-"""
 
-# to_jsonb: PostgreSQL 14 has neither column lists nor row filters.
-_TABLES = """
-WITH RECURSIVE named AS (
-    SELECT c.oid, c.relkind, n.nspname, c.relname, c.relowner, c.relhassubclass, t.xmin AS named
-    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-    JOIN pg_namespace n ON n.nspname = wanted.nspname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
-    JOIN pg_type t ON t.oid = c.reltype
-    WHERE c.relkind IN ('r', 'p')
-),
-attribute AS (
-    SELECT a.attrelid, a.attname, a.attnum, a.atttypid, a.atttypmod, a.attgenerated, a.attcollation, a.xmin
-    FROM unnest($3::text[], $4::text[], $5::text[]) AS used (nspname, relname, attname)
-    JOIN named r ON r.nspname = used.nspname AND r.relname = used.relname
-    JOIN pg_attribute a ON a.attrelid = r.oid AND a.attname = used.attname
-    WHERE a.attnum > 0 AND NOT a.attisdropped
-),
-inside (declared, reached) AS (
-    SELECT DISTINCT atttypid, atttypid FROM attribute
-    UNION
-    SELECT inside.declared, step.oid
-    FROM inside JOIN pg_type t ON t.oid = inside.reached
-    CROSS JOIN LATERAL (
-        SELECT t.typbasetype WHERE t.typtype = 'd'
-        UNION ALL SELECT t.typelem WHERE t.typcategory = 'A' AND t.typelem <> 0
-        UNION ALL SELECT a.atttypid FROM pg_attribute a
-                  WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
-    ) AS step (oid)
-),
-tree AS (
-    SELECT oid AS root, oid, ARRAY[]::bigint[] AS edges FROM named
-    UNION
-    SELECT tree.root, i.inhrelid, tree.edges || ARRAY[[i.inhrelid::bigint, i.xmin::text::bigint]]
-    FROM tree JOIN pg_class c ON c.oid = tree.oid AND c.relkind = 'p'
-    JOIN pg_inherits i ON i.inhparent = tree.oid AND NOT i.inhdetachpending
-)
-SELECT r.nspname::text, r.relname::text, json_build_object(
-    'oid', r.oid::bigint,
-    'columns', (SELECT coalesce(json_agg(json_build_array(
-            a.attname, a.attnum, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod),
-            (SELECT coalesce(string_agg(made.of, '; ' ORDER BY made.of), '') FROM (
-                SELECT format_type(e.enumtypid, NULL) || ': '
-                       || string_agg(quote_literal(e.enumlabel), ', ' ORDER BY e.enumsortorder)
-                FROM inside JOIN pg_enum e ON e.enumtypid = inside.reached
-                WHERE inside.declared = a.atttypid GROUP BY e.enumtypid
-                UNION ALL
-                SELECT format_type(t.oid, NULL) || ': '
-                       || string_agg(quote_ident(b.attname) || ' ' || format_type(b.atttypid, b.atttypmod),
-                                     ', ' ORDER BY b.attnum)
-                FROM inside JOIN pg_type t ON t.oid = inside.reached AND t.typtype = 'c'
-                JOIN pg_attribute b ON b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
-                WHERE inside.declared = a.atttypid GROUP BY t.oid
-                UNION ALL
-                SELECT 'generated: ' || pg_get_expr(d.adbin, d.adrelid)
-                FROM pg_attrdef d
-                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum
-                UNION ALL
-                SELECT 'collation: ' || quote_ident(k.collname)
-                FROM pg_collation k
-                WHERE k.oid = a.attcollation AND k.oid <> 'pg_catalog."default"'::regcollation) AS made (of)),
-            a.xmin::text::bigint,
-            (SELECT coalesce(json_agg(made.by), '[]') FROM (
-                SELECT e.oid || ' ' || e.xmin
-                FROM inside JOIN pg_enum e ON e.enumtypid = inside.reached WHERE inside.declared = a.atttypid
-                UNION ALL
-                SELECT b.attrelid || '.' || b.attnum || ' ' || b.xmin
-                FROM inside JOIN pg_type t ON t.oid = inside.reached AND t.typtype = 'c'
-                JOIN pg_attribute b ON b.attrelid = t.typrelid AND b.attnum > 0 AND NOT b.attisdropped
-                WHERE inside.declared = a.atttypid
-                UNION ALL
-                SELECT 'generated ' || d.oid || ' ' || d.xmin
-                FROM pg_attrdef d
-                WHERE a.attgenerated <> '' AND d.adrelid = a.attrelid AND d.adnum = a.attnum) AS made (by)))
-            ORDER BY a.attnum), '[]')
-        FROM attribute a WHERE a.attrelid = r.oid),
-    'names', (SELECT json_object_agg(b.attnum, b.attname) FROM pg_attribute b
-              WHERE b.attrelid = r.oid AND b.attnum > 0 AND NOT b.attisdropped),
-    'parts', (SELECT coalesce(json_agg(json_build_array(
-            c.oid::bigint, n.nspname, c.relname, c.relreplident,
-            CASE WHEN c.relreplident <> 'f' THEN
-                (SELECT coalesce(json_agg(b.attname), '[]')
-                 FROM pg_index x JOIN pg_attribute b ON b.attrelid = c.oid
-                      AND b.attnum = ANY ((x.indkey::int2[])[0:x.indnkeyatts - 1])
-                 WHERE x.indrelid = c.oid AND x.indisvalid AND x.indimmediate
-                   AND CASE c.relreplident WHEN 'd' THEN x.indisprimary WHEN 'i' THEN x.indisreplident END)
-            END,
-            c.relfilenode::bigint, CASE c.relkind WHEN 'f' THEN 'f' ELSE c.relpersistence END,
-            c.reltoastrelid::bigint,
-            (SELECT coalesce(json_agg(l.oid::bigint), '[]')
-             FROM pg_publication_rel l WHERE l.prrelid = c.oid),
-            t.edges,
-            (SELECT coalesce(max(d.xmin::text::bigint), 0) FROM pg_depend d
-             WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.objsubid = 0
-               AND d.refclassid = 'pg_namespace'::regclass)) ORDER BY c.oid), '[]')
-        FROM tree t JOIN pg_class c ON c.oid = t.oid AND c.relkind <> 'p'
-        JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE t.root = r.oid),
-    'members', (SELECT coalesce(json_agg(json_build_array(member, listed, filtered)), '[]') FROM (
-        SELECT m.oid::bigint,
-               (SELECT json_agg(b.attname) FROM pg_attribute b
-                WHERE b.attrelid = m.prrelid AND to_jsonb(m) -> 'prattrs' @> to_jsonb(b.attnum)),
-               to_jsonb(m) ->> 'prqual' IS NOT NULL
-        FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
-        WHERE p.pubname = $6 AND (m.prrelid IN (SELECT t.oid FROM tree t WHERE t.root = r.oid)
-                                  OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(r.oid)))
-        /*schemas*/
-        ) AS found (member, listed, filtered)),
-    'named', r.named::text::bigint,
-    'owner', r.relowner::bigint,
-    'inherited', r.relkind = 'r' AND r.relhassubclass
-)
-FROM named r
-"""
+def without_labels(inside: str) -> str:
+    """Return the text without the labels of its enums."""
+    return "; ".join(name if labels else entry for entry, name, labels in _entries(inside))
+
+
+def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tuple[str, ...]]) -> bool:
+    if old[0] == new[0]:
+        return True
+    left = iter(new[2])
+    return bool(old[2]) and old[1] == new[1] and all(label in left for label in old[2])
+
+
+def _entries(inside: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Yield each entry, with the name and the labels if it is an enum."""
+    for match in _ENTRY.finditer(inside):
+        entry = match[0].strip()
+        enum = _ENUM.fullmatch(entry)
+        labels = () if enum is None else tuple(re.findall(_LABEL, enum[2], re.DOTALL))
+        yield entry, "" if enum is None else enum[1], tuple(label.strip() for label in labels)

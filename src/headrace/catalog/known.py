@@ -13,8 +13,7 @@ from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
-from headrace.model.type_text import from_json, to_json
-from headrace.model.value_type import ValueType
+from headrace.model.value_type import ValueType, type_from_json, type_to_json
 from headrace.postgres.publication import read_column_lists
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
@@ -60,7 +59,7 @@ class KnownTable:
 
     def to_text(self) -> str:
         """Render the table as JSON."""
-        columns = {name: to_json(kind) for name, kind in self.columns.items()}
+        columns = {name: type_to_json(kind) for name, kind in self.columns.items()}
         content = {
             "key": self.key,
             "key_types": self.key_types,
@@ -73,7 +72,7 @@ class KnownTable:
     def from_text(cls, text: str) -> KnownTable:
         """Parse what `to_text` wrote."""
         content = json.loads(text)
-        columns = {name: from_json(kind) for name, kind in content["columns"].items()}
+        columns = {name: type_from_json(kind) for name, kind in content["columns"].items()}
         return cls(
             tuple(content["key"]), tuple(content["key_types"]), columns, frozenset(content["left_out"])
         )

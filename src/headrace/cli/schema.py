@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from headrace.assembly import form_for_blocks, keys_statements, plan_document, range_statement
+from headrace.assembly import keys_statements, plan_document, range_statement, strategy_for_blocks
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
@@ -19,7 +19,7 @@ from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
 from headrace.resolution.paths import find_paths
-from headrace.resolution.render import path_statement
+from headrace.resolution.plan import path_statement
 from headrace.schema import IndexSpec
 from headrace.schema.json_schema import schema_of_files
 from headrace.sinks.opensearch import mapping
@@ -127,7 +127,7 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         mapping=shown.mapping,
         keys=statement,
         more_keys=dict(larger),
-        range=range_statement(plan, CtidRange(0, 0), form_for_blocks(plan, _RANGE_BLOCKS)),
+        range=range_statement(plan, CtidRange(0, 0), strategy_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
         old_rows=_old_rows(spec, catalog),
     )

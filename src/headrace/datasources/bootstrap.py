@@ -24,8 +24,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
@@ -252,7 +251,7 @@ class ProvidedPart(InputPartition):
         self, session: ReadSession, table: TableName, columns: Sequence[str], rows: Sequence[_ProvidedRow]
     ) -> pa.RecordBatch:
         """Convert rows to the texts that the log would contain."""
-        texts = ", ".join(printed(f"r.{identifier(name)}") for name in columns)
+        texts = ", ".join(output_text(f"r.{identifier(name)}") for name in columns)
         sql = (
             f"SELECT {texts} FROM unnest($1::text[]) WITH ORDINALITY AS given (line, place), "  # noqa: S608 (quoted)
             f"json_populate_record(NULL::{quoted(table)}, given.line::json -> 'row') AS r ORDER BY place"

@@ -21,17 +21,16 @@ from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.query_schema import RowsPlan
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
-from headrace.model.table_pattern import parse_tables, written
-from headrace.postgres.provision import Prepared
-from headrace.postgres.publication_filters import PublicationFilter
-from headrace.postgres.publication_requirements import PublicationRequirements
+from headrace.model.table_pattern import format_table, parse_tables
+from headrace.postgres.provision import PreparedSlot
+from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 
 _KEY, _SINCE = "tables", "since"
 
 
 def table_fields(tables: Iterable[TableName]) -> dict[str, Any]:
     """Return the offset's fields that name the tables; empty where the whole publication is followed."""
-    names = [written(table) for table in sorted(tables)]
+    names = [format_table(table) for table in sorted(tables)]
     return {_KEY: names} if names else {}
 
 
@@ -52,7 +51,7 @@ def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
 
 def since_fields(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:
     """Return the offset's fields for `since`, without positions that are `reached` (bytes)."""
-    ahead = {written(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
+    ahead = {format_table(table): format_lsn(at) for table, at in sorted(since.items()) if at > reached}
     return {_SINCE: ahead} if ahead else {}
 
 
@@ -118,7 +117,7 @@ def publication_requirements(
     }
 
 
-def origin_of(prepared: Prepared) -> LogOrigin:
+def origin_of(prepared: PreparedSlot) -> LogOrigin:
     """Return the identity of the log that a slot reads."""
     server = prepared.server
     return LogOrigin(str(server.system_identifier), server.timeline, server.database_oid)

@@ -24,10 +24,9 @@ from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
-from headrace.model.table_pattern import parse_tables, written
+from headrace.model.table_pattern import format_table, parse_tables
 from headrace.postgres.address import for_slot
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
 from headrace.snapshot import PlannedPart, plan_tables
@@ -36,7 +35,7 @@ from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import RowSelection, read_part, select
 
 if TYPE_CHECKING:
-    from headrace.postgres.rows import RowSession
+    from headrace.postgres.adbc import RowSession
 
 _KEY = "snapshot"
 _MAX_PART_BYTES = 16 << 20
@@ -62,7 +61,7 @@ class SnapshotProgress:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset's fields for the progress."""
-        names = {"tables": [written(table) for table in self.tables]} if self.tables else {}
+        names = {"tables": [format_table(table) for table in self.tables]} if self.tables else {}
         return {_KEY: {"attempt": self.attempt, "parts": self.parts, **names}}
 
     @classmethod
@@ -107,7 +106,7 @@ class RowsPart(InputPartition):
             HeadraceError: CONTINUITY, a table was rewritten meanwhile or the snapshot has gone; VALUE,
                 PRIVILEGE, CONNECTION, DATABASE.
         """
-        from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+        from headrace.postgres.adbc import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
         for at in range(0, len(wanted), _MAX_TABLES):
@@ -125,7 +124,7 @@ class RowsPart(InputPartition):
             for batch in read_part(session, selection, range_, own, _BATCH_BYTES):
                 yield shape.snapshot(batch, self.place)
             return
-        texts = [f"{printed(identifier(name))} AS {identifier(name)}" for name in columns]
+        texts = [f"{output_text(identifier(name))} AS {identifier(name)}" for name in columns]
         for batch in session.read(select(selection, texts, range_), _BATCH_BYTES):
             if shape is not None:
                 yield shape.snapshot_of_texts(batch, self.place)

@@ -71,11 +71,11 @@ from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
-from headrace.postgres.position import end_of_commits
-from headrace.postgres.provision import Prepared, ensure_published, prepare_slot
+from headrace.postgres.provision import PreparedSlot, ensure_published, prepare_slot
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.postgres.wal_position import end_of_commits
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
@@ -168,7 +168,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._resumed = True
         return self._initial
 
-    def _prepare(self) -> Prepared:
+    def _prepare(self) -> PreparedSlot:
         """Create publication and slot where they are missing."""
         options = self._options
         return prepare_slot(
@@ -177,7 +177,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             publication=options.publication_name,
             tables=self._tables(),
             create=options.create_slot,
-            asked=publication_requirements(options, self._plan),
+            requirements=publication_requirements(options, self._plan),
             temporary=options.temporary_slot,
             keep=self._keep,
         )
@@ -281,7 +281,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 tables=[*tables, *new],
                 added=new,
                 create=options.create_slot,
-                asked=publication_requirements(options, self._plan),
+                requirements=publication_requirements(options, self._plan),
             )
 
     def _membership(self) -> MembershipWatch:

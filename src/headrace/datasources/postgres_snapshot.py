@@ -37,10 +37,10 @@ from headrace.datasources.snapshot_options import SnapshotOptions
 from headrace.datasources.table_selection import chosen_columns, no_table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
-from headrace.postgres.flush import FlushedReads
 from headrace.postgres.session import ReadSession
+from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
-from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
+from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_snapshot"
@@ -142,14 +142,14 @@ class SnapshotReader(DataSourceReader):
         return tuple(self._schema.names)
 
     def _pushed(self, row_type: RowType) -> list[str]:
-        rendered_sql = (rendered(condition_, row_type) for condition_ in self._conditions)
+        rendered_sql = (render_condition(condition_, row_type) for condition_ in self._conditions)
         return [sql for sql in rendered_sql if sql is not None]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
-        from headrace.postgres.rows import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+        from headrace.postgres.adbc import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
         with short_traceback(with_values=True):

@@ -15,10 +15,10 @@ from typing import Any
 from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import TableName
-from headrace.model.table_pattern import written
+from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.identity import read_identities
-from headrace.postgres.publication import read_altered, read_memberships
+from headrace.postgres.publication import read_last_alteration, read_memberships
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0
@@ -70,9 +70,9 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
         HeadraceError: CONNECTION, DATABASE.
     """
     found = read_memberships(connection, publication) if tables else {}
-    members = {written(table): found[table] for table in sorted(tables) if table in found}
+    members = {format_table(table): found[table] for table in sorted(tables) if table in found}
     [(system, database)] = execute(connection, _PLACE)
-    return Published(read_altered(connection, publication), members, (str(system), int(database)))
+    return Published(read_last_alteration(connection, publication), members, (str(system), int(database)))
 
 
 def check_published(
@@ -186,7 +186,7 @@ class MembershipWatch:
         return self._connection
 
     def _check_altered(self) -> None:
-        now = read_altered(self._connect(), self._publication)
+        now = read_last_alteration(self._connect(), self._publication)
         before, self._altered = self._altered, now
         if now is not None and before not in {None, now}:
             _report_loss(

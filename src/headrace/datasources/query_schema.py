@@ -15,7 +15,8 @@ from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.table_selection import check_inheritance_children, chosen_columns, no_table
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.publication_filters import PARTS_SINCE, WHOLE, PublicationFilter
+from headrace.postgres.publication import PARTS_SINCE
+from headrace.postgres.publication_filters import WHOLE, PublicationFilter
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.reading import RowSelection as Readable

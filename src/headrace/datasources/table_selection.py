@@ -10,7 +10,7 @@ from headrace.datasources.options import DatabaseOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
-from headrace.model.table_pattern import matching
+from headrace.model.table_pattern import match_tables
 from headrace.postgres.session import ReadSession
 
 
@@ -44,7 +44,7 @@ def named_tables(options: DatabaseOptions) -> tuple[TableName, ...]:
     if None not in named:
         return tuple(filter(None, named))
     with ReadSession(options.connection) as session:
-        found = matching(options.tables, list_tables(session))
+        found = match_tables(options.tables, list_tables(session))
     if not found:
         patterns = ", ".join(map(str, options.tables))
         raise HeadraceError(Kind.BINDING, f"no table is called like {patterns}", "Correct the option tables.")

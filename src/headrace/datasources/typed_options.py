@@ -13,7 +13,7 @@ from headrace.datasources.cdc_options import PublicCdcOptions
 from headrace.datasources.options import named_values, option_error
 from headrace.datasources.snapshot_options import SnapshotOptions
 from headrace.model import TableName
-from headrace.model.table_pattern import TablePattern, written, written_name
+from headrace.model.table_pattern import TablePattern, format_name, format_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +124,7 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return json.dumps({table: _text(name, names) for table, names in value.items()})
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(map(str, value) if name == "tables" else map(written_name, value))
+        return ", ".join(map(str, value) if name == "tables" else map(format_name, value))
     return str(value) if isinstance(value, int | Path) else value
 
 
@@ -138,7 +138,7 @@ def _option(value: Any) -> str:
         return _by_table(value)
     if isinstance(value, tuple):
         return ", ".join(
-            _pattern(item) if isinstance(item, TablePattern) else written_name(item) for item in value
+            _pattern(item) if isinstance(item, TablePattern) else format_name(item) for item in value
         )
     return str(value)
 
@@ -147,9 +147,9 @@ def _by_table(value: Mapping[TableName | None, Any]) -> str:
     texts = {table: _option(item) for table, item in value.items()}
     if None in texts:
         return texts[None]
-    return json.dumps({written(table): text for table, text in texts.items() if table is not None})
+    return json.dumps({format_table(table): text for table, text in texts.items() if table is not None})
 
 
 def _pattern(pattern: TablePattern) -> str:
     parts = zip((pattern.schema, pattern.name), pattern.quoted, strict=True)
-    return ".".join(part if not quoted else written_name(part, quote=True) for part, quoted in parts)
+    return ".".join(part if not quoted else format_name(part, quote=True) for part, quoted in parts)

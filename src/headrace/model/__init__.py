@@ -3,12 +3,9 @@
 Pure: no input or output, and no import from other packages.
 """
 
-from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
-from headrace.model.commits import KnownCommit
-from headrace.model.lsn import Lsn, format_lsn, parse_lsn
-from headrace.model.names import TableName
-from headrace.model.operation import DocumentOperation, Key, key_of_id
-from headrace.model.ranges import CtidRange
+from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation, Key, Op, decode_changes, key_of_id
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.model.names import CtidRange, TableName
 
 __all__ = [
     "CHANGES_SCHEMA",

@@ -1,7 +1,7 @@
-"""The schema of changes inside Spark.
+"""Define changes of rows as Spark carries them, and the operations on documents that follow from them.
 
-One Arrow row for each changed database row. All values are PostgreSQL's own text, so no value is rounded and
-no type is lost. A column that the log did not carry (unchanged TOAST, columns outside the replica
+A change is one Arrow row for each changed database row. All values are PostgreSQL's own text, so no value is
+rounded and no type is lost. A column that the log did not carry (unchanged TOAST, columns outside the replica
 identity) is absent from the map; a NULL is present with a null value.
 """
 
@@ -10,9 +10,11 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import pyarrow as pa
 
+from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 _ROW = pa.map_(pa.string(), pa.string())
@@ -75,3 +77,32 @@ def decode_changes(batch: pa.RecordBatch | pa.Table) -> Iterator[Change]:
             commit_lsn=row["_commit_lsn"],
             commit_seq=row["_commit_seq"],
         )
+
+
+Key = tuple[str | None, ...]
+"""A key's values in key order, as PostgreSQL prints them; a usable key holds no None."""
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentOperation:
+    """An upsert, or a delete where `body` is None, of one document.
+
+    Attributes:
+        index: the logical index, as the deployment file names it.
+        id: the document's id, formed from its key.
+        version: a position up to which the content includes every change (bytes); the sink rejects older
+            versions.
+        body: the JSON document in UTF-8; None for a delete.
+        routing: the sink's routing value; None for its default.
+    """
+
+    index: str
+    id: str
+    version: Lsn
+    body: bytes | None
+    routing: str | None = None
+
+
+def key_of_id(id_: str, width: int) -> Key:
+    """Return the key of `width` values that a document's id was formed from."""
+    return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))

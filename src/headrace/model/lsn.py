@@ -1,4 +1,4 @@
-"""Parse and format positions in the write-ahead log.
+"""Hold positions in the write-ahead log, and the transactions that were read there.
 
 An LSN is a 64-bit byte address; PostgreSQL prints it as two hexadecimal halves, `16/B374D848`.
 """
@@ -6,6 +6,9 @@ An LSN is a 64-bit byte address; PostgreSQL prints it as two hexadecimal halves,
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 Lsn = int
 """A log sequence number: bytes since the beginning of the log, 0 ≤ lsn < 2**64."""
@@ -28,3 +31,36 @@ def parse_lsn(text: str) -> Lsn:
 def format_lsn(lsn: Lsn) -> str:
     """Format `lsn` as PostgreSQL prints it."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCommit:
+    """A committed transaction that was read; no other log has one with the same three values.
+
+    Attributes:
+        lsn: the address of its commit record (bytes).
+        xid: its 32-bit id.
+        time: the time of its commit, microseconds since 1970-01-01 UTC.
+    """
+
+    lsn: Lsn
+    xid: int
+    time: int
+
+    def __str__(self) -> str:
+        return f"transaction {self.xid} at {format_lsn(self.lsn)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the transaction as a checkpoint stores it."""
+        return {"lsn": format_lsn(self.lsn), "xid": self.xid, "time": self.time}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None) -> Self | None:
+        """Read what `to_json` wrote; None for None.
+
+        Raises:
+            KeyError, ValueError: `to_json` did not write it.
+        """
+        if stored is None:
+            return None
+        return cls(parse_lsn(str(stored["lsn"])), int(stored["xid"]), int(stored["time"]))

@@ -1,4 +1,4 @@
-"""The qualified name of a table."""
+"""Name a table, and a range of its blocks that is read as one part."""
 
 from __future__ import annotations
 
@@ -23,3 +23,21 @@ class TableName:
 
 def _quote_if_needed(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'
+
+
+@dataclass(frozen=True, slots=True)
+class CtidRange:
+    """The rows of a range of blocks; picklable.
+
+    Attributes:
+        first_block: the first block, from 0.
+        last_block: the last block, inclusive; None: up to the end that the table has when it is read.
+        table: the leaf partition of a partitioned root table; None for the root table itself.
+        filenode: the file that the blocks were counted in; a rewrite of the table creates another. None: the
+            range is the whole table.
+    """
+
+    first_block: int
+    last_block: int | None
+    table: TableName | None = None
+    filenode: int | None = None

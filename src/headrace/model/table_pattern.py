@@ -71,12 +71,12 @@ def parse_tables(text: str) -> tuple[TablePattern, ...]:
     return tuple(patterns)
 
 
-def written(table: TableName) -> str:
+def format_table(table: TableName) -> str:
     """Return the text that `parse_tables` reads as exactly `table`."""
-    return f"{written_name(table.schema)}.{written_name(table.name)}"
+    return f"{format_name(table.schema)}.{format_name(table.name)}"
 
 
-def written_name(name: str, *, quote: bool = False) -> str:
+def format_name(name: str, *, quote: bool = False) -> str:
     """Return the text that `parse_names` reads as `name`; quoted where needed, or always with `quote`."""
     return name if not quote and _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
@@ -112,7 +112,7 @@ def _parse_list(text: str, what: str) -> Iterator[list[tuple[str, bool]]]:
         at += 1
 
 
-def matching(patterns: Iterable[TablePattern], tables: Iterable[TableName]) -> tuple[TableName, ...]:
+def match_tables(patterns: Iterable[TablePattern], tables: Iterable[TableName]) -> tuple[TableName, ...]:
     """Return the tables that match any pattern, in their order."""
     patterns = tuple(patterns)
     return tuple(table for table in tables if any(pattern.matches(table) for pattern in patterns))

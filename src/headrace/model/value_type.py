@@ -1,13 +1,14 @@
-"""Resolve declared types (domains, arrays, ranges, composite types) to the types of their values.
+"""Resolve declared types (domains, arrays, ranges, …) to the types of their values, and keep them as JSON.
 
 `resolve` uses what pg_type and pg_attribute hold of a type, and the table in `headrace.model.types`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -209,3 +210,57 @@ def arrow_of_nested(
         case ArrowForm.COMPOSITE, _:
             return pa.struct([(name, part.arrow) for name, part in zip(names, parts, strict=True)])
     raise ValueError(f"{form.value} is not made of {len(parts)} parts")
+
+
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+_SIMPLE = {spark_type(row.arrow): row.arrow for row in TYPES if row.arrow is not None}
+
+
+def type_to_json(kind: ValueType) -> dict[str, Any]:
+    """Return `kind` in JSON's types; `type_from_json` reads it."""
+    written: dict[str, Any] = {"name": kind.name, "form": kind.form.value, "json": kind.json.name}
+    if not kind.parts or kind.form is ArrowForm.VECTOR:
+        written["spark"] = kind.spark
+    if kind.parts:
+        written["parts"] = [type_to_json(part) for part in kind.parts]
+    if kind.names:
+        written["names"] = list(kind.names)
+    if kind.form is ArrowForm.ARRAY:
+        written |= {"delimiter": kind.delimiter, "dimensions": kind.dimensions}
+    return written
+
+
+def type_from_json(written: dict[str, Any]) -> ValueType:
+    """Read the type that `type_to_json` wrote.
+
+    Raises:
+        ValueError, KeyError, TypeError: `type_to_json` did not write it.
+    """
+    form = ArrowForm(written["form"])
+    parts = tuple(type_from_json(part) for part in written.get("parts", ()))
+    names = tuple(written.get("names", ()))
+    dimensions = int(written.get("dimensions", 1))
+    arrow = (
+        _arrow_of_spark(written["spark"])
+        if "spark" in written
+        else arrow_of_nested(form, parts, names, dimensions)
+    )
+    return ValueType(
+        str(written["name"]),
+        form,
+        Json[written["json"]],
+        arrow,
+        parts,
+        names,
+        str(written.get("delimiter", ",")),
+        dimensions,
+    )
+
+
+def _arrow_of_spark(spark: str) -> pa.DataType:
+    match = _DECIMAL.fullmatch(spark)
+    if match is not None:
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if spark not in _SIMPLE:
+        raise ValueError(f"no type of ours is {spark!r} in Spark")
+    return _SIMPLE[spark]

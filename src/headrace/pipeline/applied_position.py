@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -16,10 +17,10 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Endpoints
-from headrace.postgres.connection import Connection, connect
-from headrace.postgres.position import end_of_commits, query_of
-from headrace.postgres.server import end_of_log, inspect_server
+from headrace.postgres.connection import Connection, connect, query
+from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
+from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas
@@ -81,7 +82,7 @@ class AppliedPosition:
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
         """
-        return self._query_server(lambda connection: end_of_commits(query_of(connection)))
+        return self._query_server(lambda connection: end_of_commits(partial(query, connection)))
 
     def slot(self) -> SlotFacts | None:
         """Return the slot as it is now; None where it does not exist."""

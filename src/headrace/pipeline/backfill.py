@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from headrace.assembly.identities import Identities
+from headrace.assembly.digests import Identities
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from headrace.assembly import plan_document
-from headrace.assembly.trial import document_trial, filter_trials
+from headrace.assembly.statement import document_probe, filter_probes
 from headrace.catalog import Catalog
-from headrace.catalog.access import unreadable
+from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.functions import function_findings
-from headrace.catalog.identifiers import id_findings
-from headrace.catalog.labels import label_findings
+from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -50,7 +48,7 @@ def try_reading(
     Raises:
         HeadraceError: CONNECTION.
     """
-    refused = unreadable(session, usage, catalog, [spec.table for spec in specs])
+    refused = unreadable_tables(session, usage, catalog, [spec.table for spec in specs])
     found = [BindingFinding("error", error, (sql,)) for error, sql in refused.values()]
     for spec in specs:
         wrong = _try_filters(session, spec, catalog, refused)
@@ -62,7 +60,7 @@ def try_reading(
 
 def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     try:
-        sql, parameters = document_trial(plan_document(spec, catalog))
+        sql, parameters = document_probe(plan_document(spec, catalog))
     except HeadraceError as error:
         return [BindingFinding("error", error)]
     refusal = _explain(session, sql, parameters)
@@ -77,7 +75,7 @@ def _try_filters(
 ) -> list[BindingFinding]:
     """Try all filters in one statement and, where that is refused, each by itself."""
     trials = [
-        (condition, sql) for table, condition, sql in filter_trials(spec, catalog) if table not in without
+        (condition, sql) for table, condition, sql in filter_probes(spec, catalog) if table not in without
     ]
     if not trials or _explain(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
         return []

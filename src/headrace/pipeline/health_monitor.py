@@ -16,11 +16,10 @@ from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
-from headrace.postgres.activity import is_at_work
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
-from headrace.postgres.server import inspect_server
+from headrace.postgres.server import inspect_server, is_at_work
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
 from headrace.status.board import Counts, Positions, StatusBoard

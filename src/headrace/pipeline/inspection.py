@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import BindingFinding, complete, findings
-from headrace.catalog.fingerprint import Fingerprint, determining, read_fingerprint
-from headrace.catalog.nested_objects import nested_findings
+from headrace.catalog.checks import nested_findings
+from headrace.catalog.fingerprint import Fingerprint, determining
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.dry_run import query_findings, try_reading
 from headrace.pipeline.project import Endpoints, Problems, Project, with_specs
 from headrace.postgres.connection import Connection
-from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan
 from headrace.postgres.identity import IdentityFacts, read_identities
 from headrace.postgres.publication import PublicationFacts, read_publication
-from headrace.postgres.replication_capacity import reader_problems
-from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.server import ServerFacts, inspect_server, reader_problems, server_problems
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
@@ -163,7 +163,7 @@ def inspect(
             version=server.version,
             managed=managed,
         )
-        covered = coverage(
+        covered = table_coverage(
             identities,
             required,
             publication=project.publication,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from headrace.assembly.identities import Buckets, Identities, bucket_of, buckets_of
+from headrace.assembly.digests import Buckets, Identities, bucket_of, buckets_of
 
 _IDS_AT_ONCE = 200_000
 

@@ -10,9 +10,16 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.arrivals import came_with_rows, may_have_been_unlogged
-from headrace.catalog.differences import CatalogDifference, Weakening, compare, weakened
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.differences import (
+    CatalogDifference,
+    Weakening,
+    came_with_rows,
+    compare,
+    may_have_been_unlogged,
+    weakened,
+)
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind, Retry
@@ -62,7 +69,7 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     rewritten = {rewrite: may_have_been_unlogged(session, rewrite) for rewrite in difference.rewrites}
     doubtful = [
         CatalogDifference(
-            rewrite.table, f"{rewrite.part.name} was written anew, and may have been unlogged meanwhile"
+            rewrite.table, f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
         )
         for rewrite, doubt in rewritten.items()
         if doubt

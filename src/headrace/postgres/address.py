@@ -3,6 +3,9 @@
 libpq parses its own forms itself, so TLS, service files and password files work as everywhere else. A JDBC
 URL is translated. The query of a URL may also hold two parameters of Headrace: `password_command` and
 `session_proxy`.
+
+libpq enforces `require_auth` before it sends anything. MD5 is allowed only where the user names it, a
+password in the clear only where the server's certificate is verified.
 """
 
 from __future__ import annotations
@@ -11,15 +14,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote, unquote
+from urllib.parse import quote, unquote, unquote_plus
 
 import psycopg
 from psycopg import conninfo as libpq
 from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres import jdbc
-from headrace.postgres.auth_methods import allowed_methods
+from headrace.model.suggestion import meant
 from headrace.postgres.password import split_command
 
 _DEFAULTS = {
@@ -68,8 +70,8 @@ def parse_address(url: str) -> Address:
     Raises:
         HeadraceError: CONFIG; neither the message nor its cause shows the string.
     """
-    if url.startswith(jdbc.PREFIX):
-        return Address(jdbc.parse_jdbc_url(url))
+    if url.startswith(_JDBC_PREFIX):
+        return Address(_parse_jdbc_url(url))
     own: dict[str, str] = {}
     if url.startswith(_SCHEMES):
         _check_encoded(url)
@@ -213,3 +215,151 @@ def _unparsable_url() -> HeadraceError:
         "Write postgresql://USER@HOST:PORT/DATABASE and percent-encode special characters "
         "(@ is %40, / is %2F).",
     )
+
+
+def is_verified(parameters: Mapping[str, str]) -> bool:
+    """Return whether libpq connects only over TLS with a verified certificate."""
+    return (
+        parameters.get("sslmode") in {"verify-ca", "verify-full"}
+        or parameters.get("sslrootcert") == "system"  # libpq then insists on verify-full
+    )
+
+
+def allowed_methods(parameters: Mapping[str, str]) -> str:
+    """Return the value of `require_auth` for a connection, the user's own included.
+
+    A list of allowed methods is kept as it is. Our forbidden methods are added to a list of forbidden ones.
+
+    Raises:
+        HeadraceError: CONFIG where `password` is allowed and the server is not verified.
+    """
+    methods = [method.strip() for method in parameters.get("require_auth", "").split(",") if method.strip()]
+    verified = is_verified(parameters)
+    if any(not method.startswith("!") for method in methods):
+        if "password" in methods and not verified:
+            raise HeadraceError(
+                Kind.CONFIG,
+                "require_auth allows a password in the clear, and the server's certificate is not verified",
+                "Add sslmode=verify-full and sslrootcert, or take `password` out of require_auth.",
+            )
+        return ",".join(methods)
+    forbidden = ["!md5"] if verified else ["!md5", "!password"]
+    return ",".join(dict.fromkeys([*methods, *forbidden]))
+
+
+_JDBC_PREFIX = "jdbc:postgresql:"
+
+_JDBC_RENAMED = {
+    "user": "user",
+    "password": "password",
+    "sslmode": "sslmode",
+    "sslcert": "sslcert",
+    "sslkey": "sslkey",
+    "sslrootcert": "sslrootcert",
+    "sslpassword": "sslpassword",
+    "sslnegotiation": "sslnegotiation",
+    "channelbinding": "channel_binding",
+    "requireauth": "require_auth",
+    "gssencmode": "gssencmode",
+    "kerberosservername": "krbsrvname",
+    "applicationname": "application_name",
+    "logintimeout": "connect_timeout",
+    "connecttimeout": "connect_timeout",
+    "options": "options",
+    "service": "service",
+}
+_JDBC_TRANSLATED = {
+    "targetservertype": (
+        "target_session_attrs",
+        {
+            "any": "any",
+            "primary": "primary",
+            "master": "primary",
+            "secondary": "standby",
+            "slave": "standby",
+            "preferprimary": "any",
+            "prefersecondary": "prefer-standby",
+            "preferslave": "prefer-standby",
+        },
+    ),
+    "loadbalancehosts": ("load_balance_hosts", {"true": "random", "false": "disable"}),
+    "tcpkeepalive": ("keepalives", {"true": "1", "false": "0"}),
+    "ssl": ("sslmode", {"true": "verify-full", "": "verify-full", "false": "prefer"}),
+    "sslfactory": (
+        "sslmode",
+        {
+            "org.postgresql.ssl.nonvalidatingfactory": "require",
+            "org.postgresql.ssl.libpqfactory": "verify-full",
+        },
+    ),
+}
+_JDBC_IGNORED = frozenset(
+    "adaptivefetch adaptivefetchmaximum adaptivefetchminimum allowencodingchanges assumeminserverversion "
+    "autosave binarytransfer binarytransferdisable binarytransferenable cleanupsavepoints currentschema "
+    "databasemetadatacachefields databasemetadatacachefieldsmib defaultrowfetchsize disablecolumnsanitiser "
+    "escapesyntaxcallmode grouptoconcatenateescapes hostrecheckseconds loglevel loggerlevel loggerfile "
+    "logunclosedconnections preferquerymode preparedstatementcachequeries preparedstatementcachesizemib "
+    "preparethreshold protocolversion quotereturningidentifiers readonly readonlymode receivebuffersize "
+    "rewritebatchedinserts sendbuffersize sockettimeout cancelsignaltimeout stringtype tcpnodelay "
+    "unknownlength".split()
+)
+"""Options of the JDBC driver itself, which do not change where and how it connects."""
+
+
+def _parse_jdbc_url(url: str) -> dict[str, str]:
+    """Parse `jdbc:postgresql:…` into libpq's parameters.
+
+    Raises:
+        HeadraceError: CONFIG, with the name of a parameter that has no translation; no value is shown.
+    """
+    location, _, query = url.removeprefix(_JDBC_PREFIX).partition("?")
+    parameters = _jdbc_hosts(location)
+    options: dict[str, str] = {}
+    for part in filter(None, query.split("&")):
+        name, _, value = part.partition("=")
+        options[unquote_plus(name)] = unquote_plus(value)
+    defaults: dict[str, str] = {}
+    for name, value in options.items():
+        lowered = name.lower()
+        if lowered in _JDBC_RENAMED:
+            parameters[_JDBC_RENAMED[lowered]] = value
+        elif lowered in _JDBC_TRANSLATED:
+            target, values = _JDBC_TRANSLATED[lowered]
+            if value.lower() not in values:
+                raise _untranslatable_jdbc(f"the value of {name} has", "Write libpq's URL: postgresql://…")
+            defaults[target] = values[value.lower()]
+        elif lowered not in _JDBC_IGNORED:
+            known = [*_JDBC_RENAMED, *_JDBC_TRANSLATED]
+            raise _untranslatable_jdbc(
+                f"the parameter {name[:60]!r} has",
+                meant(lowered, known) or "Remove it, or write postgresql://…",
+            )
+    return {**defaults, **parameters}
+
+
+def _jdbc_hosts(location: str) -> dict[str, str]:
+    if "@" in location:
+        raise _untranslatable_jdbc(
+            "user and password before the host have", "Write ?user=…&password=… behind it."
+        )
+    if not location.startswith("//"):
+        return {"host": "localhost", **_jdbc_database(location)}
+    hosts, _, database = location[2:].partition("/")
+    parameters = _jdbc_database(database)
+    names, ports = [], []
+    for host in hosts.split(","):
+        name, colon, port = host.rpartition(":")
+        if not colon or host.endswith("]"):
+            name, port = host, ""
+        names.append(name.strip("[]") or "localhost")
+        ports.append(port or "5432")
+    return {"host": ",".join(names), "port": ",".join(ports), **parameters}
+
+
+def _jdbc_database(text: str) -> dict[str, str]:
+    name = unquote(text.strip("/"))
+    return {"dbname": name} if name else {}
+
+
+def _untranslatable_jdbc(what: str, remedy: str) -> HeadraceError:
+    return HeadraceError(Kind.CONFIG, f"in the JDBC URL of the database {what} no meaning here", remedy)

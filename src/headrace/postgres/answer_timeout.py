@@ -114,9 +114,12 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes:
         silence: decides when to give up; None: it waits for ever.
+        server_mark: when the server was started (s since 1970, as text): equal for all connections to one run
+            of one server, and for no others.
     """
 
     silence: AnswerTimeout | None = None
+    server_mark: str = ""
 
     def wait(self, gen: Any, *args: Any, **named: Any) -> Any:
         """Wait as psycopg does, but close a connection on which no answer can come any more."""

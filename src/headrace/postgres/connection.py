@@ -1,21 +1,22 @@
-"""Open connections, and turn their failures into errors with a remedy.
+"""Open connections, and run statements on them.
 
-`address` parses the connection string.
+`address` parses the connection string, `server_errors` turns failures into errors with a remedy.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 import psycopg
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address, setting_option
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
-from headrace.postgres.password import Password, hide_passwords, run_password_command
+from headrace.postgres.password import run_password_command
+from headrace.postgres.quoting import literal
+from headrace.postgres.server_errors import connection_error, database_error, pooler_error
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -32,6 +33,37 @@ KEEPALIVES = {
 The server's defaults take two hours. On a Unix socket the settings have no effect. `tcp_user_timeout` is not
 among them: it would also end the session of a reader that pauses while the server has more to send.
 """
+
+PINNED = {
+    "TimeZone": "UTC",
+    "DateStyle": "ISO, YMD",
+    "IntervalStyle": "iso_8601",
+    "bytea_output": "hex",
+    "extra_float_digits": "1",
+    "search_path": "pg_catalog",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "idle_session_timeout": "0",
+    "row_security": "off",
+    "default_transaction_read_only": "on",
+    ISOLATION: READ_COMMITTED,
+    "default_transaction_deferrable": "off",
+    "standard_conforming_strings": "on",
+    "xmloption": "content",
+    "jit": "off",
+    "synchronous_commit": "local",
+}
+"""The settings of every reading session (decision 0013).
+
+`jit` is off because compiling a document's expression takes seconds.
+"""
+
+_NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
+"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
+
+_WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
+"""Selects the server process that answers, and the server's mark."""
 
 
 def with_defaults(url: str, **parameters: str) -> str:
@@ -53,7 +85,6 @@ def connect(
     *,
     application_name: str = "headrace",
     autocommit: bool = True,
-    password: Password | None = None,
 ) -> Connection:
     """Open a connection to the server of `url`; refuse a connection pooler.
 
@@ -61,54 +92,70 @@ def connect(
         url: libpq's URL or keywords, or a JDBC URL.
         application_name: the name where `url` has none.
         autocommit: whether each statement is a transaction of its own.
-        password: returns the password, in the place of one in `url`.
 
     Raises:
         HeadraceError: CONNECTION, AUTHENTICATION, CONFIG, PASSWORD_COMMAND; POOLER where a connection pooler
             answers.
     """
-    connection = open_connection(url, application_name, password, {})
-    try:
-        [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
-        check_direct(connection, pid, url)
-        connection.autocommit = autocommit
-    except HeadraceError:
-        connection.close()
-        raise
-    except psycopg.Error as error:
-        connection.close()
-        raise connection_error(error, url) from error
+    connection = open_connection(url, application_name)
+    connection.autocommit = autocommit
     return connection
 
 
 def open_connection(
-    url: str, application_name: str, password: Password | None, parameters: Mapping[str, str]
+    url: str,
+    application_name: str,
+    *,
+    parameters: Mapping[str, str] = MappingProxyType({}),
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> WatchedConnection:
-    """Connect as `connect` does, with libpq's `parameters` besides, and without the check for a pooler.
+    """Connect as `connect` does; every connection of psycopg is opened here.
+
+    Args:
+        parameters: libpq's parameters besides.
+        settings: the session's settings, pinned before the first statement.
 
     Raises:
-        HeadraceError: as `connect`, but POOLER only where the pooler itself refuses.
+        HeadraceError: as `connect`; DATABASE where the server refuses a setting.
     """
-    conninfo = conninfo_of(url, application_name, password, parameters)
+    conninfo = conninfo_of(url, application_name, parameters)
     try:
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
-    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look", password))
-    settings = {ISOLATION: READ_COMMITTED, **keepalives(url)}
-    statement = ";".join(f"SET {name} = '{value}'" for name, value in settings.items())
+    connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"))
+    try:
+        _begin_session(connection, url)
+        if settings:
+            for statement in pin_statements(settings):
+                query(connection, statement)
+    except HeadraceError:
+        connection.close()
+        raise
+    return connection
+
+
+def _begin_session(connection: WatchedConnection, url: str) -> None:
+    """Make the first statements of a session; refuse a pooler.
+
+    A pooler reports another process number than the server's own.
+    """
+    address = parse_address(url)
+    first = {ISOLATION: READ_COMMITTED, **keepalives(url)}
+    statement = ";".join(f"SET {name} = '{value}'" for name, value in first.items())
     try:
         connection.execute(statement.encode())  # without a SELECT it needs no snapshot
+        [(pid, connection.server_mark)] = execute(connection, _WHO)
     except psycopg.Error as error:
-        connection.close()
         raise connection_error(error, url) from error
-    return connection
+    connection.is_served_by(pid)
+    if pid != connection.info.backend_pid and not address.session_proxy:
+        raise pooler_error(address.place, "the server process that answers is not the one that was announced")
 
 
 def conninfo_of(
     url: str,
     application_name: str,
-    password: Password | None = None,
     parameters: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """Return libpq's keyword string to connect with now; it holds the password, so it is never printed.
@@ -121,9 +168,7 @@ def conninfo_of(
         "application_name": address.parameters.get("application_name", application_name),
         **parameters,
     }
-    if password is not None:
-        keywords["password"] = password()
-    elif address.command:
+    if address.command:
         keywords["password"] = run_password_command(address.command)
     return libpq_keywords(address, **keywords)
 
@@ -141,140 +186,31 @@ def conninfo_for_adbc(url: str, application_name: str) -> str:
         HeadraceError: CONFIG, PASSWORD_COMMAND.
     """
     options = setting_option(parse_address(url), ISOLATION, READ_COMMITTED)
-    return conninfo_of(url, application_name, None, options)
+    return conninfo_of(url, application_name, options)
 
 
-def check_direct(connection: Connection, pid: int, url: str) -> None:
-    """Refuse a pooler: it reports another process number than the server's own.
+def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    """Run one statement with `$1`-style parameters and return its rows (none for a command).
 
     Raises:
-        HeadraceError: POOLER.
+        HeadraceError: CONNECTION where the connection was lost, DATABASE or PRIVILEGE for what the server
+            refuses.
     """
-    if isinstance(connection, WatchedConnection):
-        connection.is_served_by(pid)
-    address = parse_address(url)
-    if pid != connection.info.backend_pid and not address.session_proxy:
-        raise pooler_error(address.place, "the server process that answers is not the one that was announced")
-
-
-def pooler_error(place: str, reason: str) -> HeadraceError:
-    """Return the error for a connection pooler in the place of a server."""
-    return HeadraceError(
-        Kind.POOLER,
-        f"a connection pooler answers at {place}: {reason}",
-        "Give the address of the server itself (often port 5432). Only where a proxy keeps one session for "
-        "each connection and carries replication too: add session_proxy=true to the connection URL.",
-    )
-
-
-def connection_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """Return the error of a failed attempt to connect, without passwords."""
-    place = parse_address(url).place
-    text = hide_passwords(" ".join(str(error).split()))
-    if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
-        return pooler_error(place, text)
-    for kind, words, cause, remedy in _REFUSALS:
-        if all(word in text.lower() for word in words):
-            return HeadraceError(kind, cause.format(place=place, text=text), remedy)
-    return HeadraceError(
-        Kind.CONNECTION,
-        f"no connection to the database at {place}: {_reason(text)}",
-        "Check host and port and that the server runs.",
-    )
-
-
-def _reason(text: str) -> str:
-    """Remove from libpq's text what our message says too: the address and the advice."""
-    text = text.replace(_ADVICE, "").removeprefix("connection failed: ")
-    return text if len(_PLACE.findall(text)) > 1 else _PLACE.sub("", text).rstrip(".? ")
-
-
-_ADVICE = " Is the server running on that host and accepting TCP/IP connections?"
-_PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
-
-
-_USER = "the database at {place} refused the user or the password"
-_ACCESS = "the database at {place} does not let this user in: {text}"
-_NAME = "there is no such database at {place}"
-_TLS = "no TLS connection to the database at {place}: {text}"
-_URL = "the connection URL for {place} is wrong: {text}"
-_CORRECT = "Correct the connection URL, or set DATABASE_URL."
-_UNTRUSTED = (
-    "Give the CA that has signed the server's certificate in sslrootcert; renew the certificate if it has "
-    "expired (libpq does not say), or correct this machine's clock."
-)
-_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
-_AUTH_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
-_SCRAM = (
-    "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
-    "pg_hba.conf"
-)
-
-# No SQLSTATE comes with a refused connection: only the text shows which errors are not retryable. The first
-# row whose words all occur decides. Where the server's messages are in another language, it is retried.
-_REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement", "cleartext"),
-        _AUTH_METHOD,
-        f"{_SCRAM}; or connect with sslmode=verify-full and sslrootcert: then it may be in the clear.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement", "hashed password"),
-        _AUTH_METHOD,
-        f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("method requirement",),
-        _AUTH_METHOD,
-        "Correct require_auth in the connection URL.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("channel binding",),
-        _ACCESS,
-        f"channel_binding=require needs TLS and a SCRAM password. {_SCRAM}; or channel_binding=prefer.",
-    ),
-    (Kind.AUTHENTICATION, ("valid client certificate",), _ACCESS, "Set sslcert and sslkey in the URL."),
-    (
-        Kind.AUTHENTICATION,
-        ("certificate authentication failed",),
-        _ACCESS,
-        "Set sslcert and sslkey for this user.",
-    ),
-    (Kind.AUTHENTICATION, ("alert unknown ca",), _ACCESS, "The server does not know the CA of sslcert."),
-    (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("pg_hba.conf",), _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
-    (Kind.AUTHENTICATION, ('role "', "does not exist"), _ACCESS, _CORRECT),
-    (
-        Kind.AUTHENTICATION,
-        ('role "', "not permitted to log in"),
-        _ACCESS,
-        "ALTER ROLE … LOGIN, or another role.",
-    ),
-    (
-        Kind.PRIVILEGE,
-        ("permission denied for database",),
-        _ACCESS,
-        "GRANT CONNECT ON DATABASE … TO the role.",
-    ),
-    (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
-    (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate verify failed",), _TLS, _UNTRUSTED),
-    (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("private key",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("weak sslmode",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
-    (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
-)
+    try:
+        return execute(connection, sql, parameters)
+    except psycopg.Error as error:
+        raise database_error(error, connection.info.dsn) from error
 
 
 def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    """Run one statement with `$1`-style parameters and return its rows (none for a command)."""
+    """As `query`, but raise psycopg's errors."""
     cursor = connection.execute(sql.encode(), parameters or None)
     return cursor.fetchall() if cursor.description is not None else []
+
+
+def pin_statements(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the statements that pin `settings`; always two."""
+    chosen = ", ".join(
+        f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
+    )
+    return f"SELECT {chosen}", _NO_TIMEOUT

@@ -54,7 +54,7 @@ class TableCoverage:
         return not self.remedy and not self.why_not
 
 
-def coverage(
+def table_coverage(
     tables: Sequence[IdentityFacts],
     required: Mapping[TableName, Sequence[str]],
     *,

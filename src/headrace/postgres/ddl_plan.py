@@ -13,7 +13,7 @@ from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import database_error
+from headrace.postgres.server_errors import database_error
 
 _SLOT_RELEASE_SECONDS = 5.0
 _INDEX_WAIT_SECONDS = 600

@@ -10,18 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.connection import Connection, execute
-from headrace.postgres.publication import IdentityKind, RecordedIdentity
+from headrace.postgres.connection import Connection, query
+from headrace.postgres.publication import PARTS_SINCE, IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import database_error
 
 _KINDS: dict[str, IdentityKind] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
-_LISTS_SINCE = 150000
 SENDS_GENERATED_SINCE = 180000
 """From here on a publication can send stored generated columns; an identity must hold no unsent one."""
 _MAX_NAME_BYTES = 63
@@ -208,13 +204,10 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
     """
     names = sorted(set(tables))
     version = connection.info.server_version
-    lists = _COLUMN_LISTS if version >= _LISTS_SINCE else _NONE
+    lists = _COLUMN_LISTS if version >= PARTS_SINCE else _NONE
     silent = _SILENT if version >= SENDS_GENERATED_SINCE else _NONE
     sql = _FACTS.replace("/*lists*/", lists).replace("/*silent*/", silent)
-    try:
-        rows = execute(connection, sql, ([name.schema for name in names], [name.name for name in names]))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, sql, ([name.schema for name in names], [name.name for name in names]))
     return tuple(_facts(row, version) for row in rows)
 
 

@@ -1,7 +1,7 @@
 """Lock a slot for one deployment, and for one reader.
 
 An advisory lock belongs to a server session and ends with it: by a restart, by a cut network. A holder that
-needs the lock for long checks again and again that it is still held, and takes it anew.
+needs the lock for long checks again and again that it is still held, and takes it again where it is not.
 
 The server shows a reader of a slot only while the slot is streamed, and not while its backlog is read through
 a copy. So both kinds of readers also take an advisory lock, in the session that moves the slot.
@@ -13,25 +13,23 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Any, Self
-
-import psycopg
+from typing import Self
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.session import database_error
+from headrace.postgres.server import session_text
+from headrace.postgres.server_errors import slot_in_use_by
 
 _DEPLOYMENTS = 0x48_52_41_43  # "HRAC": the first key of the locks of deployments
 _READERS = 0x48_52_52_44  # "HRRD": the first key of the locks of readers
 
-_READER = """
-    SELECT 'pid ' || s.active_pid || coalesce(', ' || nullif(a.application_name, ''), '')
-           || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+_READER = f"""
+    SELECT {session_text("s.active_pid")}
     FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-    WHERE s.slot_name = {slot} AND s.active_pid IS NOT NULL
-"""
+    WHERE s.active_pid IS NOT NULL AND s.slot_name =
+"""  # noqa: S608 - a fixed text
 _END_MILLISECONDS = 2000
 
 _Backend = tuple[int, str]
@@ -66,7 +64,7 @@ class SlotLock:
         self._close()
 
     def hold(self) -> None:
-        """Make sure that the lock is held; take it anew where its session was lost.
+        """Make sure that the lock is held; take it again where its session was lost.
 
         A session of this process that was cut off, and that the server still shows, is ended.
         """
@@ -78,7 +76,7 @@ class SlotLock:
         """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
         if self._connection is not None:
             with suppress(HeadraceError):
-                _execute(self._connection, "SELECT 1")
+                query(self._connection, "SELECT 1")
                 return None
             self._close()
         self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
@@ -99,27 +97,26 @@ class SlotLock:
         if self._connection is None or len(self._own_backends) > 1:
             return True
         try:
-            _execute(self._connection, "SELECT 1")
+            query(self._connection, "SELECT 1")
         except HeadraceError:
             return True
         return False
 
     def _take(self, connection: Connection) -> HeadraceError | None:
-        _execute(connection, "SELECT set_config('idle_session_timeout', '0', false)")
-        _execute(
-            connection, "SELECT set_config('tcp_user_timeout', '15000', false)"
-        )  # this session never pauses
+        query(connection, "SELECT set_config('idle_session_timeout', '0', false)")
+        # This session never pauses: the server may end it soon where nothing is acknowledged.
+        query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)
         if holder is not None and holder.backend in self._own_backends:
             sql = """
                 SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity
                 WHERE pid = $1 AND backend_start::text = $2
             """
-            _execute(connection, sql, *holder.backend, _END_MILLISECONDS)
+            query(connection, sql, (*holder.backend, _END_MILLISECONDS))
             holder = _try_lock(connection, self._slot)
         if holder is not None:
             return holder.error(self._slot)
-        [backend] = _execute(
+        [backend] = query(
             connection, "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         )
         self._own_backends.add((backend[0], backend[1]))
@@ -146,8 +143,8 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
     finally:
         if not connection.closed:
             with suppress(HeadraceError):  # a lost session has released the lock
-                _execute(
-                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", *_lock_keys(_DEPLOYMENTS, slot)
+                query(
+                    connection, "SELECT pg_advisory_unlock($1::int, $2::int)", _lock_keys(_DEPLOYMENTS, slot)
                 )
 
 
@@ -169,7 +166,7 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
         )
 
 
-def with_reader_named(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
+def with_reader(connection: ReplicationConnection, slot: str, error: HeadraceError) -> HeadraceError:
     """Return the error; for a slot in use, with the reader's pid, application and client.
 
     Raises:
@@ -177,13 +174,8 @@ def with_reader_named(connection: ReplicationConnection, slot: str, error: Headr
     """
     if error.kind is not Kind.SLOT_IN_USE:
         return error
-    rows = connection.execute(_READER.format(slot=literal(slot)), slot=slot)
-    who = rows[0][0] if rows else "who has just ended"
-    return HeadraceError(
-        Kind.SLOT_IN_USE,
-        f"the replication slot {slot!r} is read by someone else ({who})",
-        "Stop that reader, or name a slot of its own for each; it is waited for.",
-    )
+    rows = connection.execute(f"{_READER} {literal(slot)}", slot=slot)
+    return slot_in_use_by(rows[0][0] if rows else None, slot)
 
 
 def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> None:
@@ -213,10 +205,10 @@ class _Holder:
 def _try_lock(connection: Connection, slot: str) -> _Holder | None:
     """Take the lock; return its holder, or None where this session has it now."""
     keys = _lock_keys(_DEPLOYMENTS, slot)
-    [(taken,)] = _execute(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", *keys)
+    [(taken,)] = query(connection, "SELECT pg_try_advisory_lock($1::int, $2::int)", keys)
     if taken:
         return None
-    rows = _execute(connection, _holder_sql(*keys))
+    rows = query(connection, _holder_sql(*keys))
     return _Holder(*rows[0]) if rows else _Holder(None, "", "which has just ended")
 
 
@@ -227,8 +219,7 @@ def _holder_sql(first: int, second: int) -> str:
     """
     return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
-               'pid ' || l.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-               || coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')
+               {session_text("l.pid")}
         FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -238,10 +229,3 @@ def _holder_sql(first: int, second: int) -> str:
 
 def _lock_keys(lock_class: int, slot: str) -> tuple[int, int]:
     return lock_class, zlib.crc32(slot.encode()) - 2**31
-
-
-def _execute(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
-    try:
-        return execute(connection, sql, parameters)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error

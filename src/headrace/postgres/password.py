@@ -6,12 +6,9 @@ import json
 import re
 import shlex
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from headrace.errors import HeadraceError, Kind
-
-Password = Callable[[], str]
-"""Return the password; called at each connect. What it raises is raised to the caller of the connect."""
 
 SECONDS = 15.0
 """How long a password command may take."""

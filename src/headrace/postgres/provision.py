@@ -18,16 +18,21 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName
-from headrace.postgres.connection import Connection, connect, execute, place
+from headrace.postgres.connection import Connection, connect, execute, place, query
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
 from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
-from headrace.postgres.publication_filters import WHOLE, Selections, selection_problem, with_row_columns
-from headrace.postgres.publication_requirements import PublicationRequirements, check_requirements
+from headrace.postgres.publication_filters import (
+    WHOLE,
+    PublicationRequirements,
+    Selections,
+    check_requirements,
+    selection_problem,
+    with_row_columns,
+)
 from headrace.postgres.quoting import identifier
 from headrace.postgres.server import ServerFacts, inspect_server, server_problems
-from headrace.postgres.session import database_error
 from headrace.postgres.setup import (
     add_table_steps,
     add_tables,
@@ -53,7 +58,7 @@ WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = cu
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedSlot:
     """A slot that can be read.
 
     Attributes:
@@ -65,37 +70,6 @@ class Prepared:
     server: ServerFacts
 
 
-def ensure_slot(
-    url: str,
-    *,
-    slot: str,
-    publication: str,
-    tables: Sequence[TableName],
-    create: bool,
-    selections: Selections | None = None,
-    failover: bool = False,
-    keep: Callable[[ExportedSlot], None] | None = None,
-) -> Lsn:
-    """Prepare a slot as `prepare_slot` does, with only `selections` required; return its confirmed position.
-
-    Raises:
-        HeadraceError: as `prepare_slot`.
-    """
-    return prepare_slot(
-        url,
-        slot=slot,
-        publication=publication,
-        tables=tables,
-        create=create,
-        asked={
-            table: PublicationRequirements(selection=selection)
-            for table, selection in (selections or {}).items()
-        },
-        failover=failover,
-        keep=keep,
-    ).confirmed
-
-
 def prepare_slot(
     url: str,
     *,
@@ -103,11 +77,11 @@ def prepare_slot(
     publication: str,
     tables: Sequence[TableName],
     create: bool,
-    asked: Mapping[TableName, PublicationRequirements] = MappingProxyType({}),
+    requirements: Mapping[TableName, PublicationRequirements] = MappingProxyType({}),
     failover: bool = False,
     temporary: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
-) -> Prepared:
+) -> PreparedSlot:
     """Make sure that `slot` and `publication` exist and fit; create what is missing.
 
     Args:
@@ -116,14 +90,15 @@ def prepare_slot(
         publication: the publication's name.
         tables: what must be published; Headrace's own publication is extended by them.
         create: whether anything may be created.
-        asked: what is required of tables: a new publication sends it, an existing one is compared with it.
+        requirements: what is required of tables: a new publication sends it, an existing one is compared with
+            it.
         failover: whether a new slot is kept on standbys too (PostgreSQL 17 and later).
         temporary: the slot is created, and lives as long as the connection that is given to `keep`.
         keep: receives a new slot with its exported snapshot, and has to close it.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN or PUBLICATION where something is missing and must not, or cannot, be
-            created, or is not what was asked for; REPLICA_IDENTITY where publishing would make a table's
+            created, or is not what was required; REPLICA_IDENTITY where publishing would make a table's
             writers fail; SLOT_IN_USE; SLOT_LOST, PRIVILEGE, NO_FREE_SLOT, WAL_LEVEL, CONFIG, BINDING,
             CONNECTION.
     """
@@ -136,13 +111,15 @@ def prepare_slot(
             if existing is None and not (create and tables):
                 raise _no_publication(publication, url)
             before = None if temporary else read_slot(connection, slot)
-            _publish(connection, tables, publication, existing, before, create=create, asked=asked)
+            _publish(
+                connection, tables, publication, existing, before, create=create, requirements=requirements
+            )
         facts = _await_unread_slot(connection, slot)
     if facts is not None:
         unfit_slot = _not_temporary(slot) if temporary else slot_problem(facts, server.database)
         if unfit_slot is not None:
             raise unfit_slot
-        return Prepared(facts.confirmed_flush or 0, server)
+        return PreparedSlot(facts.confirmed_flush or 0, server)
     if not create:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
@@ -154,7 +131,7 @@ def prepare_slot(
         exported.close()
     else:
         keep(exported)
-    return Prepared(exported.consistent_point, server)
+    return PreparedSlot(exported.consistent_point, server)
 
 
 def ensure_published(
@@ -165,7 +142,7 @@ def ensure_published(
     tables: Sequence[TableName],
     added: Sequence[TableName],
     create: bool,
-    asked: Mapping[TableName, PublicationRequirements],
+    requirements: Mapping[TableName, PublicationRequirements],
 ) -> None:
     """Make sure that a slot that is in use, or will be again, sends `tables`.
 
@@ -178,7 +155,7 @@ def ensure_published(
         tables: what must be published; those that do not exist any more are left out.
         added: those of them that may be added to the publication.
         create: whether it may be extended.
-        asked: as for `prepare_slot`.
+        requirements: as for `prepare_slot`.
 
     Raises:
         HeadraceError: PUBLICATION, REPLICA_IDENTITY, BINDING, PRIVILEGE, CONNECTION, DATABASE (also: no lock
@@ -190,11 +167,13 @@ def ensure_published(
             return
         present = {facts.root for facts in read_identities(connection, tables)}
         old = present.difference(added)
-        kept = [table for table in tables if table in old]
+        published = [table for table in tables if table in old]
         facts = read_slot(connection, slot)
-        _publish(connection, kept, publication, existing, facts, create=False, asked=asked)
+        _publish(connection, published, publication, existing, facts, create=False, requirements=requirements)
         if added:
-            _publish(connection, added, publication, existing, facts, create=create, asked=asked)
+            _publish(
+                connection, added, publication, existing, facts, create=create, requirements=requirements
+            )
             _await_writers(connection, added)
 
 
@@ -222,10 +201,7 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
 
 
 def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
-    try:
-        return dict(execute(connection, _WRITERS, parameters))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    return dict(query(connection, _WRITERS, parameters))
 
 
 @contextmanager
@@ -235,10 +211,7 @@ def _publication_lock(connection: Connection, publication: str) -> Iterator[None
     Queries that start at the same time would do so.
     """
     lock = (_PUBLICATIONS, zlib.crc32(publication.encode()) - 2**31)
-    try:
-        execute(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    query(connection, "SELECT pg_advisory_lock($1::int, $2::int)", lock)
     try:
         yield
     finally:
@@ -254,16 +227,16 @@ def _publish(
     slot: SlotFacts | None,
     *,
     create: bool,
-    asked: Mapping[TableName, PublicationRequirements],
+    requirements: Mapping[TableName, PublicationRequirements],
 ) -> None:
     tables_found = read_identities(connection, tables)
     missing = frozenset(unpublished_tables(tables_found, existing))
     if existing is not None:
-        check_requirements(connection, existing, tables_found, asked)
+        check_requirements(connection, existing, tables_found, requirements)
     parts = {
-        facts.root: asked[facts.root].sent(facts)
+        facts.root: requirements[facts.root].sent(facts)
         for facts in tables_found
-        if facts.root in missing and facts.root in asked
+        if facts.root in missing and facts.root in requirements
     }
     plan = plan_source(
         tables_found,

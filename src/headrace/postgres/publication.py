@@ -7,20 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import psycopg
-
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, query
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession, database_error
+from headrace.postgres.session import ReadSession
 
 OWN_COMMENT = "made by headrace"
 """The comment on a publication that Headrace created; a teardown drops only a publication with it."""
 OPERATIONS = ("insert", "update", "delete", "truncate")
 """The operations that must be published."""
-_LISTS_SINCE = 150000
+PARTS_SINCE = 150000
+"""PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
 _MEMBERS = """
 SELECT n.nspname::text, c.relname::text
 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -193,14 +192,11 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
     details = "attnames::text[], rowfilter IS NOT NULL" if _has_column_lists(connection) else "NULL, false"
     listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
     by_schema = _BY_SCHEMA if _has_column_lists(connection) else ""
-    try:
-        rows = execute(connection, settings_sql, (name,))
-        if not rows:
-            return None
-        tables = execute(connection, listed, (name,))
-        members = execute(connection, _MEMBERS + by_schema, (name,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, settings_sql, (name,))
+    if not rows:
+        return None
+    tables = query(connection, listed, (name,))
+    members = query(connection, _MEMBERS + by_schema, (name,))
     [(all_tables, *operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
@@ -231,25 +227,17 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     """
     by_schema = _MEMBERSHIPS_BY_SCHEMA if _has_column_lists(connection) else ""
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
-    try:
-        rows = execute(connection, listed, (name,))
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}
 
 
-def read_altered(connection: Connection, name: str) -> int | None:
+def read_last_alteration(connection: Connection, name: str) -> int | None:
     """Return the transaction (raw xid) that last altered the publication itself; None where there is none.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    try:
-        rows = execute(
-            connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,)
-        )
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    rows = query(connection, "SELECT xmin::text::bigint FROM pg_publication WHERE pubname = $1", (name,))
     return rows[0][0] if rows else None
 
 
@@ -355,7 +343,7 @@ def _table_gaps(
     columns: frozenset[str],
 ) -> list[Gap]:
     listed = root if root in facts.members else table
-    remedy = _publish_again(facts.name, listed)
+    remedy = publish_again(facts.name, listed, quoted(listed))
     gaps = []
     if published.row_filter:
         gaps.append(Gap(table, f"filters the rows of {table} (WHERE)", remedy))
@@ -365,8 +353,8 @@ def _table_gaps(
     return gaps
 
 
-def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
-    """Return the SQL that publishes the whole table anew.
+def publish_again(publication: str, table: TableName, clause: str) -> tuple[str, ...]:
+    """Return the SQL that publishes the table again, as `clause` names it and its part.
 
     The lock waits for open transactions, so that an existing slot loses nothing of them (decision 0009).
     """
@@ -374,9 +362,9 @@ def _publish_again(publication: str, table: TableName) -> tuple[str, ...]:
     return (
         f"LOCK TABLE {listed} IN SHARE ROW EXCLUSIVE MODE",
         f"ALTER PUBLICATION {named} DROP TABLE {listed}",
-        f"ALTER PUBLICATION {named} ADD TABLE {listed}",
+        f"ALTER PUBLICATION {named} ADD TABLE {clause}",
     )
 
 
 def _has_column_lists(connection: Connection) -> bool:
-    return connection.info.server_version >= _LISTS_SINCE
+    return connection.info.server_version >= PARTS_SINCE

@@ -1,4 +1,4 @@
-"""Quote names and values as SQL; the one place where SQL is quoted. Pure."""
+"""Quote names and values as SQL, and select values as text; the one place where SQL is quoted. Pure."""
 
 from __future__ import annotations
 
@@ -56,3 +56,12 @@ def replication_literal(text: str) -> str:
 def json_text(value: object) -> str:
     """Return the JSON text of `value` as an SQL literal."""
     return literal(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def output_text(sql: str) -> str:
+    """Return SQL for the text that the log carries of the expression `sql`: its type's output; NULL for NULL.
+
+    A cast to text gives another text for some types: it cuts the padding of `char(n)`, adds `/32` to an inet
+    and spells booleans out. A composite value of NULLs alone is not NULL.
+    """
+    return f"CASE WHEN num_nulls({sql}) = 0 THEN format('%s', {sql}) END"

@@ -19,12 +19,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
-from headrace.postgres.answer_timeout import AnswerTimeout
-from headrace.postgres.connection import Connection, check_direct, open_connection, place
-from headrace.postgres.password import Password
+from headrace.postgres.answer_timeout import WatchedConnection
+from headrace.postgres.connection import PINNED, open_connection, place
 from headrace.postgres.quoting import identifier, replication_literal
-from headrace.postgres.session import PINNED, WHO, pinning
-from headrace.postgres.sqlstate_errors import no_free_slot, sqlstate_error
+from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
@@ -47,26 +45,18 @@ class ReplicationConnection:
             walsender is free).
     """
 
-    def __init__(
-        self, url: str, application_name: str = "headrace", *, password: Password | None = None
-    ) -> None:
+    def __init__(self, url: str, application_name: str = "headrace") -> None:
         self.place = place(url)
         self._slot = ""
         self._streaming = False
         self._has_ended = self._skips_missing = False
         self._missing_publication: str | None = None
-        self._connection, self._silence = _connect(url, application_name, password)
+        self._connection = _connect(url, application_name)
+        self.server_mark = self._connection.server_mark
+        assert self._connection.silence is not None
+        self._silence = self._connection.silence
         self._connection.add_notice_handler(self._on_notice)
         self._pgconn = self._connection.pgconn
-        try:
-            [(pid, mark)] = self.execute(WHO)
-            check_direct(self._connection, int(pid or 0), url)
-            self.server_mark = str(mark)
-            for statement in pinning(SETTINGS):
-                self.execute(statement)
-        except HeadraceError:
-            self.close()
-            raise
 
     def __enter__(self) -> Self:
         return self
@@ -330,20 +320,20 @@ class ReplicationConnection:
         return sqlstate_error(None, str(error), place=self.place, slot=self._slot)
 
 
-def replication_connection(
-    url: str, application_name: str = "headrace", *, password: Password | None = None
-) -> ReplicationConnection:
+def replication_connection(url: str, application_name: str = "headrace") -> ReplicationConnection:
     """Open a replication connection to the database that `url` names.
 
     Raises:
         HeadraceError: as `ReplicationConnection`.
     """
-    return ReplicationConnection(url, application_name, password=password)
+    return ReplicationConnection(url, application_name)
 
 
-def _connect(url: str, application_name: str, password: Password | None) -> tuple[Connection, AnswerTimeout]:
+def _connect(url: str, application_name: str) -> WatchedConnection:
     try:
-        connection = open_connection(url, application_name, password, {"replication": "database"})
+        return open_connection(
+            url, application_name, parameters={"replication": "database"}, settings=SETTINGS
+        )
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()
         if "max_wal_senders" in text:
@@ -353,8 +343,6 @@ def _connect(url: str, application_name: str, password: Password | None) -> tupl
             named = identifier(role) if role else "the role"
             raise sqlstate_error("42501", error.cause, place=place(url), role=named) from error
         raise
-    assert connection.silence is not None
-    return connection, connection.silence
 
 
 def _text(value: bytes | None) -> str | None:

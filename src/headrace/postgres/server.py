@@ -1,4 +1,4 @@
-"""Read the facts of a server, and decide whether changes can be read from it."""
+"""Read the facts of a server, and check whether changes can be read from it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, connect, execute, query
 from headrace.postgres.replication import replication_connection
-from headrace.postgres.session import database_error
+from headrace.postgres.server_errors import no_free_slot
 
 OLDEST = 140000
 """PostgreSQL 14, as `server_version_num` counts."""
@@ -23,6 +23,19 @@ WAL_LEVEL_REMEDY = (
     "rds.logical_replication = 1 in the parameter group, then reboot; Cloud SQL: the flag "
     "cloudsql.logical_decoding = on; Azure: wal_level = logical in the server parameters, then restart."
 )
+
+
+def session_text(pid: str) -> str:
+    """Return SQL for a session as a text for people: pid, application, user and host.
+
+    Args:
+        pid: an SQL expression; the session's row of pg_stat_activity, if it is visible, is called `a`.
+    """
+    return (
+        f"'pid ' || {pid} || coalesce(', ' || nullif(a.application_name, ''), '') "
+        "|| coalesce(' of ' || a.usename, '') || coalesce(', from ' || host(a.client_addr), '')"
+    )
+
 
 _FACTS = """
 SELECT current_setting('server_version_num')::int,
@@ -57,12 +70,6 @@ _COLUMNS = (
     "max_slot_wal_keep_size",
     "timeline",
 )
-
-
-_END = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +113,7 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         HeadraceError: SERVER_VERSION below 14; PRIVILEGE, CONNECTION, DATABASE.
     """
     check_version(connection.info.server_version)
-    try:
-        [row] = execute(connection, _FACTS)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+    [row] = query(connection, _FACTS)
     facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     keep_size = facts.pop("max_slot_wal_keep_size")
     identifier, timeline = _identity(connection, url, facts.pop("timeline"))
@@ -119,19 +123,6 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         timeline=timeline,
         max_slot_wal_keep_size=None if keep_size < 0 else keep_size,
     )
-
-
-def end_of_log(connection: Connection) -> Lsn:
-    """Return how far the log is flushed to disk (bytes); on a standby, replayed.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    try:
-        [(end,)] = execute(connection, _END)
-    except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
-    return int(end)
 
 
 def check_version(version: int) -> None:
@@ -195,3 +186,65 @@ def _identity(connection: Connection, url: str | None, timeline: int | None) -> 
     with replication_connection(url, "headrace identify") as replication:
         [(system, current, *_)] = replication.execute("IDENTIFY_SYSTEM")
     return int(system or 0), int(current or 0)
+
+
+def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[HeadraceError, ...]:
+    """Return why this role could not read changes now: no right to replicate, no walsender, no slot.
+
+    Args:
+        url: the database; a replication connection to it is opened and closed again.
+        server: the server's current facts.
+        new_slot: whether a slot is still to be created.
+
+    Raises:
+        HeadraceError: CONNECTION.
+    """
+    try:
+        with replication_connection(url, "headrace look"):
+            pass
+    except HeadraceError as error:
+        if error.kind is Kind.CONNECTION:
+            raise
+        return (with_limits(error, url),)
+    if new_slot and server.used_slots >= server.max_slots:
+        return (with_limits(no_free_slot("all slots are taken"), url),)
+    return ()
+
+
+def with_limits(error: HeadraceError, url: str) -> HeadraceError:
+    """Return the error; where no slot or walsender is free, with the server's limits and slots."""
+    if error.kind is not Kind.NO_FREE_SLOT:
+        return error
+    sql = """
+        SELECT current_setting('max_replication_slots'), current_setting('max_wal_senders'),
+               (SELECT string_agg(slot_name || CASE WHEN active THEN ' (active)' ELSE ' (idle)' END, ', '
+                                  ORDER BY active, slot_name) FROM pg_replication_slots)
+    """
+    with connect(url, application_name="headrace look") as connection:
+        [(slots, senders, names)] = execute(connection, sql)
+    return no_free_slot(
+        f"max_replication_slots is {slots}, max_wal_senders is {senders}; slots: {names or 'none'}"
+    )
+
+
+_AT_WORK = """
+SELECT EXISTS (
+    SELECT FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+      AND backend_type IN ('client backend', 'parallel worker')
+      AND state = 'active' AND wait_event_type IS DISTINCT FROM 'Lock'
+      AND wait_event IS DISTINCT FROM 'ClientWrite'
+)
+"""
+
+
+def is_at_work(connection: Connection, application_name: str) -> bool:
+    """Return whether the server executes a statement of another session with that application name.
+
+    A session that waits for a lock, or for its client to take rows, is not at work.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(active,)] = query(connection, _AT_WORK, (application_name,))
+    return bool(active)

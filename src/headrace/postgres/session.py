@@ -5,9 +5,8 @@ A reading session pins every setting that PostgreSQL's output depends on, and ne
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Self
@@ -18,69 +17,15 @@ from psycopg.pq import TransactionStatus
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import (
-    ISOLATION,
-    READ_COMMITTED,
-    Connection,
-    check_direct,
+    PINNED,
     open_connection,
     place,
 )
-from headrace.postgres.flush import SEEN, FlushedReads
-from headrace.postgres.password import Password
 from headrace.postgres.quoting import literal
-
-PINNED = {
-    "TimeZone": "UTC",
-    "DateStyle": "ISO, YMD",
-    "IntervalStyle": "iso_8601",
-    "bytea_output": "hex",
-    "extra_float_digits": "1",
-    "search_path": "pg_catalog",
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "idle_session_timeout": "0",
-    "row_security": "off",
-    "default_transaction_read_only": "on",
-    ISOLATION: READ_COMMITTED,
-    "default_transaction_deferrable": "off",
-    "standard_conforming_strings": "on",
-    "xmloption": "content",
-    "jit": "off",
-    "synchronous_commit": "local",
-}
-"""The settings of every reading session (decision 0013).
-
-`jit` is off because compiling a document's expression takes seconds.
-"""
-
-NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
-"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
-
-_RETRYABLE = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
-"""Retryable: a conflict with a standby's replay, a full disk or memory, a cancelled statement."""
-
-_REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
-_REFUSED_ROW = re.compile(
-    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$"
-    r"|invalid memory alloc request size \d+ \(SQLSTATE XX000\)$"
-)
+from headrace.postgres.server_errors import database_error
+from headrace.postgres.wal_position import SEEN, FlushedReads
 
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
-_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
-"""Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
-_CAPITAL = re.compile("(?<!^)([A-Z])")
-
-WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
-"""Selects the server process that answers, and the server's mark."""
-
-
-def pinning(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that pin `settings`; always two."""
-    chosen = ", ".join(
-        f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
-    )
-    return f"SELECT {chosen}", NO_TIMEOUT
 
 
 class ReadSession:
@@ -89,34 +34,26 @@ class ReadSession:
     Args:
         url: the database.
         snapshot: an exported snapshot; with it everything is read in one transaction that sees it.
-        password: returns the password, in the place of one in `url`.
 
     Attributes:
-        server_mark: when the server was started (s since 1970, as text): equal for all connections to one run
-            of one server, and for no others.
+        server_mark: as of `WatchedConnection`.
 
     Raises:
         HeadraceError: what `connect` raises; DATABASE where the snapshot no longer exists.
     """
 
-    def __init__(self, url: str, *, snapshot: str | None = None, password: Password | None = None) -> None:
+    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
         self._url = url
-        self._connection: Connection = open_connection(url, "headrace read", password, {})
+        self._connection = open_connection(url, "headrace read", settings=PINNED)
+        self.server_mark = self._connection.server_mark
         self._reads = FlushedReads(self.query)
-        try:
-            [(pid, self.server_mark)] = self._connection.execute(WHO).fetchall()
-            check_direct(self._connection, pid, url)
-            for statement in pinning(PINNED):
-                self._connection.execute(statement.encode())
-            if snapshot is not None:
-                self._connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                self._connection.execute(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
-        except HeadraceError:
-            self.close()
-            raise
-        except psycopg.Error as error:
-            self.close()
-            raise database_error(error, url) from error
+        if snapshot is not None:
+            try:
+                self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
+            except HeadraceError:
+                self.close()
+                raise
 
     def __enter__(self) -> Self:
         return self
@@ -141,19 +78,19 @@ class ReadSession:
         return self._connection.info.transaction_status != TransactionStatus.IDLE
 
     def query(
-        self, sql: str, parameters: Sequence[object] = (), *, kept: bool = True
+        self, sql: str, parameters: Sequence[object] = (), *, reusable: bool = True
     ) -> list[tuple[Any, ...]]:
         """Return all rows of a statement with `$1`-style parameters.
 
         Args:
-            kept: whether its plan may be kept for later calls, whatever their parameters.
+            reusable: whether its plan may serve later calls, whatever their parameters.
 
         Raises:
             HeadraceError: CONNECTION where the connection was lost, DATABASE for what the server refuses.
         """
         try:
             cursor = self._connection.execute(
-                sql.encode(), parameters or None, prepare=None if kept else False
+                sql.encode(), parameters or None, prepare=None if reusable else False
             )
             return cursor.fetchall() if cursor.description is not None else []
         except psycopg.Error as error:
@@ -174,8 +111,8 @@ class ReadSession:
             raise database_error(error, self._url) from error
 
     @contextmanager
-    def apart(self) -> Iterator[None]:
-        """Run statements under a savepoint: a refused one does not end a transaction that they share.
+    def savepoint(self) -> Iterator[None]:
+        """Run statements under a savepoint: where one fails, a transaction that they share goes on.
 
         Raises:
             HeadraceError: CONNECTION, where the connection was lost.
@@ -183,14 +120,14 @@ class ReadSession:
         if not self.in_transaction:
             yield
             return
-        self.query("SAVEPOINT apart")
+        self.query("SAVEPOINT headrace")
         try:
             yield
         except HeadraceError as error:
             if error.kind is not Kind.CONNECTION:
-                self.query("ROLLBACK TO SAVEPOINT apart")
+                self.query("ROLLBACK TO SAVEPOINT headrace")
             raise
-        self.query("RELEASE SAVEPOINT apart")
+        self.query("RELEASE SAVEPOINT headrace")
 
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
@@ -235,62 +172,3 @@ def check_same_server(mark: str, other: str, url: str) -> None:
             f"two connections to {place(url)} lead to two servers",
             "Name one server, or several hosts with target_session_attrs=primary; no balanced address.",
         )
-
-
-def is_refused_value(error: HeadraceError) -> bool:
-    """Return whether a statement was refused for a value outside its type, domain or range."""
-    return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
-
-
-def is_refused_row(error: HeadraceError) -> bool:
-    """Return whether a statement was refused for the content of some row.
-
-    That is a value not of its type or domain, or out of range; several rows where one is expected; more text
-    than one value may have (also where the server refuses the allocation), or deeper nesting; and a user's
-    function that raises an error (RAISE) or lacks a branch (no CASE, no RETURN).
-    """
-    return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
-
-
-def database_error(error: psycopg.Error, url: str) -> HeadraceError:
-    """Return the error of a failed statement: the server's own message, never its parameters."""
-    primary = error.diag.message_primary or " ".join(str(error).split())
-    state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    return statement_error(state, primary, url)
-
-
-def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
-    """Return the error of a failed statement, by its SQLSTATE.
-
-    Args:
-        state: the server's SQLSTATE; None where the connection broke without one.
-        primary: the server's primary message.
-        url: where the statement was sent.
-    """
-    if state is None or state.startswith(("08", "57P")):
-        return HeadraceError(Kind.CONNECTION, f"the connection to {place(url)} was lost: {primary}")
-    if state in _RETRYABLE:
-        return HeadraceError(Kind.CONNECTION, f"the server at {place(url)} could not go on: {primary}")
-    if state == "42501":
-        return HeadraceError(
-            Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
-        )
-    return HeadraceError(
-        Kind.DATABASE,
-        f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
-        detail=f"the database says: {primary} (SQLSTATE {state})",
-    )
-
-
-def _without_values(state: str, primary: str) -> str:
-    """Return the server's message where it quotes only names; else the name of the condition.
-
-    The name is the one in PostgreSQL's manual; a function's own error has none.
-    """
-    if state.startswith(_NAME_CLASSES):
-        return primary
-    try:
-        condition = psycopg.errors.lookup(state).__name__
-    except KeyError:
-        return "an error that a function raises"
-    return _CAPITAL.sub(r"_\1", condition).lower()

@@ -16,8 +16,8 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
-from headrace.postgres.replication_capacity import with_limits
-from headrace.postgres.sqlstate_errors import slot_lost, sqlstate_error
+from headrace.postgres.server import session_text, with_limits
+from headrace.postgres.server_errors import slot_in_use_by, slot_lost, sqlstate_error
 
 PLUGIN = "pgoutput"
 _NAME = re.compile(r"[a-z0-9_]{1,63}")
@@ -26,7 +26,7 @@ _FAILOVER_SINCE = 170000
 _MAX_NAMED = 5
 
 # Columns of newer versions are read from the row as JSON, where older versions lack them.
-_READ = """
+_READ = f"""
 SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text, ''), s.two_phase,
        s.temporary, s.active_pid, (s.confirmed_flush_lsn - '0/0')::bigint, (s.restart_lsn - '0/0')::bigint,
        s.wal_status, s.safe_wal_size,
@@ -36,15 +36,13 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        coalesce((j.row ->> 'failover')::boolean, false),
        coalesce((j.row ->> 'synced')::boolean, false) AND pg_is_in_recovery(),
        (j.row ->> 'inactive_since')::timestamptz,
-       'pid ' || s.active_pid
-           || coalesce(', ' || nullif(a.application_name, ''), '') || coalesce(' of ' || a.usename, '')
-           || coalesce(', from ' || host(a.client_addr), ''),
+       {session_text("s.active_pid")},
        (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
        coalesce(a.wait_event = 'WaitForStandbyConfirmation', false)
 FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-"""
+"""  # noqa: S608 - a fixed text
 _READ_ONE = f"{_READ} WHERE s.slot_name = $1"
 _READ_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
 
@@ -282,17 +280,17 @@ def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
     )
 
 
-def drop_slot(connection: Connection, name: str, *, patience: float = 5.0) -> bool:
+def drop_slot(connection: Connection, name: str, *, timeout: float = 5.0) -> bool:
     """Drop the slot; return whether it existed.
 
     A reader's connection releases its slot a moment after it is closed. So a slot in use is tried again for
-    `patience` seconds.
+    `timeout` seconds.
 
     Raises:
         HeadraceError: SLOT_IN_USE with the reader's pid, application and client; PRIVILEGE, CONNECTION,
             DATABASE.
     """
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while True:
         try:
             _run(connection, "SELECT pg_drop_replication_slot($1)", name)
@@ -324,27 +322,9 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
     return int(end)
 
 
-def with_reader(error: HeadraceError, url: str, name: str) -> HeadraceError:
-    """Return the error; where the slot is in use, with the reader's application and client.
-
-    Raises:
-        HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
-    """
-    if error.kind is not Kind.SLOT_IN_USE:
-        return error
-    with connect(url, application_name="headrace look") as connection:
-        facts = read_slot(connection, name)
-    return error if facts is None or facts.reader is None else slot_in_use(facts)
-
-
 def slot_in_use(facts: SlotFacts) -> HeadraceError:
     """Return the error that names the reader of the slot."""
-    return HeadraceError(
-        Kind.SLOT_IN_USE,
-        f"the replication slot {facts.name!r} is read by someone else "
-        f"({facts.reader or 'who has just ended'})",
-        "Stop that reader, or name a slot of its own for each.",
-    )
+    return slot_in_use_by(facts.reader, facts.name)
 
 
 def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> list[tuple[Any, ...]]:
@@ -363,17 +343,15 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
 
 def _blockers(url: str, pid: int) -> list[str]:
     """Return who keeps the server process `pid` waiting, for people: its blockers first, then the oldest."""
-    sql = """
-        SELECT 'pid ' || a.pid || coalesce(', ' || nullif(a.application_name, ''), '')
-               || coalesce(' of ' || a.usename, '') || coalesce(' in ' || a.datname, '')
-               || coalesce(', from ' || host(a.client_addr), '')
+    sql = f"""
+        SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '')
                || coalesce(', transaction ' || a.backend_xid, '')
                || coalesce(', open since ' || date_trunc('second', a.xact_start), '')
                || coalesce(', ' || a.state, '')
         FROM pg_stat_activity a
         WHERE a.pid <> $1 AND (a.pid = ANY (pg_blocking_pids($1)) OR a.backend_xid IS NOT NULL)
         ORDER BY a.pid = ANY (pg_blocking_pids($1)) DESC, a.xact_start
-    """
+    """  # noqa: S608 - a fixed text
     prepared = """
         SELECT 'prepared transaction ' || quote_literal(gid) || ' in ' || database || ', transaction '
                || transaction || ', since ' || date_trunc('second', prepared)
@@ -384,14 +362,10 @@ def _blockers(url: str, pid: int) -> list[str]:
         WHERE pg_is_in_recovery()
     """
     with connect(url, application_name="headrace look") as connection:
-        results = (_query_of(connection, query, pid) for query in (standby, sql, prepared))
+        results = (execute(connection, *statement) for statement in ((standby,), (sql, (pid,)), (prepared,)))
         blockers = [str(text) for rows in results for (text,) in rows]
     more = len(blockers) - _MAX_NAMED
     return [*blockers[:_MAX_NAMED], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _query_of(connection: Connection, sql: str, pid: int) -> list[tuple[Any, ...]]:
-    return execute(connection, sql, (pid,) if "$1" in sql else ())
 
 
 def _waited_too_long(name: str, limit: float, waits: list[str]) -> HeadraceError:

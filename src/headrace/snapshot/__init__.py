@@ -2,8 +2,14 @@
 
 from headrace.snapshot.exporting import exported_snapshot
 from headrace.snapshot.planning import PlannedPart, check_table, plan_parts, plan_tables
-from headrace.snapshot.progress import RangesDone
-from headrace.snapshot.ranges import are_rewritten, check_filenode, files_of, plan_ranges, read_filenodes
+from headrace.snapshot.ranges import (
+    RangesDone,
+    are_rewritten,
+    check_filenode,
+    files_of,
+    plan_ranges,
+    read_filenodes,
+)
 from headrace.snapshot.reading import RowSelection, check_readable, read_part
 
 __all__ = [

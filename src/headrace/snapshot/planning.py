@@ -197,17 +197,17 @@ def _files(
 def group_files(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
     """Cut files into parts of about `target` blocks; small files share a part (pure)."""
     waiting: list[CtidRange] = []
-    room = target
+    remaining = target
     for file in files:
         if file.filenode is None:
             yield PlannedPart((CtidRange(0, None, file.table),))
             continue
         for first, last in cut(file.blocks, target):
             size = (file.blocks if last is None else last + 1) - first
-            if waiting and size > room + target // 2:
-                yield PlannedPart(tuple(waiting), target - room)
-                waiting, room = [], target
+            if waiting and size > remaining + target // 2:
+                yield PlannedPart(tuple(waiting), target - remaining)
+                waiting, remaining = [], target
             waiting.append(CtidRange(first, last, file.table, file.filenode))
-            room -= size
+            remaining -= size
     if waiting:
-        yield PlannedPart(tuple(waiting), target - room)
+        yield PlannedPart(tuple(waiting), target - remaining)

@@ -54,7 +54,7 @@ class PushedCondition:
     values: tuple[object, ...] = ()
 
 
-def rendered(condition: PushedCondition, row_type: RowType) -> str | None:
+def render_condition(condition: PushedCondition, row_type: RowType) -> str | None:
     """Return the condition as SQL; None where the server must not apply it."""
     oid = next(
         (attribute.type for attribute in row_type.attributes if attribute.name == condition.column), None

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.capture import ChangeStream, LogOrigin, Offset
 from headrace.catalog import read_catalog
-from headrace.catalog.fingerprint import read_fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, from_text, stream_needs, to_text
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName

@@ -19,10 +19,10 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.position import end_of_commits
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
+from headrace.postgres.wal_position import end_of_commits
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 
 ROWS = 200_000

@@ -16,14 +16,14 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName, decode_changes, parse_lsn
+from headrace.postgres.adbc import RowSession
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.provision import ensure_slot
 from headrace.postgres.replication import replication_connection
-from headrace.postgres.rows import RowSession
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
 from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
+from support.slots import ensure_slot
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from headrace.catalog import read_catalog
-from headrace.catalog.nested_objects import nested_findings
+from headrace.catalog.checks import nested_findings
 from headrace.postgres.session import ReadSession
 from headrace.schema import load_schema
 

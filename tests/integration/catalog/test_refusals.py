@@ -12,11 +12,9 @@ import psycopg
 import pytest
 
 from headrace.catalog import complete, findings, read_catalog
-from headrace.catalog.access import unreadable
+from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.functions import function_findings
-from headrace.catalog.identifiers import id_findings
-from headrace.catalog.labels import label_findings
+from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model import TableName
@@ -378,7 +376,7 @@ def test_what_may_not_be_read_is_found_by_trying_each_table(
     usage = used_columns([spec], catalog)
     admin.execute(f"GRANT SELECT ON users TO {ROLE}".encode())
     admin.execute(f"GRANT SELECT (id) ON orders TO {ROLE}".encode())
-    refused = unreadable(session, usage, catalog, [spec.table])
+    refused = unreadable_tables(session, usage, catalog, [spec.table])
     assert set(refused) == {TableName("public", "orders"), TableName("closed", "secrets")}
     assert {error.kind for error, _ in refused.values()} == {Kind.PRIVILEGE}
     causes = [error.cause for error, _ in refused.values()]
@@ -386,7 +384,7 @@ def test_what_may_not_be_read_is_found_by_trying_each_table(
     assert f"the role {ROLE} may not read orders" in causes
     for _, sql in refused.values():
         admin.execute(sql.encode())
-    assert unreadable(session, usage, catalog, [spec.table]) == {}
+    assert unreadable_tables(session, usage, catalog, [spec.table]) == {}
 
 
 def test_row_security_that_would_hide_rows_is_told(
@@ -397,10 +395,10 @@ def test_row_security_that_would_hide_rows_is_told(
     admin.execute(f"GRANT SELECT ON rls TO {ROLE}".encode())
     spec = load(tmp_path, "version: 1\ntable: rls\nprimary_key: id\nfields: [{long: id}]")
     catalog = read_catalog(session, spec.tables())
-    [(error, sql)] = unreadable(session, used_columns([spec], catalog), catalog, [spec.table]).values()
+    [(error, sql)] = unreadable_tables(session, used_columns([spec], catalog), catalog, [spec.table]).values()
     assert "row security on rls would hide rows" in error.cause
     admin.execute(sql.encode())
-    assert unreadable(session, used_columns([spec], catalog), catalog, [spec.table]) == {}
+    assert unreadable_tables(session, used_columns([spec], catalog), catalog, [spec.table]) == {}
 
 
 def test_the_partitions_of_a_root_are_tried_too(
@@ -414,5 +412,7 @@ def test_the_partitions_of_a_root_are_tried_too(
     spec = load(tmp_path, "version: 1\ntable: parted\nprimary_key: id\nfields: [{long: id}]")
     catalog = read_catalog(session, spec.tables())
     usage = used_columns([spec], catalog)
-    assert set(unreadable(session, usage, catalog, [spec.table])) == {TableName("public", "parted_rest")}
-    assert unreadable(session, usage, catalog, []) == {}
+    assert set(unreadable_tables(session, usage, catalog, [spec.table])) == {
+        TableName("public", "parted_rest")
+    }
+    assert unreadable_tables(session, usage, catalog, []) == {}

@@ -20,7 +20,7 @@ from headrace.model import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
-from headrace.resolution.render import path_statement
+from headrace.resolution.plan import path_statement
 from headrace.schema import load_schema
 
 TYPES = {
@@ -138,7 +138,7 @@ def test_what_reads_a_whole_table_in_spite_of_an_index_is_told(
 def whole(session: ReadSession, statement: str, parameters: int) -> set[str]:
     """The tables of which a statement reads more than an index leads to."""
     arrays = [["1"]] * parameters
-    [(plan,)] = session.query(f"EXPLAIN (FORMAT JSON) {statement}", arrays, kept=False)
+    [(plan,)] = session.query(f"EXPLAIN (FORMAT JSON) {statement}", arrays, reusable=False)
     return set(_whole(plan[0]["Plan"]))
 
 

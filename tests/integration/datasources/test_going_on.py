@@ -97,7 +97,7 @@ def _take_away(one: Query) -> None:
                 (one.slot,),
             )
             try:
-                drop_slot(connection, one.slot, patience=0)
+                drop_slot(connection, one.slot, timeout=0)
             except HeadraceError:
                 continue
             return
@@ -236,7 +236,7 @@ def test_only_the_rows_and_columns_that_were_asked_for_come(query: Callable[...,
     with pytest.raises(HeadraceError, match="hides columns of item: secret"):
         one.step()
     one.restart(where="100 > id", columns="id")
-    with pytest.raises(HeadraceError, match="asked for are those where 100 > id"):
+    with pytest.raises(HeadraceError, match="required are those where 100 > id"):
         one.step()
     one.restart(where="(((id)) < (100))")
     one.sql("INSERT INTO item VALUES (4, 'd', 'hidden')")

@@ -33,8 +33,7 @@ from headrace.datasources.snapshot_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.values import convert
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.spark import exported_snapshot, register
 from integration.facts.edge_values import EDGES, SETUP
@@ -106,7 +105,7 @@ def test_registering_is_harmless_when_the_formats_are_known(shop: Shop) -> None:
 def expected(session: ReadSession) -> dict[str, tuple[pa.Array, list[int]]]:
     """What the text of each column of every type stands for, and which rows do not fit."""
     kinds = read_row_types(session, [NAME])[NAME].columns
-    texts = ", ".join(printed(identifier(name)) for name in COLUMNS.values())
+    texts = ", ".join(output_text(identifier(name)) for name in COLUMNS.values())
     rows = session.query(f"SELECT {texts} FROM {SQL} ORDER BY id")
     found = {}
     for (kind, name), column in zip(COLUMNS.items(), zip(*rows, strict=True), strict=True):

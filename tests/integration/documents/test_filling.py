@@ -14,7 +14,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.assembly.identities import Identities, buckets_of
+from headrace.assembly.digests import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
 from headrace.datasources.partitioning import plan_tasks

@@ -11,7 +11,7 @@ import pytest
 
 from headrace.assembly import Assembler
 from headrace.catalog import bind, read_catalog
-from headrace.catalog.labels import label_findings
+from headrace.catalog.checks import label_findings
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.schema import load_schema

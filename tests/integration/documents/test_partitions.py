@@ -21,7 +21,7 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.catalog import read_catalog
-from headrace.catalog.fingerprint import read_fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, stream_needs
 from headrace.catalog.usage import used_columns
 from headrace.model import CHANGES_SCHEMA, TableName, key_of_id

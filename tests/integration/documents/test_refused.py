@@ -14,8 +14,7 @@ import psycopg
 import pytest
 
 from headrace.assembly import Assembler
-from headrace.assembly.digests import DigestRanges, Presence
-from headrace.assembly.identities import Identities
+from headrace.assembly.digests import DigestRanges, Identities, Presence
 from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind

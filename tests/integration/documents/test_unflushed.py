@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-from headrace.assembly.identities import Identities
+from headrace.assembly.digests import Identities
 from headrace.capture.reread import Reread
 from headrace.catalog import read_catalog
 from headrace.datasources.postgres_snapshot import PostgresSnapshot

@@ -13,7 +13,7 @@ import pytest
 from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
 from headrace.model.values import convert_all, json_form
 from headrace.model.values.moments import TIMESTAMP_ENDS
-from headrace.postgres.printing import printed
+from headrace.postgres.quoting import output_text
 from headrace.postgres.session import ReadSession
 
 pytestmark = pytest.mark.parametrize("version", [18], indirect=True)
@@ -46,7 +46,7 @@ def test_moments_of_all_ages(session: ReadSession, name: str) -> None:
     sql = f"(timestamp 'epoch' + (x / {DAY}) * interval '1 day' + ((x % {DAY}) || ' us')::interval)"
     if name != "timestamp":
         sql = f"({sql} AT TIME ZONE 'UTC')::{name}"
-    rows = session.query(f"SELECT {printed(sql)} FROM unnest($1::bigint[]) AS x", (numbers,))
+    rows = session.query(f"SELECT {output_text(sql)} FROM unnest($1::bigint[]) AS x", (numbers,))
     found = convert_all(kind(name), pa.array([text for (text,) in rows]), name)
     integers = found.cast(pa.int32() if name == "date" else pa.int64()).to_pylist()
     assert [one * unit for one in integers] == numbers
@@ -59,7 +59,7 @@ def test_floats_keep_every_bit(session: ReadSession) -> None:
         values = np.frombuffer(bits, kind_of)
         values = values[~np.isnan(values)]
         wide = [struct.unpack("d", struct.pack("d", value))[0] for value in values]
-        rows = session.query(f"SELECT {printed(f'x::{name}')} FROM unnest($1::float8[]) AS x", (wide,))
+        rows = session.query(f"SELECT {output_text(f'x::{name}')} FROM unnest($1::float8[]) AS x", (wide,))
         found = convert_all(kind(name), pa.array([text for (text,) in rows]), name)
         assert found.to_numpy().tobytes() == values.tobytes(), size
 
@@ -69,7 +69,7 @@ def test_numerics_keep_every_digit(session: ReadSession) -> None:
     chance = random.Random(2)
     digits = ["".join(chance.choices("0123456789", k=38)) for _ in range(MANY)]
     texts = [f"{chance.choice(['', '-'])}{one[:28]}.{one[28:]}" for one in digits]
-    sql = f"SELECT {printed('x::numeric(38,10)')} FROM unnest($1::text[]) AS x"
+    sql = f"SELECT {output_text('x::numeric(38,10)')} FROM unnest($1::text[]) AS x"
     rows = session.query(sql, (texts,))
     found = convert_all(kind("numeric", (38 << 16) + 10 + 4), pa.array([text for (text,) in rows]), "n")
     assert [int(f"{value:f}".replace(".", "")) for value in found.to_pylist()] == [
@@ -88,5 +88,5 @@ def test_texts_are_escaped_in_json_as_the_server_does_it(session: ReadSession) -
 def test_bytes_come_back(session: ReadSession) -> None:
     chance = random.Random(4)
     values = [chance.randbytes(chance.randrange(40)) for _ in range(MANY)]
-    rows = session.query(f"SELECT {printed('x')} FROM unnest($1::bytea[]) AS x", (values,))
+    rows = session.query(f"SELECT {output_text('x')} FROM unnest($1::bytea[]) AS x", (values,))
     assert convert_all(kind("bytea"), pa.array([text for (text,) in rows]), "b").to_pylist() == values

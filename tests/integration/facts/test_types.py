@@ -38,8 +38,7 @@ from headrace.model.value_type import ValueType
 from headrace.model.values import convert, json_form, moments
 from headrace.model.values.texts import array_tree, composite_texts, map_pairs
 from headrace.postgres.connection import connect
-from headrace.postgres.printing import printed
-from headrace.postgres.quoting import identifier, literal
+from headrace.postgres.quoting import identifier, literal, output_text
 from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
@@ -134,7 +133,7 @@ def insertion(row: int, edges: dict[str, tuple[str, ...]]) -> str:
 
 def snapshot(source: Source) -> Texts:
     """What a snapshot sees that a slot has exported."""
-    columns = ", ".join(printed(identifier(name)) for name in COLUMNS.values())
+    columns = ", ".join(output_text(identifier(name)) for name in COLUMNS.values())
     with (
         create_slot(source.url, f"{source.slot}_snapshot") as slot,
         ReadSession(source.url, snapshot=slot.snapshot_name) as session,
@@ -183,7 +182,7 @@ UNFIT = {
     "bytea[]": ['{{"\\\\x01"},{"\\\\x02"}}'],
     "tsrange": ['["2024-01-01 00:00:00","294276-12-31 00:00:00"]'],
 }
-"""What a typed column cannot hold, as it is printed."""
+"""What a typed column cannot hold, as it is output_text."""
 
 
 @pytest.mark.parametrize("kind", EDGES)

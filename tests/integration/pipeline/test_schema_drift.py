@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from headrace.catalog import read_catalog
-from headrace.catalog.arrivals import came_with_rows
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.differences import came_with_rows
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -77,7 +78,7 @@ ENDING = {
     "ALTER TABLE shop DROP twice; ALTER TABLE shop ADD twice int": "twice of the table shop",
     "ALTER TABLE line RENAME TO lines": "the table line is gone",
     "DROP TABLE line": "the table line is gone",
-    "DROP TABLE line; CREATE TABLE line (id int PRIMARY KEY, shop_id int)": "line was dropped and made anew",
+    "DROP TABLE line; CREATE TABLE line (id int PRIMARY KEY, shop_id int)": "line was dropped and created",
     "ALTER PUBLICATION p DROP TABLE line; ALTER TABLE line SET UNLOGGED": "line is unlogged now",
     "ALTER PUBLICATION p DROP TABLE line": "the table line has left the publication",
     "ALTER PUBLICATION p DROP TABLE line; ALTER PUBLICATION p ADD TABLE line": "line has left",
@@ -104,10 +105,10 @@ UNDONE = {
        INSERT INTO event_2 VALUES (1, 12, 'w');
        ALTER TABLE event ATTACH PARTITION event_2 FOR VALUES FROM (10) TO (20); COMMIT""": "with rows in it",
     "ALTER TABLE event_1 SET UNLOGGED; UPDATE event_1 SET what = 'x'; ALTER TABLE event_1 SET LOGGED": (
-        "event_1 was written anew, and may have been unlogged"
+        "event_1 was rewritten, and may have been unlogged"
     ),
     """BEGIN; ALTER TABLE event_1 SET UNLOGGED; DELETE FROM event_1; ALTER TABLE event_1 SET LOGGED;
-       COMMIT""": "event_1 was written anew, and may have been unlogged",
+       COMMIT""": "event_1 was rewritten, and may have been unlogged",
     "CREATE UNLOGGED TABLE more PARTITION OF event DEFAULT": "more is unlogged now",
     "ALTER TABLE event_1 SET UNLOGGED": "event_1 is unlogged now",
     "CREATE TABLE heir () INHERITS (line); DROP TABLE heir": "other tables inherit from line",

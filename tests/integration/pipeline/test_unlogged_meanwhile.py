@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from headrace.catalog.fingerprint import read_fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.errors import HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
@@ -59,7 +59,7 @@ WRITES = ["UPDATE {t} SET spare = 1", "DELETE FROM {t} WHERE id = 1", "INSERT IN
 def test_what_was_written_meanwhile_ends_a_run(world: World, table: str, write: str, around: str) -> None:
     unlogged = "ALTER TABLE {t} SET UNLOGGED; " + write + "; ALTER TABLE {t} SET LOGGED"
     world.sql(around.replace("{w}", unlogged).replace("{t}", table))
-    with pytest.raises(HeadraceError, match=f"{table} was written anew, and may have been unlogged"):
+    with pytest.raises(HeadraceError, match=f"{table} was rewritten, and may have been unlogged"):
         world.watch.look()
 
 

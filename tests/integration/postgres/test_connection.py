@@ -64,11 +64,6 @@ def test_the_password_is_asked_for_at_each_connect(
     opening(url).close()
     opening(url).close()
     assert (tmp_path / "asked").read_text() == "xx"
-    answers = iter([ODD, "wrong"])
-    opening(bare, password=lambda: next(answers)).close()
-    with pytest.raises(HeadraceError) as caught:
-        opening(bare, password=lambda: next(answers))
-    assert caught.value.kind is Kind.AUTHENTICATION
 
 
 def test_a_jdbc_url_leads_to_the_same_database(postgres: EmbeddedPostgres) -> None:

@@ -18,16 +18,16 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.postgres.connection import Connection, execute
-from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
-from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import NOTHING_CHANGED, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.quoting import literal
 from headrace.postgres.setup import Policy, plan_setup
 from integration.capture.following import Source, take
 from support.servers import servers_by_version, skip_without
+from support.slots import ensure_slot
 
 T = TableName("public", "t")
 REQUIRED: dict[TableName, Sequence[str]] = {T: ("user_id",)}
@@ -71,7 +71,7 @@ def planned(connection: Connection, policy: Policy = "auto", *, managed: bool = 
 def covered(connection: Connection) -> TableCoverage:
     existing = read_publication(connection, "p")
     facts = read_identities(connection, [T])
-    [report] = coverage(facts, REQUIRED, publication="p", existing=existing, slot=None)
+    [report] = table_coverage(facts, REQUIRED, publication="p", existing=existing, slot=None)
     return report
 
 
@@ -369,7 +369,7 @@ def test_the_log_carries_a_stored_key_and_documents_may_need_it(
 
     execute_plan(plan(), connection)
     existing = read_publication(connection, "headrace")
-    [report] = coverage(facts, required, publication="headrace", existing=existing, slot=None)
+    [report] = table_coverage(facts, required, publication="headrace", existing=existing, slot=None)
     assert report.complete is rules
     assert report.covered == (("g",) if rules else ())
     if not rules:

@@ -12,11 +12,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
-from headrace.postgres.provision import ensure_slot
 from headrace.postgres.publication import PublishedTable, read_publication
 from headrace.postgres.publication_filters import PublicationFilter
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import read_slot
+from support.slots import ensure_slot
 
 ORDERS, OTHER = TableName("public", 'Or"ders'), TableName("public", "other")
 PUBLICATION = 'it\'s "mine", all'

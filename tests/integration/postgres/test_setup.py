@@ -13,11 +13,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.coverage import TableCoverage, coverage
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan, render
 from headrace.postgres.identity import read_identities
-from headrace.postgres.publication import read_publication
-from headrace.postgres.publication_filters import PARTS_SINCE
+from headrace.postgres.publication import PARTS_SINCE, read_publication
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.replication import replication_connection
@@ -313,7 +312,7 @@ def test_a_publication_of_a_schema_carries_its_tables(connection: Connection) ->
 def covered(
     connection: Connection, required: dict[TableName, Sequence[str]], *, managed: bool = True
 ) -> tuple[TableCoverage, ...]:
-    return coverage(
+    return table_coverage(
         read_identities(connection, required),
         required,
         publication=PUBLICATION,

@@ -12,7 +12,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot
+from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot, with_reader
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import (
@@ -23,7 +23,6 @@ from headrace.postgres.slot import (
     read_slot,
     slot_in_use,
     slot_problem,
-    with_reader,
 )
 from support.servers import as_user
 
@@ -67,7 +66,7 @@ def test_creation_that_waits_names_the_transaction_and_leaves_nothing(
         pid = writer.info.backend_pid
         [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
         expected = (
-            rf"pid {pid}, old one of postgres in .*, from 127.0.0.1, transaction {xid}, open since 20.*, "
+            rf"pid {pid}, old one of postgres, from 127.0.0.1, in .*, transaction {xid}, open since 20.*, "
             "idle in transaction"
         )
         with pytest.raises(HeadraceError, match=expected) as caught:
@@ -87,7 +86,7 @@ def test_a_role_that_may_not_see_sessions_learns_whom_it_waits_for(
         with connect(url, application_name="old one", autocommit=False) as writer:
             execute(writer, "INSERT INTO t VALUES (1)")
             [(xid,)] = execute(writer, "SELECT pg_current_xact_id()::text")
-            expected = rf"pid {writer.info.backend_pid}, old one of postgres in .*, transaction {xid}"
+            expected = rf"pid {writer.info.backend_pid}, old one of postgres, .*, transaction {xid}"
             with pytest.raises(HeadraceError, match=expected):
                 create_slot(as_user(url, "bare", "pw"), "s_bare_wait", time_limit=0.5)
     finally:
@@ -132,7 +131,7 @@ def test_dropping_waits_a_moment_for_the_reader(url: str, connection: Connection
     stream = replication_connection(url)
     stream.start("s_drop", 0, ["p"])
     with pytest.raises(HeadraceError, match=rf"pid {stream.pid}, headrace of postgres, from 127") as caught:
-        drop_slot(connection, "s_drop", patience=0.2)
+        drop_slot(connection, "s_drop", timeout=0.2)
     assert caught.value.kind is Kind.SLOT_IN_USE
     threading.Timer(0.3, stream.close).start()
     assert drop_slot(connection, "s_drop")
@@ -318,7 +317,7 @@ def test_the_slots_of_the_database_are_listed_with_their_readers(
             with replication_connection(url) as second:
                 with pytest.raises(HeadraceError) as caught:
                     second.start("s_two", 0, ["p"])
-                assert "someone's reader" in str(with_reader(caught.value, url, "s_two"))
+                assert "someone's reader" in str(with_reader(second, "s_two", caught.value))
             reader = f"pid {stream.pid}, someone's reader of postgres, from 127.0.0.1"
             found = {facts.name: facts for facts in list_slots(connection)}
     finally:

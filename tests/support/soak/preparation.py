@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.catalog import Catalog, bind, complete, read_catalog
-from headrace.catalog.fingerprint import Fingerprint, read_fingerprint
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import used_columns
 from headrace.model import Lsn, TableName

@@ -11,10 +11,10 @@ from headrace.assembly.plan import DocumentPlan, RelatedValue
 from headrace.assembly.read_strategies import (
     FEW_KEYS,
     MANY_KEYS,
-    form_for_blocks,
-    form_for_keys,
-    form_for_rows,
     is_single,
+    strategy_for_blocks,
+    strategy_for_keys,
+    strategy_for_rows,
     uses_sets,
 )
 from headrace.catalog.table import Catalog, Table
@@ -42,7 +42,7 @@ def users(*fields: JoinField | AggregateField) -> IndexSpec:
 
 def form(plan: DocumentPlan, keys: int) -> ReadStrategy:
     """Correlated where the chosen form has no sets."""
-    chosen = form_for_keys(plan, keys)
+    chosen = strategy_for_keys(plan, keys)
     return chosen if uses_sets(plan, chosen) else ReadStrategy.CORRELATED
 
 
@@ -134,17 +134,17 @@ def test_a_range_is_read_as_sets_as_far_as_they_are_of_a_bearable_size() -> None
     """256 MiB are 32768 pages; 1024 blocks are a tenth of the users."""
     bearable = sized(users=(1_000_000, 10_240), orders=(9_000_000, 300_000))
     plan = plan_document(users(ORDERS), bearable)
-    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 100_000) is ReadStrategy.AGGREGATED
-    assert form_for_blocks(plan, 2048) is form_for_rows(plan, 200_000) is ReadStrategy.MIXED
+    assert strategy_for_blocks(plan, 1024) is strategy_for_rows(plan, 100_000) is ReadStrategy.AGGREGATED
+    assert strategy_for_blocks(plan, 2048) is strategy_for_rows(plan, 200_000) is ReadStrategy.MIXED
 
 
 def test_a_row_that_many_share_is_counted_once() -> None:
     shared = JoinField("boss", "belongs_to", name("users"), ("id",), (), PLACE, column=("user_id",))
     known = sized(orders=(10_000_000, 10_240), users=(100, 100))
     plan = plan_document(IndexSpec("index", name("orders"), ("id",), (shared,), PLACE), known)
-    assert form_for_blocks(plan, 1024) is ReadStrategy.AGGREGATED
+    assert strategy_for_blocks(plan, 1024) is ReadStrategy.AGGREGATED
 
 
 def test_of_tables_that_were_never_analysed_only_what_has_no_index_is_a_set() -> None:
     plan = plan_document(users(ORDERS), sized())
-    assert form_for_blocks(plan, 1024) is form_for_rows(plan, 5) is ReadStrategy.MIXED
+    assert strategy_for_blocks(plan, 1024) is strategy_for_rows(plan, 5) is ReadStrategy.MIXED

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.model import TableName
-from headrace.model.table_pattern import matching, parse_names, parse_tables, written
+from headrace.model.table_pattern import format_table, match_tables, parse_names, parse_tables
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_star_stands_for_any_text() -> None:
     tables = [
         TableName(*name.split(".")) for name in "shop.orders shop.ORDERS a.users b.users2 x.order".split()
     ]
-    assert matching(patterns, tables) == (TableName("shop", "orders"), TableName("a", "users"))
+    assert match_tables(patterns, tables) == (TableName("shop", "orders"), TableName("a", "users"))
 
 
 @pytest.mark.parametrize("text", ["", "a.", ".a", "a b", "a,", "a.b.c", '"a', "a,,b"])
@@ -41,5 +41,5 @@ def test_columns_with_dots_in_them() -> None:
 
 @pytest.mark.parametrize("name", ["users", "My users", 'a"b', "a.b", "a,b", "*", "Ünï", "a*"])
 def test_a_written_table_is_read_as_itself(name: str) -> None:
-    [pattern] = parse_tables(written(TableName(name, name)))
+    [pattern] = parse_tables(format_table(TableName(name, name)))
     assert pattern.exact == TableName(name, name)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.assembly.identities import Buckets, bucket_of, buckets_of
+from headrace.assembly.digests import Buckets, bucket_of, buckets_of
 from headrace.pipeline import reconciliation
 from headrace.pipeline.reconciliation import reconcile
 

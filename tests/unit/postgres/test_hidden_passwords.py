@@ -5,8 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from headrace.postgres.connection import connection_error
 from headrace.postgres.password import hide_passwords
+from headrace.postgres.server_errors import connection_error
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from headrace.catalog.types import RowType
 from headrace.model import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
-from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rendered
+from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 
 _TYPES = {
     "bool": 16,
@@ -70,7 +70,7 @@ EQUAL, LESS, STARTS_WITH = ColumnComparison.EQUAL, ColumnComparison.LESS, Column
 def test_what_means_the_same_on_both_sides_is_rendered(
     column: str, comparison: ColumnComparison, values: tuple[object, ...], sql: str
 ) -> None:
-    assert rendered(PushedCondition(column, comparison, values), _ROW_TYPE) == sql
+    assert render_condition(PushedCondition(column, comparison, values), _ROW_TYPE) == sql
 
 
 @pytest.mark.parametrize(
@@ -97,4 +97,4 @@ def test_what_means_the_same_on_both_sides_is_rendered(
 def test_what_the_server_could_see_otherwise_is_left_to_spark(
     column: str, comparison: ColumnComparison, values: tuple[object, ...]
 ) -> None:
-    assert rendered(PushedCondition(column, comparison, values), _ROW_TYPE) is None
+    assert render_condition(PushedCondition(column, comparison, values), _ROW_TYPE) is None

@@ -24,7 +24,7 @@ def convert(kind: ValueType, texts: Texts, column: str) -> Converted:
 
     Args:
         kind: the column's type.
-        texts: each value as a session with the settings of `headrace.postgres.session.PINNED` prints it.
+        texts: each value as a session with the settings of `headrace.postgres.connection.PINNED` prints it.
         column: the column's name for messages (`public.orders.total`).
 
     Returns:

@@ -18,7 +18,7 @@ from headrace.model.value_type import ValueType
 from headrace.model.values import nested, scalars
 from headrace.model.values.conversion import UnreadableError, not_read
 from headrace.model.values.convert import Texts, whole
-from headrace.model.values.texts import leaves, map_pairs, rendered
+from headrace.model.values.texts import leaves, map_pairs, render_tree
 
 _NO_NUMBER = pa.array(["NaN", "Infinity", "-Infinity"])
 _TO_ESCAPE = r'["\\\x00-\x1f]'
@@ -124,7 +124,7 @@ def _arrays(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa
     def next_leaf() -> str:
         return next(values) or "null"
 
-    return pa.array([None if tree is None else rendered(tree, next_leaf) for tree in trees], pa.string())
+    return pa.array([None if tree is None else render_tree(tree, next_leaf) for tree in trees], pa.string())
 
 
 def _composites(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:

@@ -167,10 +167,10 @@ def depth(tree: Tree) -> int:
     return dimensions
 
 
-def rendered(tree: Tree, next_leaf: Callable[[], str]) -> str:
+def render_tree(tree: Tree, next_leaf: Callable[[], str]) -> str:
     """Render the tree as a JSON array; `next_leaf` returns the JSON of one element after the other."""
     return (
         "["
-        + ",".join(rendered(item, next_leaf) if isinstance(item, list) else next_leaf() for item in tree)
+        + ",".join(render_tree(item, next_leaf) if isinstance(item, list) else next_leaf() for item in tree)
         + "]"
     )

@@ -12,8 +12,8 @@ from headrace.catalog import Catalog
 from headrace.model import DocumentOperation, Lsn
 from headrace.pipeline.applied_position import AppliedPosition, why_behind
 from headrace.pipeline.verification.recheck import Look
-from headrace.postgres.position import end_of_commits
 from headrace.postgres.session import ReadSession
+from headrace.postgres.wal_position import end_of_commits
 from headrace.schema import IndexSpec
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents

@@ -23,7 +23,8 @@ from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, h
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
-from headrace.postgres.session import ReadSession, is_refused_row
+from headrace.postgres.server_errors import is_refused_row
+from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys

@@ -5,7 +5,7 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
-from headrace.resolution.values import has_truncate, lead_values, rows_that_differ, tables_of
+from headrace.resolution.resolver import has_truncate, lead_values, rows_that_differ, tables_of
 
 TABLE = TableName("public", "t")
 Side = Mapping[str, str | None] | None

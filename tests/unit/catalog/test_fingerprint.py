@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalog.enums import has_only_more_labels, without_labels
+from headrace.catalog.fingerprint import has_only_more_labels, without_labels
 
 MOOD = "mood: 'low', 'high'"
 

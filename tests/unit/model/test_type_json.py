@@ -6,9 +6,15 @@ import json
 
 import pytest
 
-from headrace.model.type_text import from_json, to_json
 from headrace.model.types import TYPES, ArrowForm
-from headrace.model.value_type import Attribute, DatabaseType, ValueType, resolve
+from headrace.model.value_type import (
+    Attribute,
+    DatabaseType,
+    ValueType,
+    resolve,
+    type_from_json,
+    type_to_json,
+)
 
 _BASE = {
     number: DatabaseType(number, "pg_catalog", row.names[0], "base") for number, row in enumerate(TYPES, 1)
@@ -35,10 +41,10 @@ KINDS = [resolve(attribute, _BASE | _MADE) for attribute in _ATTRIBUTES]
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_type_comes_back(kind: ValueType) -> None:
-    assert from_json(json.loads(json.dumps(to_json(kind)))) == kind
+    assert type_from_json(json.loads(json.dumps(type_to_json(kind)))) == kind
 
 
 def test_every_form_was_tried() -> None:
     assert {kind.form for kind in KINDS} == set(ArrowForm) - {ArrowForm.MAP}
     hstore = resolve(Attribute("c", 1), {1: DatabaseType(1, "public", "hstore", "base", extension="hstore")})
-    assert from_json(to_json(hstore)) == hstore
+    assert type_from_json(type_to_json(hstore)) == hstore

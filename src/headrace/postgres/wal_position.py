@@ -1,4 +1,4 @@
-"""Wait until all that a session has read is on the server's disk, so that no crash undoes it.
+"""Find how far the log is on the server's disk, and wait until all that a session has read is on disk.
 
 A commit is on disk before anyone sees it, except with `synchronous_commit = off`. Such a commit may be seen,
 and then be undone by a crash of the server; no change in the log shows that. A standby shows only what its
@@ -13,6 +13,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
+from headrace.postgres.connection import Connection, query
 
 SEEN = """pg_current_snapshot()::text,
        CASE WHEN NOT pg_is_in_recovery() THEN (pg_current_wal_insert_lsn() - '0/0')::bigint END,
@@ -102,3 +103,43 @@ class FlushedReads:
             if self.note(snapshot, now, flushed) is None or flushed >= end:
                 return True
         return False
+
+
+_ENDS = """
+SELECT CASE WHEN pg_is_in_recovery() THEN (pg_last_wal_replay_lsn() - '0/0')::bigint
+            ELSE (pg_current_wal_insert_lsn() - '0/0')::bigint END,
+       NOT pg_is_in_recovery() AND pg_current_wal_flush_lsn() < pg_current_wal_insert_lsn()
+"""
+
+
+def end_of_commits(query: Query) -> Lsn:
+    """Return a position (bytes) behind every visible commit, which readers of the log soon reach.
+
+    On a standby, this is the replayed position. On a primary the end of the log may be on disk in part: up to
+    the end of a page, in the middle of a record. Readers then stop at the beginning of that record until
+    another session commits. So an empty transaction is committed; the WAL writer flushes it within three of
+    its rounds (`wal_writer_delay`, 0.2 s each).
+
+    Raises:
+        what `query` does.
+    """
+    [(end, is_unfinished)] = query(_ENDS)
+    if is_unfinished:
+        query(_EMPTY_TRANSACTION)
+    return int(end)
+
+
+_END = """
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
+        - '0/0')::bigint
+"""
+
+
+def end_of_log(connection: Connection) -> Lsn:
+    """Return how far the log is flushed to disk (bytes); on a standby, replayed.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(end,)] = query(connection, _END)
+    return int(end)

@@ -9,7 +9,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
-from headrace.snapshot.columns import knows_infinities, moments
+from headrace.snapshot.reading import knows_infinities, moments
 
 DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
 DATE = ValueType("date", ArrowForm.DATE, Json.MOMENT, pa.date32())

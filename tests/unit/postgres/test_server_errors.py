@@ -4,9 +4,9 @@ import psycopg
 import pytest
 
 from headrace.errors import Kind, Retry
-from headrace.postgres.connection import connection_error, with_defaults
+from headrace.postgres.connection import with_defaults
 from headrace.postgres.quoting import replication_literal
-from headrace.postgres.sqlstate_errors import sqlstate_error
+from headrace.postgres.server_errors import connection_error, sqlstate_error
 
 URL = "postgresql://me:secret@db.example:5433/shop"
 

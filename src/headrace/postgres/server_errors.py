@@ -1,0 +1,340 @@
+"""Turn what the server refuses (a connection, a statement, a slot) into an error with a remedy. Pure.
+
+The SQLSTATE decides first. The message is looked at only where one state has several meanings, or where there
+is none (a refused connection). So a server with messages in another language is understood as far as its
+states go.
+"""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.postgres.address import parse_address
+from headrace.postgres.password import hide_passwords
+
+GRANT_REPLICATION = (
+    "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
+    "`GRANT rds_replication TO {role}`; Cloud SQL `ALTER USER {role} WITH REPLICATION`; "
+    "Azure `ALTER ROLE {role} REPLICATION` as a member of azure_pg_admin"
+)
+"""The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
+
+_RETRYABLE = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
+"""Retryable: a conflict with a standby's replay, a full disk or memory, a cancelled command, an I/O error."""
+
+_TOO_LARGE = (("54000", ""), ("XX000", "invalid memory alloc request size"))
+"""SQLSTATE and text of the error for a row with more text than the server can send."""
+
+
+def sqlstate_error(
+    sqlstate: str | None,
+    message: str,
+    *,
+    place: str,
+    slot: str = "",
+    role: str = "the role",
+    streaming: bool = False,
+) -> HeadraceError:
+    """Return the error for a refused replication command or function on slots.
+
+    Args:
+        sqlstate: the server's code; None where the connection broke without one.
+        message: the server's primary message.
+        place: host, port and database, for people.
+        slot: the slot that the command named.
+        role: the role's quoted name, for the grant.
+        streaming: whether the stream had begun (then a missing object is the publication).
+    """
+    text = " ".join(message.split()).rstrip(".")
+    state = sqlstate or ""
+    if state in _RETRYABLE:
+        return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {text}")
+    if state == "" or state.startswith(("08", "57P")):
+        return HeadraceError(Kind.CONNECTION, f"the replication connection to {place} was lost: {text}")
+    if state == "42501":
+        return HeadraceError(
+            Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
+        )
+    if state in ("53400", "53300"):
+        return no_free_slot(text)
+    if any(state == known and words in text for known, words in _TOO_LARGE):
+        return _row_too_large(text, slot)
+    return _slot_error(state, text, slot, streaming=streaming)
+
+
+def _row_too_large(text: str, slot: str) -> HeadraceError:
+    """Return the error for a row that no server can send; it stays in the log of every reader."""
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the slot {slot!r} has come to a row of more than 1 GB, which PostgreSQL cannot send: {text}",
+        "Waiting does not help. Keep such values smaller (a bytea takes twice its bytes, and REPLICA "
+        "IDENTITY FULL sends the old row too), or leave the column out of the publication; then begin behind "
+        "that row: `headrace teardown` and `headrace run`, or a new slot and a new checkpoint for a query "
+        "of your own.",
+    )
+
+
+def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    if state == "55006":
+        return HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"the replication slot {slot!r} is in use: {text}",
+            "Stop the other reader, or give this deployment a slot of its own.",
+        )
+    if state == "42710":
+        return HeadraceError(
+            Kind.CONFIG,
+            f"the replication slot {slot!r} cannot be made: {text}",
+            "Name another slot, or drop this one if nobody reads it.",
+        )
+    if state == "42704":
+        return _missing_object(text, slot, streaming=streaming)
+    if state == "55000":
+        return _unusable_slot(text, slot)
+    return HeadraceError(Kind.DATABASE, f"the database says: {text} (SQLSTATE {state})")
+
+
+def no_free_slot(text: str) -> HeadraceError:
+    """Return the error for a server without a free slot or walsender."""
+    return HeadraceError(
+        Kind.NO_FREE_SLOT,
+        f"the server has no free slot or walsender for another reader: {text}",
+        "Drop a slot that nobody needs (SELECT pg_drop_replication_slot('NAME')), or raise "
+        "max_replication_slots and max_wal_senders and restart the server.",
+    )
+
+
+def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    if streaming or "publication" in text.lower():
+        return HeadraceError(
+            Kind.PUBLICATION,
+            f"the slot {slot!r} was read with a publication that its history does not know: {text}",
+            "A publication must be older than its slot: create the publication, then drop and create the "
+            "slot (a deployment: `headrace teardown`, then `headrace run`), and backfill again.",
+        )
+    return HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"there is no replication slot {slot!r}: {text}",
+        f"Correct its name; if it was dropped, changes are lost with it. {BACKFILL_AGAIN}",
+    )
+
+
+def _unusable_slot(text: str, slot: str) -> HeadraceError:
+    lowered = text.lower()
+    if "wal_level" in lowered:
+        return HeadraceError(
+            Kind.WAL_LEVEL,
+            text,
+            "Set wal_level = logical and restart the server (`headrace check` says how).",
+        )
+    if "can no longer" in lowered or "invalidated" in lowered or "wal_removed" in lowered:
+        return slot_lost(slot, text)
+    return HeadraceError(Kind.DATABASE, f"the slot {slot!r} cannot be used: {text} (SQLSTATE 55000)")
+
+
+def slot_in_use_by(reader: str | None, slot: str) -> HeadraceError:
+    """Return the error that names the reader of a slot; None: it has just ended."""
+    return HeadraceError(
+        Kind.SLOT_IN_USE,
+        f"the replication slot {slot!r} is read by another session ({reader or 'which has just ended'})",
+        "Stop that reader, or name a slot of its own for each.",
+    )
+
+
+def slot_lost(slot: str, why: str) -> HeadraceError:
+    """Return the error for a slot whose log the server has removed."""
+    return HeadraceError(
+        Kind.SLOT_LOST,
+        f"the replication slot {slot!r} is lost, changes are gone: {why}",
+        f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. Raise "
+        "max_slot_wal_keep_size so that it survives longer stops.",
+    )
+
+
+def pooler_error(place: str, reason: str) -> HeadraceError:
+    """Return the error for a connection pooler in the place of a server."""
+    return HeadraceError(
+        Kind.POOLER,
+        f"a connection pooler answers at {place}: {reason}",
+        "Give the address of the server itself (often port 5432). Only where a proxy keeps one session for "
+        "each connection and carries replication too: add session_proxy=true to the connection URL.",
+    )
+
+
+def connection_error(error: Exception, url: str) -> HeadraceError:
+    """Return the error of a failed attempt to connect, without passwords."""
+    place = parse_address(url).place
+    text = hide_passwords(" ".join(str(error).split()))
+    if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
+        return pooler_error(place, text)
+    for kind, words, cause, remedy in _REFUSALS:
+        if all(word in text.lower() for word in words):
+            return HeadraceError(kind, cause.format(place=place, text=text), remedy)
+    return HeadraceError(
+        Kind.CONNECTION,
+        f"no connection to the database at {place}: {_reason(text)}",
+        "Check host and port and that the server runs.",
+    )
+
+
+def _reason(text: str) -> str:
+    """Remove from libpq's text what our message says too: the address and the advice."""
+    text = text.replace(_ADVICE, "").removeprefix("connection failed: ")
+    return text if len(_PLACE.findall(text)) > 1 else _PLACE.sub("", text).rstrip(".? ")
+
+
+_ADVICE = " Is the server running on that host and accepting TCP/IP connections?"
+_PLACE = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
+
+_USER = "the database at {place} refused the user or the password"
+_ACCESS = "the database at {place} does not let this user in: {text}"
+_NAME = "there is no such database at {place}"
+_TLS = "no TLS connection to the database at {place}: {text}"
+_URL = "the connection URL for {place} is wrong: {text}"
+_CORRECT = "Correct the connection URL, or set DATABASE_URL."
+_UNTRUSTED = (
+    "Give the CA that has signed the server's certificate in sslrootcert; renew the certificate if it has "
+    "expired (libpq does not say), or correct this machine's clock."
+)
+_CORRECT_TLS = "Correct sslmode, sslrootcert, sslcert, sslkey or sslcrl in the connection URL."
+_AUTH_METHOD = "the database at {place} wants the password in a way that is not allowed: {text}"
+_SCRAM = (
+    "On the server: password_encryption = 'scram-sha-256', ALTER ROLE … PASSWORD '…', and scram-sha-256 in "
+    "pg_hba.conf"
+)
+
+# No SQLSTATE comes with a refused connection: only the text shows which errors are not retryable. The first
+# row whose words all occur decides. Where the server's messages are in another language, it is retried.
+_REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
+    (
+        Kind.AUTHENTICATION,
+        ("method requirement", "cleartext"),
+        _AUTH_METHOD,
+        f"{_SCRAM}; or connect with sslmode=verify-full and sslrootcert: then it may be in the clear.",
+    ),
+    (
+        Kind.AUTHENTICATION,
+        ("method requirement", "hashed password"),
+        _AUTH_METHOD,
+        f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
+    ),
+    (
+        Kind.AUTHENTICATION,
+        ("method requirement",),
+        _AUTH_METHOD,
+        "Correct require_auth in the connection URL.",
+    ),
+    (
+        Kind.AUTHENTICATION,
+        ("channel binding",),
+        _ACCESS,
+        f"channel_binding=require needs TLS and a SCRAM password. {_SCRAM}; or channel_binding=prefer.",
+    ),
+    (Kind.AUTHENTICATION, ("valid client certificate",), _ACCESS, "Set sslcert and sslkey in the URL."),
+    (
+        Kind.AUTHENTICATION,
+        ("certificate authentication failed",),
+        _ACCESS,
+        "Set sslcert and sslkey for this user.",
+    ),
+    (Kind.AUTHENTICATION, ("alert unknown ca",), _ACCESS, "The server does not know the CA of sslcert."),
+    (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
+    (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
+    (Kind.AUTHENTICATION, ("pg_hba.conf",), _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
+    (Kind.AUTHENTICATION, ('role "', "does not exist"), _ACCESS, _CORRECT),
+    (
+        Kind.AUTHENTICATION,
+        ('role "', "not permitted to log in"),
+        _ACCESS,
+        "ALTER ROLE … LOGIN, or another role.",
+    ),
+    (
+        Kind.PRIVILEGE,
+        ("permission denied for database",),
+        _ACCESS,
+        "GRANT CONNECT ON DATABASE … TO the role.",
+    ),
+    (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
+    (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("certificate verify failed",), _TLS, _UNTRUSTED),
+    (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("private key",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("weak sslmode",), _TLS, _CORRECT_TLS),
+    (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
+    (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
+)
+
+_REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")
+_REFUSED_ROW = re.compile(
+    r"\(SQLSTATE (20000|21000|22...|23502|23514|2F005|38...|5400[01]|P000[1-4])\)$"
+    r"|invalid memory alloc request size \d+ \(SQLSTATE XX000\)$"
+)
+
+_NAME_CLASSES = ("0A", "25", "26", "28", "3B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58", "XX")
+"""Classes of SQLSTATEs whose messages quote statements, objects and limits, but no values of rows."""
+_CAPITAL = re.compile("(?<!^)([A-Z])")
+
+
+def is_refused_value(error: HeadraceError) -> bool:
+    """Return whether a statement was refused for a value outside its type, domain or range."""
+    return error.kind is Kind.DATABASE and _REFUSED_VALUE.search(error.cause) is not None
+
+
+def is_refused_row(error: HeadraceError) -> bool:
+    """Return whether a statement was refused for the content of some row.
+
+    That is a value not of its type or domain, or out of range; several rows where one is expected; more text
+    than one value may have (also where the server refuses the allocation), or deeper nesting; and a user's
+    function that raises an error (RAISE) or lacks a branch (no CASE, no RETURN).
+    """
+    return error.kind is Kind.DATABASE and _REFUSED_ROW.search(error.cause) is not None
+
+
+def database_error(error: psycopg.Error, url: str) -> HeadraceError:
+    """Return the error of a failed statement: the server's own message, never its parameters."""
+    primary = error.diag.message_primary or " ".join(str(error).split())
+    state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
+    return statement_error(state, primary, url)
+
+
+def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
+    """Return the error of a failed statement, by its SQLSTATE.
+
+    Args:
+        state: the server's SQLSTATE; None where the connection broke without one.
+        primary: the server's primary message.
+        url: where the statement was sent.
+    """
+    place = parse_address(url).place
+    if state is None or state.startswith(("08", "57P")):
+        return HeadraceError(Kind.CONNECTION, f"the connection to {place} was lost: {primary}")
+    if state in _RETRYABLE:
+        return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {primary}")
+    if state == "42501":
+        return HeadraceError(
+            Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."
+        )
+    return HeadraceError(
+        Kind.DATABASE,
+        f"the database says: {_without_values(state, primary)} (SQLSTATE {state})",
+        detail=f"the database says: {primary} (SQLSTATE {state})",
+    )
+
+
+def _without_values(state: str, primary: str) -> str:
+    """Return the server's message where it quotes only names; else the name of the condition.
+
+    The name is the one in PostgreSQL's manual; a function's own error has none.
+    """
+    if state.startswith(_NAME_CLASSES):
+        return primary
+    try:
+        condition = psycopg.errors.lookup(state).__name__
+    except KeyError:
+        return "an error that a function raises"
+    return _CAPITAL.sub(r"_\1", condition).lower()
