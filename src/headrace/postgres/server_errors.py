@@ -50,10 +50,8 @@ def sqlstate_error(
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
-    if state in _RETRYABLE:
-        return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {text}")
-    if state == "" or state.startswith(("08", "57P")):
-        return HeadraceError(Kind.CONNECTION, f"the replication connection to {place} was lost: {text}")
+    if (transient := _transient_error(state, text, place)) is not None:
+        return transient
     if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
@@ -63,6 +61,15 @@ def sqlstate_error(
     if any(state == known and words in text for known, words in _TOO_LARGE):
         return _row_too_large(text, slot)
     return _slot_error(state, text, slot, streaming=streaming)
+
+
+def _transient_error(state: str, text: str, place: str) -> HeadraceError | None:
+    """Return the error of what a retry may cure; an empty state: the connection broke. None for others."""
+    if state in _RETRYABLE:
+        return HeadraceError(Kind.CONNECTION, f"the server at {place} cannot answer now: {text}")
+    if state == "" or state.startswith(("08", "57P")):
+        return HeadraceError(Kind.CONNECTION, f"the connection to {place} was lost: {text}")
+    return None
 
 
 def _row_too_large(text: str, slot: str) -> HeadraceError:
@@ -87,7 +94,7 @@ def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
     if state == "42710":
         return HeadraceError(
             Kind.CONFIG,
-            f"the replication slot {slot!r} cannot be made: {text}",
+            f"the replication slot {slot!r} cannot be created: {text}",
             "Name another slot, or drop this one if nobody reads it.",
         )
     if state == "42704":
@@ -148,7 +155,7 @@ def slot_lost(slot: str, why: str) -> HeadraceError:
     """Return the error for a slot whose log the server has removed."""
     return HeadraceError(
         Kind.SLOT_LOST,
-        f"the replication slot {slot!r} is lost, changes are gone: {why}",
+        f"the replication slot {slot!r} is lost, and changes with it: {why}",
         f"{BACKFILL_AGAIN} Without a deployment drop the slot, and backfill again. Raise "
         "max_slot_wal_keep_size so that it survives longer stops.",
     )
@@ -310,11 +317,9 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
         primary: the server's primary message.
         url: where the statement was sent.
     """
-    place = parse_address(url).place
-    if state is None or state.startswith(("08", "57P")):
-        return HeadraceError(Kind.CONNECTION, f"the connection to {place} was lost: {primary}")
-    if state in _RETRYABLE:
-        return HeadraceError(Kind.CONNECTION, f"the server at {place} could not go on: {primary}")
+    state = state or ""
+    if (transient := _transient_error(state, primary, parse_address(url).place)) is not None:
+        return transient
     if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."

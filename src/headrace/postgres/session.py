@@ -16,11 +16,7 @@ from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import (
-    PINNED,
-    open_connection,
-    place,
-)
+from headrace.postgres.connection import PINNED, open_connection, place
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads

@@ -372,7 +372,7 @@ def _waited_too_long(name: str, limit: float, waits: list[str]) -> HeadraceError
     who = "; ".join(waits) or "a transaction that this role cannot see"
     return HeadraceError(
         Kind.SLOT_WAIT,
-        f"the slot {name!r} could not be made within {limit:g} s: the server waits for open transactions "
+        f"the slot {name!r} could not be created within {limit:g} s: the server waits for open transactions "
         f"({who})",
         "End them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED 'NAME') and try again.",
     )
