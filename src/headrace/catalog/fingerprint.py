@@ -158,8 +158,8 @@ class Fingerprint:
             ) from error
 
 
-def determining(found: Fingerprint, usage: Usage) -> list[object]:
-    """Return what determines documents that read `usage`, as JSON values: types and their definitions."""
+def type_definitions(found: Fingerprint, usage: Usage) -> list[object]:
+    """Return the types, and their definitions, that determine documents that read `usage`, as JSON values."""
     return [
         [table.schema, table.name, name, column.type, without_labels(column.inside)]
         for table in sorted(usage)

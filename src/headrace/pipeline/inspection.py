@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import BindingFinding, complete, findings
 from headrace.catalog.checks import nested_findings
-from headrace.catalog.fingerprint import Fingerprint, determining
+from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError
@@ -67,7 +67,7 @@ class Inspection:
 
     def types(self, name: str) -> object:
         """Return what the catalog holds about the columns that an index or retained generation reads."""
-        return determining(self.fingerprint, self.usage(name))
+        return type_definitions(self.fingerprint, self.usage(name))
 
     def errors(self) -> tuple[HeadraceError, ...]:
         """Return all that keeps `run` from starting, the policy on replica identities included."""
