@@ -102,7 +102,7 @@ class Assembler:
 
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session; `is_refused_row` where a row is the
-                cause: `assemble_apart` finds it.
+                cause: `assemble_range_by_keys` finds it.
         """
         plan = self._plan
         end = part.last_block if part.last_block is not None else plan.table.page_estimate
@@ -110,7 +110,7 @@ class Assembler:
         rows = self._stream(range_statement(plan, part, strategy), range_parameters(part))
         yield from self._operations(rows, version)
 
-    def assemble_apart(
+    def assemble_range_by_keys(
         self, part: CtidRange, version: Lsn, refuse: Refuse | None = None
     ) -> Iterator[DocumentOperation]:
         """Assemble a range by keys where `assemble_range` fails because of a row, so that the row is found.
@@ -124,6 +124,12 @@ class Assembler:
         self._session.await_flush()  # also for an empty range
         operations = self.assemble([tuple(row) for row in rows], version, refuse)
         yield from (operation for operation in operations if operation.body is not None)
+
+    def _query(
+        self, statement: str, parameters: Sequence[object], *, reusable: bool = True
+    ) -> list[tuple[Any, ...]]:
+        with self._session.savepoint():
+            return self._session.query(statement, parameters, reusable=reusable)
 
     def _stream(self, statement: str, parameters: Sequence[str]) -> Iterator[tuple[Any, ...]]:
         with self._session.savepoint():
@@ -151,14 +157,12 @@ class Assembler:
     def _read_alone(self, keys: Sequence[Key], refuse: Refuse | None) -> list[tuple[Any, ...]]:
         """Read the rows of the statement for one key, so that only its own rows can make it fail."""
         try:
-            with self._session.savepoint():
-                return self._session.query(keys_statement(self._careful), self._columns(keys), reusable=False)
+            return self._query(keys_statement(self._careful), self._columns(keys), reusable=False)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
             refusal = error
-        with self._session.savepoint():
-            rows = self._session.query(self._bare, self._columns(keys))
+        rows = self._query(self._bare, self._columns(keys))
         for id_, body, *_ in rows:
             if body is not None:
                 self._refuse(id_, keys, refusal, refuse)
@@ -183,14 +187,12 @@ class Assembler:
         Where a row makes a condition fail, all rows have a body.
         """
         try:
-            with self._session.savepoint():
-                return self._session.query(self._presence, self._columns(keys))
+            return self._query(self._presence, self._columns(keys))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
         usable = self._castable(keys)
-        with self._session.savepoint():
-            return self._session.query(self._bare, self._columns(usable)) if usable else []
+        return self._query(self._bare, self._columns(usable)) if usable else []
 
     def _check_statement(self) -> None:
         """Run the statement without keys: if that fails, no row is the cause.
@@ -200,8 +202,7 @@ class Assembler:
         Raises:
             HeadraceError: DATABASE.
         """
-        with self._session.savepoint():
-            self._session.query(keys_statement(self._plan), [[] for _ in self._plan.key], reusable=False)
+        self._query(keys_statement(self._plan), [[] for _ in self._plan.key], reusable=False)
 
     def _failing_field(self, keys: Sequence[Key]) -> str:
         """Name the first part of the document at which the server fails."""
@@ -214,8 +215,7 @@ class Assembler:
         """Return whether documents of these members alone can be read."""
         statement = keys_statement(replace(self._plan, members=members))
         try:
-            with self._session.savepoint():
-                self._session.query(statement, self._columns(keys), reusable=False)
+            self._query(statement, self._columns(keys), reusable=False)
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
@@ -225,8 +225,7 @@ class Assembler:
     def _castable(self, keys: Sequence[Key]) -> Sequence[Key]:
         """Return the keys that can be cast to the key's types; found by halving."""
         try:
-            with self._session.savepoint():
-                self._session.query(casts_statement(self._plan), self._columns(keys))
+            self._query(casts_statement(self._plan), self._columns(keys))
         except HeadraceError as error:
             if not is_refused_value(error):
                 raise
@@ -243,8 +242,7 @@ class Assembler:
         if strategy not in self._by_keys:
             self._by_keys[strategy] = keys_statement(self._plan, strategy)
         reusable = not uses_sets(self._plan, strategy)
-        with self._session.savepoint():
-            return self._session.query(self._by_keys[strategy], self._columns(keys), reusable=reusable)
+        return self._query(self._by_keys[strategy], self._columns(keys), reusable=reusable)
 
     def _operations(self, rows: Iterable[tuple[Any, ...]], version: Lsn) -> Iterable[DocumentOperation]:
         found = self._bare_operations(rows, version)

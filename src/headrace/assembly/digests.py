@@ -121,14 +121,14 @@ class DigestRanges:
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
-            return self._apart(most)
+            return self._next_by_ids(most)
         if rows:
             self._last = rows[-1][3:]
         if self.transformed:
             return self._assemble([id_ for id_, *_ in rows])
         return [Digest(id_, size, digest) for id_, size, digest, *_ in rows]
 
-    def _apart(self, most: int) -> list[Digest]:
+    def _next_by_ids(self, most: int) -> list[Digest]:
         """Read as `next` where a row makes that fail; ranges without documents are skipped."""
         found: list[Digest] = []
         while not found:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import SimpleQueue
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 import adbc_driver_manager
 import adbc_driver_postgresql.dbapi
@@ -21,7 +20,14 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind, without_values
 from headrace.postgres.answer_timeout import AnswerTimeout
-from headrace.postgres.connection import PINNED, conninfo_for_adbc, conninfo_of, keepalives, pin_statements
+from headrace.postgres.connection import (
+    PINNED,
+    Closeable,
+    conninfo_for_adbc,
+    conninfo_of,
+    keepalives,
+    pin_statements,
+)
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import connection_error, statement_error
 
@@ -40,7 +46,7 @@ StatementErrors = Callable[[str | None, str], HeadraceError]
 """Return the error for a SQLSTATE (None: the connection was lost) and the driver's whole text."""
 
 
-class AdbcConnection:
+class AdbcConnection(Closeable):
     """One connection of ADBC; not for two threads at once, except `cancel`.
 
     Use it only where another connection has checked that no pooler is in between: ADBC does not expose what
@@ -78,14 +84,6 @@ class AdbcConnection:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the session, and with it its transaction; idempotent."""

@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from types import TracebackType
-from typing import Self
 
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.adbc import AdbcConnection
-from headrace.postgres.connection import place
+from headrace.postgres.connection import Closeable, place
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.replication import SETTINGS
 from headrace.postgres.server_errors import sqlstate_error
@@ -27,7 +25,7 @@ _BATCH_BYTES = 8 << 20
 _WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
 
 
-class BacklogReader:
+class BacklogReader(Closeable):
     """Read a temporary copy of a slot in one session; not for two threads at once.
 
     Values have the text form of reading sessions, as on the replication connection.
@@ -54,14 +52,6 @@ class BacklogReader:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the session, which drops the copy; idempotent."""

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 import psycopg
 
@@ -64,6 +65,22 @@ _NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name =
 
 _WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """Selects the server process that answers, and the server's mark."""
+
+
+class Closeable(ABC):
+    """What is closed at the end of a `with`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def with_defaults(url: str, **parameters: str) -> str:

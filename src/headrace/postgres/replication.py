@@ -9,8 +9,6 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Self
 
 import psycopg
 from psycopg import pq
@@ -20,7 +18,7 @@ from headrace.model import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import WatchedConnection
-from headrace.postgres.connection import PINNED, open_connection, place
+from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
 
@@ -34,7 +32,7 @@ _SLICE_SECONDS = 1.0
 _OBJECT_NOT_IN_PREREQUISITE_STATE = "55000"
 
 
-class ReplicationConnection:
+class ReplicationConnection(Closeable):
     """A connection in replication mode: commands first, then a stream. Not for two threads at once.
 
     Values in the stream have the text form of reading sessions: the same settings are pinned, because the
@@ -57,14 +55,6 @@ class ReplicationConnection:
         self._silence = self._connection.silence
         self._connection.add_notice_handler(self._on_notice)
         self._pgconn = self._connection.pgconn
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def pid(self) -> int:

@@ -8,15 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
-from headrace.postgres.connection import PINNED, open_connection, place
+from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
@@ -24,7 +23,7 @@ from headrace.postgres.wal_position import SEEN, FlushedReads
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 
 
-class ReadSession:
+class ReadSession(Closeable):
     """A read-only session on one connection; not for use by two threads at once.
 
     Args:
@@ -50,14 +49,6 @@ class ReadSession:
             except HeadraceError:
                 self.close()
                 raise
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection; idempotent."""

@@ -6,14 +6,13 @@ import re
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn, parse_lsn
-from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.connection import Closeable, Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import session_text, with_limits
@@ -120,7 +119,7 @@ class SlotFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportedSlot:
+class ExportedSlot(Closeable):
     """A new slot with an exported snapshot, which lives while `connection` does nothing else.
 
     Attributes:
@@ -135,14 +134,6 @@ class ExportedSlot:
     snapshot_name: str
     connection: ReplicationConnection
     temporary: bool = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Release the snapshot; the slot stays, unless it is temporary."""

@@ -504,5 +504,5 @@ def test_a_row_without_a_key_is_no_document(make: Make, policy: dict[str, Any]) 
         spec, catalog = plan.specs["thing"], plan.catalog
         assert reconcile(Identities(session, spec, catalog), world.ids, lambda _: None) == 0
         assert [one.id for one in DigestRanges(session, spec, catalog).next(10)] == ["a"]
-        apart = Assembler(session, spec, catalog).assemble_apart(CtidRange(0, None), 1)
+        apart = Assembler(session, spec, catalog).assemble_range_by_keys(CtidRange(0, None), 1)
         assert [one.id for one in apart] == ["a"]

@@ -188,7 +188,9 @@ class Worker:
                 if not is_refused_row(error):
                     raise
                 unreadable: list[Rejection] = []
-                operations = assembler.assemble_apart(part, version, self._refuse_into(index, unreadable))
+                operations = assembler.assemble_range_by_keys(
+                    part, version, self._refuse_into(index, unreadable)
+                )
                 result = delivery.write(limit_rate(operations, rate), version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
