@@ -20,7 +20,7 @@ _HEAD = """\
 Made from the code (`python -m headrace.model.type_page > docs/types.md`); a test compares the two.
 
 Values travel as the text that PostgreSQL prints, with the same settings on every connection, and become typed
-where someone asks for typed columns. So a value is the same whether it comes from a snapshot, the stream or a
+where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
 replay. Why each type is what it is: [decisions/0040-values.md](decisions/0040-values.md).
 
 ## Types with a name of their own

@@ -95,7 +95,7 @@ def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> Headrac
         return HeadraceError(
             Kind.CONFIG,
             f"the replication slot {slot!r} cannot be created: {text}",
-            "Name another slot, or drop this one if nobody reads it.",
+            "Name another slot, or drop this one if nothing reads it.",
         )
     if state == "42704":
         return _missing_object(text, slot, streaming=streaming)
@@ -109,7 +109,7 @@ def no_free_slot(text: str) -> HeadraceError:
     return HeadraceError(
         Kind.NO_FREE_SLOT,
         f"the server has no free slot or walsender for another reader: {text}",
-        "Drop a slot that nobody needs (SELECT pg_drop_replication_slot('NAME')), or raise "
+        "Drop a slot that is not needed (SELECT pg_drop_replication_slot('NAME')), or raise "
         "max_replication_slots and max_wal_senders and restart the server.",
     )
 

@@ -336,7 +336,7 @@ def add_table_steps(
         return ()
     listed = ", ".join(quoted(name) for name in missing)
     lock = (
-        "SHARE UPDATE EXCLUSIVE on the tables: nobody waits"
+        "SHARE UPDATE EXCLUSIVE on the tables: no other session waits"
         if slot is None
         else "SHARE ROW EXCLUSIVE on the tables, for a moment: writers wait, readers do not"
     )

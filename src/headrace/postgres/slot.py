@@ -49,7 +49,7 @@ _INVALIDATIONS = {
     "wal_removed": "its log is removed (max_slot_wal_keep_size)",
     "rows_removed": "rows of the catalog that it needs are removed",
     "wal_level_insufficient": "wal_level was below logical on the primary",
-    "idle_timeout": "nobody read it for idle_replication_slot_timeout",
+    "idle_timeout": "it had no reader for idle_replication_slot_timeout",
 }
 
 
@@ -260,7 +260,7 @@ def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:
     elif facts.synced:
         return HeadraceError(
             Kind.CONFIG,
-            f"the replication slot {name!r} is this standby's copy of the primary's: nobody may read it "
+            f"the replication slot {name!r} is this standby's copy of the primary's: it cannot be read "
             "before a promotion",
             "Read from the primary, or name a slot of this standby's own.",
         )

@@ -27,7 +27,7 @@ def plan_teardown(
     if publication is None:
         return SetupPlan(steps)
     if publication.record is None:
-        stays = f"the publication {identifier(publication.name)} was made by someone else and stays"
+        stays = f"the publication {identifier(publication.name)} was not created by Headrace and stays"
         return SetupPlan(steps, warnings=(stays,))
     identities = {facts.table: facts.current for facts in tables}
     restored: list[Step] = []
@@ -37,7 +37,7 @@ def plan_teardown(
         if current == after != before:
             restored.append(_restore_identity(name, before, after))
         elif current != before:
-            warnings.append(f"the replica identity of {name} was altered by someone else and stays")
+            warnings.append(f"the replica identity of {name} was altered since by another role and stays")
     dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes))
     emptied = (_remove_tables(publication),) if publication.members else ()
     last = _drop_publication(publication.name)
@@ -73,7 +73,7 @@ def _remove_tables(publication: PublicationFacts) -> Step:
     named = identifier(publication.name)
     return Step(
         (f"ALTER PUBLICATION {named} DROP TABLE {names}",),
-        lock="SHARE UPDATE EXCLUSIVE on the tables: nobody waits",
+        lock="SHARE UPDATE EXCLUSIVE on the tables: no other session waits",
         cost="none",
         undo=f"ALTER PUBLICATION {named} ADD TABLE {names}",
         why="the tables are no longer read",
