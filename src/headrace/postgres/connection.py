@@ -126,7 +126,7 @@ def open_connection(
     parameters: Mapping[str, str] = MappingProxyType({}),
     settings: Mapping[str, str] = MappingProxyType({}),
 ) -> WatchedConnection:
-    """Connect as `connect` does; every connection of psycopg is opened here.
+    """Connect as `connect` does; every session of psycopg begins here.
 
     Args:
         parameters: libpq's parameters besides.
