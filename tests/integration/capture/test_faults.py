@@ -210,21 +210,6 @@ def test_what_is_not_published_does_not_pin_the_log(source: Source, postgres: Em
     assert seen == []
 
 
-@pytest.fixture
-def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
-    """Servers of a test's own."""
-    servers: list[EmbeddedPostgres] = []
-
-    def make(**settings: str) -> EmbeddedPostgres:
-        server = EmbeddedPostgres(durable=False, settings=settings)
-        servers.append(server)
-        return server.__enter__()
-
-    yield make
-    for server in servers:
-        server.close()
-
-
 Make = Callable[..., EmbeddedPostgres]
 
 
