@@ -228,7 +228,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
             eventually(lambda: source.walsender() is None)
             with replication_connection(source.url, "another"):
                 proxy.resume()
-                told = eventually(lambda: told_of(note, "room"))
+                told = eventually(lambda: told_of(note, "no free slot"))
                 assert told.kind is Kind.NO_FREE_SLOT
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)
