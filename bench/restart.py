@@ -53,8 +53,8 @@ def killed(deployment: Deployment, user: int) -> float:
         execute(connection, UPDATE, (token, user))
     deployment.run.start()
     while read(user) != token:
-        deployment.run.assert_lives()
-        assert perf_counter() < begin + PATIENCE_SECONDS, deployment.run.said()
+        deployment.run.assert_running()
+        assert perf_counter() < begin + PATIENCE_SECONDS, deployment.run.last_output()
         time.sleep(PAUSE_SECONDS)
     return perf_counter() - begin
 

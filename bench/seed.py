@@ -70,8 +70,8 @@ def seed(deployment: Deployment) -> tuple[int, float]:
     run.wait_until(lambda: "backfilling" in _phases(deployment), "did not begin to seed", 300)
     begin = perf_counter()
     while _phases(deployment) != {"live"}:
-        run.assert_lives()
-        assert perf_counter() - begin < PATIENCE_SECONDS, run.said()
+        run.assert_running()
+        assert perf_counter() - begin < PATIENCE_SECONDS, run.last_output()
         time.sleep(LOOK_SECONDS)
     end = perf_counter()
     return sum(one["documents"] for one in run.status()["indexes"]), end - begin

@@ -23,8 +23,8 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
         for index in indexes:
             ControlRequests(client, NAME, PREFIX).submit(index, "reindex")
         while any(before[index] == generation for index, generation in _served(client, indexes).items()):
-            deployment.run.assert_lives()
-            assert perf_counter() - begin < _WITHIN, deployment.run.said()
+            deployment.run.assert_running()
+            assert perf_counter() - begin < _WITHIN, deployment.run.last_output()
             time.sleep(_LOOK_SECONDS)
     return perf_counter() - begin
 

@@ -54,8 +54,8 @@ def until_worked_off(deployment: Deployment) -> float:
 def _until(deployment: Deployment, condition: Callable[[], bool]) -> float:
     deadline = perf_counter() + _WITHIN
     while not condition():
-        deployment.run.assert_lives()
-        assert perf_counter() < deadline, deployment.run.said()
+        deployment.run.assert_running()
+        assert perf_counter() < deadline, deployment.run.last_output()
         time.sleep(_LOOK_SECONDS)
     return perf_counter()
 

@@ -85,7 +85,7 @@ class Pace:
             user, begin = committed.get(timeout=PATIENCE_SECONDS)
             while read(user) != self._token:
                 if time.perf_counter() > begin + PATIENCE_SECONDS:
-                    raise AssertionError(f"user {user} does not arrive\n{self._deployment.run.said()}")
+                    raise AssertionError(f"user {user} does not arrive\n{self._deployment.run.last_output()}")
                 time.sleep(PAUSE_SECONDS)
             latencies.append(time.perf_counter() - begin)
         writer.join()

@@ -60,7 +60,7 @@ def _rounds(
         wrong = here.settle()
         _say(f"{time.monotonic() - begin:6.1f} s  right{'' if in_time else ' (its moment did not come)'}")
         if wrong:
-            return [f"after {name!r}:", *wrong, here.run.said()]
+            return [f"after {name!r}:", *wrong, here.run.last_output()]
     return []
 
 

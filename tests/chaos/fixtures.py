@@ -87,7 +87,7 @@ class FaultyDeployment:
             self.revive()
             if self.run.is_ready() and not self.building():
                 break
-            assert time.monotonic() < end, f"it does not come up again\n{self.run.said()}"
+            assert time.monotonic() < end, f"it does not come up again\n{self.run.last_output()}"
             time.sleep(0.2)
         with self.writers.paused():
             expected = self.shop.expected()
@@ -129,7 +129,9 @@ class FaultyDeployment:
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
             ControlRequests(client, NAME, self.run.prefix).submit(index, "reindex")
-        assert until(lambda: bool(self.building()), _STRIKES_WITHIN), f"nothing is built\n{self.run.said()}"
+        assert until(lambda: bool(self.building()), _STRIKES_WITHIN), (
+            f"nothing is built\n{self.run.last_output()}"
+        )
         return self.building()[0]
 
     def at(self, moment: Callable[[Request], bool], act: Callable[[], None], then: Cut | None) -> bool:

@@ -111,8 +111,8 @@ class Headrace(DrivenRun):
         while found := self._compared(expected):
             if time.monotonic() > end:
                 lines = "\n".join(found)
-                raise AssertionError(f"after {timeout:.0f} s:\n{lines}\n{self.said()}")
-            self.assert_lives()
+                raise AssertionError(f"after {timeout:.0f} s:\n{lines}\n{self.last_output()}")
+            self.assert_running()
             time.sleep(0.1)
 
     def version(self, index: str, key: str) -> int:

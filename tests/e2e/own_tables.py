@@ -66,6 +66,6 @@ class OwnTables(DrivenRun):
         expected: Documents = naive_documents(self.url, self._specs)[self.name]  # type: ignore[assignment]
         end = time.monotonic() + timeout
         while lines := differences(expected, dict(read())):
-            self.assert_lives()
-            assert time.monotonic() < end, "\n".join([*lines, self.said()])
+            self.assert_running()
+            assert time.monotonic() < end, "\n".join([*lines, self.last_output()])
             time.sleep(0.2)

@@ -127,8 +127,8 @@ class Story(DrivenRun):
     def converges(self, seconds: float = 180) -> None:
         end = time.monotonic() + seconds
         while wrong := self.wrong():
-            assert time.monotonic() < end, "\n".join([*wrong, self.said()])
-            self.assert_lives()
+            assert time.monotonic() < end, "\n".join([*wrong, self.last_output()])
+            self.assert_running()
             time.sleep(0.2)
 
     def seeds_anew_for(self, statements: str) -> None:
@@ -143,8 +143,8 @@ class Story(DrivenRun):
     def ends(self, saying: str) -> None:
         """By itself, with this on its last line."""
         assert self._process is not None
-        assert self._process.wait(180) == 1, self.said()
-        assert saying in self.said()
+        assert self._process.wait(180) == 1, self.last_output()
+        assert saying in self.last_output()
         self._process = None
 
 
@@ -201,14 +201,14 @@ def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     story.sql("ALTER TYPE mood RENAME VALUE 'low' TO 'down'")
     story.converges()
     assert story.generations() != before
-    assert "HEADRACE_SCHEMA_CHANGED" in story.said()
+    assert "HEADRACE_SCHEMA_CHANGED" in story.last_output()
     story.wait_ready()
     story.sql("UPDATE shop SET mood = 'down' WHERE id = 20; UPDATE line SET qty = qty + 1")
     story.converges()
 
     story.sql("ALTER TABLE shop RENAME total TO amount")
     story.ends("HEADRACE_SCHEMA_CHANGED")
-    assert "HEADRACE_BINDING" in story.said()
+    assert "HEADRACE_BINDING" in story.last_output()
     story.sql("ALTER TABLE shop RENAME amount TO total")
 
 
@@ -276,7 +276,7 @@ def test_what_only_the_log_knows_is_built_anew_in_the_same_process(story: Story)
     story.wait_until(lambda: not story.generations() & before, "was not rebuilt", 120)
     story.wait_ready()
     story.converges()
-    assert "HEADRACE_SCHEMA_CHANGED" in story.said()
+    assert "HEADRACE_SCHEMA_CHANGED" in story.last_output()
     story.terminate()
 
 

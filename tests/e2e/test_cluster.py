@@ -262,7 +262,7 @@ def test_no_password_stands_anywhere(deploy: Deploy, cluster: SparkCluster, tmp_
         found |= {f"command {one.pid}": " ".join(one.cmdline()) for one in psutil.process_iter()}
         pipeline.terminate()
         found |= {str(one): one.read_text(errors="replace") for one in events.rglob("*") if one.is_file()}
-        found |= {f"worker {at}": one.said() for at, one in enumerate(cluster.members)}
+        found |= {f"worker {at}": one.last_output() for at, one in enumerate(cluster.members)}
     assert any("headrace" in text for name, text in found.items() if name.startswith("/StreamingQuery"))
     forms = [form for one in hidden for form in (one, *encoded(one))]
     assert [name for name, text in found.items() if any(form in text for form in forms)] == []

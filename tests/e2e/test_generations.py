@@ -128,7 +128,7 @@ def test_readers_and_writers_notice_nothing_of_a_reindex(pipeline: Headrace) -> 
     writing.start()
     try:
         done = typed(pipeline, "reindex", "users", "--wait", "60")
-        assert done.returncode == 0, done.stderr + pipeline.said()
+        assert done.returncode == 0, done.stderr + pipeline.last_output()
         time.sleep(0.5)
     finally:
         searching.end()
@@ -157,7 +157,7 @@ def test_a_rollback_finds_everything_that_was_written_since(pipeline: Headrace) 
     pipeline.shop.run("UPDATE users SET name = name || '!'", "DELETE FROM users WHERE id = 7")
     pipeline.converges()
     done = typed(pipeline, "rollback", "users", "--wait", "30")
-    assert done.returncode == 0, done.stderr + pipeline.said()
+    assert done.returncode == 0, done.stderr + pipeline.last_output()
     after = generations(pipeline, "users")
     assert after["served"].generation == before["kept"].generation
     assert after["kept"].generation == before["served"].generation

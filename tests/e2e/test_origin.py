@@ -27,7 +27,7 @@ def test_a_slot_that_may_be_a_strangers_is_not_dropped_after_a_kill(deploy: Depl
         stands = pipeline.confirmed()
         pipeline.start()
         assert pipeline.wait_end(120) == 1
-        assert f"SELECT pg_drop_replication_slot('{pipeline.name}')" in pipeline.said()
+        assert f"SELECT pg_drop_replication_slot('{pipeline.name}')" in pipeline.last_output()
         assert pipeline.confirmed() == stands
         pipeline.close()
         pipeline.shop.drop_slots()
@@ -71,7 +71,7 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
             settings.write_text(before)
             server.start()
             assert pipeline.wait_end(180) == 1
-            assert _REFUSED in pipeline.said()
+            assert _REFUSED in pipeline.last_output()
             told = pipeline.output.read_text().count(_REFUSED)
             pipeline.close()
             pipeline.start()

@@ -106,7 +106,7 @@ def comes_back(pair: Pair, pipeline: Headrace) -> None:
     ask(pair.primary, "SELECT pg_switch_wal()")
     pair.address.lead_to(pair.primary.url)
     assert pipeline.wait_end(120) == 1
-    assert "the primary of before a promotion is back" in pipeline.said()
+    assert "the primary of before a promotion is back" in pipeline.last_output()
     pipeline.close()
     pair.primary.stop()
     pair.address.lead_to(pair.standby.url)

@@ -53,10 +53,12 @@ def test_a_cluster_that_is_restored_in_place_under_a_run_is_built_anew_by_it(
         go_on(pipeline)
         snapshot.close()
         pipeline.shop.run("UPDATE products SET name = name || '?'")
-        pipeline.wait_until(lambda: "index_closed_exception" in pipeline.said(), "did not say so", 30)
+        pipeline.wait_until(lambda: "index_closed_exception" in pipeline.last_output(), "did not say so", 30)
         assert not pipeline.is_ready()
         snapshot.restore()
-        pipeline.wait_until(lambda: "restored from a snapshot" in pipeline.said(), "did not notice", 60)
+        pipeline.wait_until(
+            lambda: "restored from a snapshot" in pipeline.last_output(), "did not notice", 60
+        )
         pipeline.converges(120)
         pipeline.wait_ready()
         pipeline.shop.run(*_SINCE)
@@ -84,8 +86,8 @@ def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_built_anew(
         pipeline.start()
         assert pipeline.wait_end() == 1
         pipeline.close()
-        assert "HEADRACE_CONTINUITY" in pipeline.said()
-        assert "restored from a snapshot" in pipeline.said()
+        assert "HEADRACE_CONTINUITY" in pipeline.last_output()
+        assert "restored from a snapshot" in pipeline.last_output()
 
         pipeline.arguments = _RESEED
         pipeline.start()
@@ -117,7 +119,7 @@ def test_a_state_that_is_older_than_the_generation_that_readers_see_leaves_it_to
         pipeline.start()
         seen = served(pipeline)
         while not pipeline.is_ready():
-            pipeline.assert_lives()
+            pipeline.assert_running()
             assert served(pipeline).keys() == seen.keys(), "readers find each index at any time"
             time.sleep(0.2)
         assert not seen.items() & served(pipeline).items()

@@ -96,7 +96,7 @@ def converges(pipeline: Headrace, read: Callable[[Headrace], dict[str, Documents
 
     end = time.monotonic() + CONVERGED_WITHIN
     while lines := wrong():
-        pipeline.assert_lives()
+        pipeline.assert_running()
         assert time.monotonic() < end, "\n".join(lines)
         time.sleep(0.2)
 
@@ -248,7 +248,7 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
             pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 50, "did not defer", 30)
             urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred_secondary")
             why = "somebody deleted or restored the index of what waited"
-        pipeline.wait_until(lambda: why in pipeline.said(), "did not give it up", 60)
+        pipeline.wait_until(lambda: why in pipeline.last_output(), "did not give it up", 60)
         pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
         pipeline.converges()
         front.heal()
@@ -323,12 +323,12 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
         is_built_anew("an index that is another one", "users", made_again)
         is_built_anew("an index that is not written any more", "users", not_written)
         is_built_anew("an index whose changes go to another one", "orders", written_elsewhere)
-        assert pipeline.said().count("somebody") >= 5
+        assert pipeline.last_output().count("somebody") >= 5
 
         client.call("DELETE", f"/{one_of('users')}/_alias/{prefix_of(pipeline)}users")
         converges(pipeline, held)
-        pipeline.wait_until(lambda: "alias led elsewhere" in pipeline.said(), "did not say so", 10)
-        assert "reindex" not in pipeline.said()
+        pipeline.wait_until(lambda: "alias led elsewhere" in pipeline.last_output(), "did not say so", 10)
+        assert "reindex" not in pipeline.last_output()
         assert generations(pipeline, "") == first, "the primary has nothing to do with it"
         assert pipeline.ask("/readyz").status == 200
         pipeline.terminate()

@@ -99,7 +99,7 @@ def test_a_log_names_the_field_that_is_refused_and_the_quarantine_its_value(
         user = pipeline.shop.id("SELECT min(id) FROM users WHERE deleted_at IS NULL")
         pipeline.shop.run(f"UPDATE users SET level = 987654 WHERE id = {user}")
         assert pipeline.wait_end() == 1
-        assert "failed to parse field [level] of type [byte]" in pipeline.said()
+        assert "failed to parse field [level] of type [byte]" in pipeline.last_output()
         assert "987654" not in pipeline.output.read_text()
         pipeline.close()
 

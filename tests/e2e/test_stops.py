@@ -48,7 +48,9 @@ def test_a_first_start_waits_for_transactions_that_are_older(pipeline: Headrace)
         pipeline.wait_until(
             lambda: "HEADRACE_SLOT_WAIT" in str(pipeline.status().get("reason")), "did not say so", 120
         )
-        pipeline.wait_until(lambda: "waits for open transactions" in pipeline.said(), "did not print it", 30)
+        pipeline.wait_until(
+            lambda: "waits for open transactions" in pipeline.last_output(), "did not print it", 30
+        )
         other.rollback()
     pipeline.wait_ready()
     pipeline.converges()
@@ -111,9 +113,9 @@ def test_faults_of_the_stream_are_survived_and_a_new_slot_is_refused(
             finally:
                 execute(outside, f"ALTER DATABASE {connection.info.dbname} ALLOW_CONNECTIONS true")
     assert pipeline.wait_end() == 1
-    assert "[HEADRACE_CONTINUITY]" in pipeline.said()
-    assert "it was recreated, or read by someone else" in pipeline.said()
-    assert "`headrace teardown`, then `headrace run`" in pipeline.said(), (
+    assert "[HEADRACE_CONTINUITY]" in pipeline.last_output()
+    assert "it was recreated, or read by someone else" in pipeline.last_output()
+    assert "`headrace teardown`, then `headrace run`" in pipeline.last_output(), (
         "not a new checkpoint, which it has none of"
     )
 
@@ -189,7 +191,7 @@ def test_a_killed_java_ends_the_run_with_one_line(pipeline: Headrace) -> None:
     ]
     java.kill()
     assert pipeline.wait_end() == 1
-    assert "[HEADRACE_SPARK] Spark's Java process was killed by signal 9" in pipeline.said()
+    assert "[HEADRACE_SPARK] Spark's Java process was killed by signal 9" in pipeline.last_output()
     pipeline.close()
     pipeline.shop.run("UPDATE users SET name = name || '!'")
     pipeline.start()

@@ -89,15 +89,15 @@ class DrivenRun:
         """
         end = time.monotonic() + seconds
         while not condition():
-            self.assert_lives()
+            self.assert_running()
             if time.monotonic() > end:
-                raise AssertionError(f"it {failure} within {seconds:.0f} s\n{self.said()}")
+                raise AssertionError(f"it {failure} within {seconds:.0f} s\n{self.last_output()}")
             time.sleep(_POLL)
 
-    def assert_lives(self) -> None:
+    def assert_running(self) -> None:
         """Make sure that the run has not ended by itself."""
         if self._process is not None and (code := self._process.poll()) is not None:
-            raise AssertionError(f"it ended by itself with exit code {code}\n{self.said()}")
+            raise AssertionError(f"it ended by itself with exit code {code}\n{self.last_output()}")
 
     def status(self) -> dict[str, Any]:
         """What `/status` says now; empty while nothing answers."""
@@ -132,12 +132,14 @@ class DrivenRun:
             code = self._process.wait(ENDED_WITHIN)
         except subprocess.TimeoutExpired:
             self.kill()
-            raise AssertionError(f"no end within {ENDED_WITHIN:.0f} s of SIGTERM\n{self.said()}") from None
+            raise AssertionError(
+                f"no end within {ENDED_WITHIN:.0f} s of SIGTERM\n{self.last_output()}"
+            ) from None
         until(lambda: not self.members(), 5)
         left = self.members()
         _send(left, signal.SIGKILL)
         self._collect()
-        assert code == 0, f"exit code {code} after SIGTERM\n{self.said()}"
+        assert code == 0, f"exit code {code} after SIGTERM\n{self.last_output()}"
         assert left == []
 
     def wait_end(self, seconds: float = 60.0) -> int:
@@ -150,7 +152,7 @@ class DrivenRun:
         try:
             return self._process.wait(seconds)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it did not end within {seconds:.0f} s\n{self.said()}") from None
+            raise AssertionError(f"it did not end within {seconds:.0f} s\n{self.last_output()}") from None
 
     def runs(self) -> bool:
         """Whether it does. Where it has ended by itself, what it left behind is ended too."""
@@ -171,7 +173,7 @@ class DrivenRun:
         leader = self._process.pid
         return [pid for pid in living() if _session_of(pid) == leader]
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """The end of its output, for messages."""
         return f"its output ends:\n{tail(self.output, 40)}"
 

@@ -57,7 +57,7 @@ class SparkWorker:
         """The process ids of its living executors."""
         return [pid for pid in descendants(self.process.pid) if _EXECUTOR in _command_of(pid)]
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """What its executors wrote, for messages."""
         return "\n".join(tail(one) for one in sorted(self.folder.glob("app-*/*/stderr")))
 

@@ -25,7 +25,7 @@ from headrace.config.java import find_java
 from headrace.demo import oracle
 from headrace.demo.script import SCENES, Scene
 from headrace.demo.shop import INDEXES, create_shop, write_deployment
-from headrace.demo.traffic import keep_busy
+from headrace.demo.workload import keep_busy
 from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_present
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres

@@ -56,7 +56,7 @@ def show_indexes(context: CommandContext) -> None:
         state = applied.state()
         indexes = dict.fromkeys(generation.index for generation in state.generations)
         ordered = {
-            generation.index: generation.what
+            generation.index: generation.kind
             for generation in ControlRequests(applied.client, name, prefix).read(indexes)
         }
         found = [

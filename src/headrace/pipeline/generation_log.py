@@ -452,7 +452,7 @@ class GenerationLog:
             step = apply_request(self.state.of(request.index), self.manager.hashes[request.index], request)
             self._carry_out(request.index, step)
         except HeadraceError as error:
-            self._board.report.warning(f"{request.what} {request.index}: {error}")
+            self._board.report.warning(f"{request.kind} {request.index}: {error}")
             self._board.index(request.index, error=error.cause)
             return error.retry is not Retry.BACK_OFF
         return True

@@ -61,7 +61,7 @@ def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seco
         requested = [
             generation
             for generation in applied.state().of(request.index)
-            if generation.order == request.number
+            if generation.request == request.number
         ]
         if requested and requested[-1].published:
             return requested[-1].generation

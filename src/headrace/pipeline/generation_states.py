@@ -44,7 +44,7 @@ def plan_from_files(generations: Sequence[GenerationState], wanted_hash: str) ->
     ]
     if served in fitting:
         again = [
-            generation for generation in fitting if generation.building and generation.order
+            generation for generation in fitting if generation.building and generation.request
         ]  # a requested reindex goes on
         return Next(
             drop=tuple(generation for generation in _building(generations) if generation not in again)
@@ -63,9 +63,9 @@ def apply_request(generations: Sequence[GenerationState], wanted_hash: str, requ
     Raises:
         HeadraceError: USAGE: there is no generation to roll back to.
     """
-    if any(generation.order == request.number for generation in generations):
+    if any(generation.request == request.number for generation in generations):
         return Next()
-    if request.what == "reindex":
+    if request.kind == "reindex":
         return Next(make=True, drop=_building(generations), request=request.number)
     retained = [
         generation
@@ -76,7 +76,7 @@ def apply_request(generations: Sequence[GenerationState], wanted_hash: str, requ
         raise HeadraceError(
             Kind.USAGE, why_no_way_back(request.index, generations), "`headrace indexes` lists them."
         )
-    back = replace(retained[-1], pinned=wanted_hash, order=request.number)
+    back = replace(retained[-1], pinned=wanted_hash, request=request.number)
     return Next(serve=back, drop=_building(generations), request=request.number)
 
 

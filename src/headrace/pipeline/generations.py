@@ -188,7 +188,7 @@ class GenerationManager:
         endpoints = self._endpoints
         return Work(plan, Connections(endpoints.database, endpoints.sink, endpoints.state, endpoints.options))
 
-    def make(self, index: str, as_of: Lsn, joined: Lsn = 0, order: str = "") -> GenerationState:
+    def make(self, index: str, as_of: Lsn, joined: Lsn = 0, request: str = "") -> GenerationState:
         """Create an empty generation, planned for the tables as they were at `as_of`.
 
         Raises:
@@ -201,7 +201,7 @@ class GenerationManager:
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, self.hashes[index], body, schema)
         new = GenerationState(
-            index, created.index, created.uuid, created.hash, as_of=as_of, joined=joined, order=order
+            index, created.index, created.uuid, created.hash, as_of=as_of, joined=joined, request=request
         )
         self.forget_progress(new)  # of a former index by this name, which was deleted
         return self._with_history([new])[0]

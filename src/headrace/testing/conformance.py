@@ -38,7 +38,7 @@ class SinkUnderTest(Protocol):
         """The writer, the same at each access."""
         ...
 
-    def held(self) -> Mapping[str, Any]:
+    def documents(self) -> Mapping[str, Any]:
         """Return every document by its id, parsed, as a reader finds it now."""
         ...
 
@@ -64,24 +64,24 @@ class SinkConformance:
     def test_nothing_in_nothing_out(self, sink: SinkUnderTest) -> None:
         """A batch without documents is written, too."""
         assert counts(sink.writer.write([])) == (0, 0, 0, 0)
-        assert sink.held() == {}
+        assert sink.documents() == {}
 
     def test_each_operation_is_counted_once(self, sink: SinkUnderTest) -> None:
         """The counts are right for one write and for several."""
         assert counts(sink.writer.write([upsert("1", 1, n=1), upsert("2", 1, n=2)])) == (2, 0, 0, 0)
         assert counts(sink.writer.write([delete("1", 2), upsert("3", 2, n=3)])) == (1, 1, 0, 0)
-        assert sink.held() == {"2": {"n": 2}, "3": {"n": 3}}
+        assert sink.documents() == {"2": {"n": 2}, "3": {"n": 3}}
 
     def test_operations_on_one_id_in_one_write_end_at_the_newest(self, sink: SinkUnderTest) -> None:
         """The order holds although the writer may send requests in parallel."""
         sink.writer.write([upsert("1", 1, n=1), delete("1", 2), upsert("1", 3, n=3)])
-        assert sink.held() == {"1": {"n": 3}}
+        assert sink.documents() == {"1": {"n": 3}}
 
     def test_the_same_operation_again_changes_nothing(self, sink: SinkUnderTest) -> None:
         """Delivery is at least once: an interrupted batch is repeated."""
         for _ in range(2):
             assert counts(sink.writer.write([upsert("1", 20, n=2), delete("2", 20)])) == (1, 1, 0, 0)
-        assert sink.held() == {"1": {"n": 2}}
+        assert sink.documents() == {"1": {"n": 2}}
 
     def test_a_long_run_is_written_whole_and_taken_bit_by_bit(self, sink: SinkUnderTest) -> None:
         """Memory is bounded by the sink's requests: operations may not be collected first."""
@@ -93,20 +93,20 @@ class SinkConformance:
                 yield upsert(str(number), 1, n=number, s="x" * 200)
 
         assert counts(sink.writer.write(operations())) == (_MANY, 0, 0, 0)
-        held = sink.held()
-        assert len(held) == len(taken) == _MANY
-        assert held["4711"] == {"n": 4711, "s": "x" * 200}
+        found = sink.documents()
+        assert len(found) == len(taken) == _MANY
+        assert found["4711"] == {"n": 4711, "s": "x" * 200}
 
     def test_odd_ids_and_texts_survive(self, sink: SinkUnderTest) -> None:
         """Keys are arbitrary texts of the user."""
         result = sink.writer.write(upsert(identity, 1, s=identity) for identity in _ODD_IDS)
         assert result.rejected == ()
-        assert sink.held() == {identity: {"s": identity} for identity in _ODD_IDS}
+        assert sink.documents() == {identity: {"s": identity} for identity in _ODD_IDS}
 
     def test_line_feeds_between_tokens_are_no_end(self, sink: SinkUnderTest) -> None:
         """A column of type json keeps its white space."""
         sink.writer.write([DocumentOperation(INDEX, "1", 1, b'{\n"n":\n1}')])
-        assert sink.held() == {"1": {"n": 1}}
+        assert sink.documents() == {"1": {"n": 1}}
 
     def test_a_writer_may_be_closed_twice(self, sink: SinkUnderTest) -> None:
         """The second close does nothing."""
@@ -122,14 +122,14 @@ class DocumentSinkConformance(SinkConformance):
         """A backfill writes documents that are older than those of the stream."""
         sink.writer.write([upsert("1", 20, n=2)])
         assert counts(sink.writer.write([upsert("1", 10, n=1)])) == (0, 0, 1, 0)
-        assert sink.held() == {"1": {"n": 2}}
+        assert sink.documents() == {"1": {"n": 2}}
 
     def test_an_older_upsert_does_not_bring_a_deleted_document_back(self, sink: SinkUnderTest) -> None:
         """A delete leaves a tombstone."""
         sink.writer.write([upsert("1", 10, n=1)])
         assert counts(sink.writer.write([delete("1", 30)])) == (0, 1, 0, 0)
         assert counts(sink.writer.write([upsert("1", 20, n=2)])) == (0, 0, 1, 0)
-        assert sink.held() == {}
+        assert sink.documents() == {}
 
     def test_deleting_what_never_was_succeeds_and_fences(self, sink: SinkUnderTest) -> None:
         """The row was deleted before the backfill wrote its document."""
@@ -140,7 +140,7 @@ class DocumentSinkConformance(SinkConformance):
         """A row with the same key can be inserted again."""
         sink.writer.write([delete("1", 30)])
         sink.writer.write([upsert("1", 31, n=3)])
-        assert sink.held() == {"1": {"n": 3}}
+        assert sink.documents() == {"1": {"n": 3}}
 
     def test_a_rejected_document_never_fails_its_neighbours(self, sink: SinkUnderTest) -> None:
         """Each rejected document is returned with a reason."""
@@ -152,7 +152,7 @@ class DocumentSinkConformance(SinkConformance):
             (INDEX, "2"): True,
             (INDEX, ""): True,
         }
-        assert sink.held() == {"1": {"n": 1}, "4": {"n": 4}}
+        assert sink.documents() == {"1": {"n": 1}, "4": {"n": 4}}
 
     def test_a_delete_is_never_rejected_for_its_id(self, sink: SinkUnderTest) -> None:
         """There is no document under an impossible id, so the delete succeeds."""

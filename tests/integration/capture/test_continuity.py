@@ -31,21 +31,6 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, n text)"
 
 
 @pytest.fixture
-def make_server() -> Iterator[Make]:
-    """Servers of a test's own."""
-    servers: list[EmbeddedPostgres] = []
-
-    def make(**settings: str) -> EmbeddedPostgres:
-        server = EmbeddedPostgres(durable=False, settings=settings)
-        servers.append(server)
-        return server.__enter__()
-
-    yield make
-    for server in servers:
-        server.close()
-
-
-@pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
     with EmbeddedPostgres(durable=False) as one:
         yield one

@@ -210,21 +210,6 @@ def test_what_is_not_published_does_not_pin_the_log(source: Source, postgres: Em
     assert seen == []
 
 
-@pytest.fixture
-def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
-    """Servers of a test's own."""
-    servers: list[EmbeddedPostgres] = []
-
-    def make(**settings: str) -> EmbeddedPostgres:
-        server = EmbeddedPostgres(durable=False, settings=settings)
-        servers.append(server)
-        return server.__enter__()
-
-    yield make
-    for server in servers:
-        server.close()
-
-
 Make = Callable[..., EmbeddedPostgres]
 
 
@@ -243,7 +228,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
             eventually(lambda: source.walsender() is None)
             with replication_connection(source.url, "another"):
                 proxy.resume()
-                told = eventually(lambda: told_of(note, "room"))
+                told = eventually(lambda: told_of(note, "no free slot"))
                 assert told.kind is Kind.NO_FREE_SLOT
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)

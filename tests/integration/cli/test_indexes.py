@@ -93,6 +93,6 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
         [order] = ControlRequests(client, whole.name).read([whole.name])
-        assert order.what == "reindex"
+        assert order.kind == "reindex"
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []

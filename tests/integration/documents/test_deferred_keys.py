@@ -8,29 +8,20 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.catalog import read_catalog
 from headrace.datasources.partitioning import plan_tasks
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, parse_lsn
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.model import CHANGES_SCHEMA, CtidRange
+from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
-from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
-    Client,
     DeferredKeys,
     Endpoint,
-    Generations,
-    IndexOptions,
-    WriterOptions,
-    mapping,
 )
 from headrace.sinks.opensearch.documents import documents, refresh
+from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE, LIMIT = 60, 20
@@ -55,30 +46,14 @@ RENAMED = {"schema": "public", "table": "country", "op": "u", "after": [("id", "
 EMPTIED = {"schema": "public", "table": "country", "op": "t"}
 
 
-class World:
+class World(IndexedDatabase):
     """A database, its documents, and a worker that defers early."""
 
     def __init__(self, url: str, node: str, folder: Path) -> None:
-        self.writer = psycopg.connect(url, autocommit=True)
-        self.client = Client(Endpoint((node,)))
-        (folder / "people.yml").write_text(SCHEMA)
-        spec = load_schema(folder / "people.yml", "people")
-        self.generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
-        self.generation = self.generations.create("people", "ab", mapping(spec, IndexOptions()))
-        with ReadSession(url) as session:
-            catalog = read_catalog(session, spec.tables())
-        self.plan = DocumentsPlan(
-            specs={"people": spec},
-            catalog=catalog,
-            resolution=plan_resolution([spec], catalog),
-            targets={"people": self.generation.target},
-            writer=WriterOptions(),
-            slot=f"s{uuid.uuid4().hex[:8]}",
-            prefix="test_deferred_",
-            skip_rejected=frozenset(),
-            large_change=LIMIT,
-        )
-        self.connections = Connections(url, Endpoint((node,)))
+        super().__init__(url, node, folder, SCHEMA)
+        self.generation = self.new_generation()
+        slot = f"s{uuid.uuid4().hex[:8]}"
+        self.plan = self.plan_of(self.generation, slot=slot, prefix="test_deferred_", large_change=LIMIT)
         self.deferred = DeferredKeys(self.client, self.plan.slot, self.plan.prefix)
         self.worker = self.workers(self.plan)
         self.worker.backfill("people", CtidRange(0, None), self.position(), None)
@@ -92,13 +67,7 @@ class World:
     def close(self) -> None:
         self.deferred.forget()
         self.worker.close()
-        self.generations.drop(self.generation)
-        self.client.close()
-        self.writer.close()
-
-    def position(self) -> Lsn:
-        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-        return parse_lsn(text)
+        super().close()
 
     def apply(self, sql: bytes, change: Mapping[str, object], shares: int = 1) -> list[WrittenBatch]:
         """Commit, and let the tasks of a batch with that change do their work."""

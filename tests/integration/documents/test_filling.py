@@ -22,10 +22,9 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import Connections, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, load_schema
 from headrace.sinks.opensearch import (
     Client,
@@ -40,6 +39,7 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
+from integration.documents.indexed_database import documents_plan
 from support.http_proxy import HttpProxy, Request
 
 PEOPLE = 40
@@ -76,15 +76,11 @@ class World:
         specs = {self.first.index: first, self.second.index: second}
         with ReadSession(url) as session:
             catalog = read_catalog(session, first.tables())
-        self.plan = DocumentsPlan(
-            specs=specs,
-            catalog=catalog,
-            resolution=plan_resolution(specs.values(), catalog),
-            targets={one.index: one.target for one in (self.first, self.second)},
-            writer=WriterOptions(),
-            slot="s",
+        self.plan = documents_plan(
+            specs,
+            catalog,
+            {one.index: one.target for one in (self.first, self.second)},
             prefix="test_filling_",
-            skip_rejected=frozenset(),
             large_change=1000,
             indexes=dict.fromkeys(specs, "people"),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,28 +14,20 @@ import pytest
 
 from headrace.assembly import Assembler
 from headrace.assembly.digests import DigestRanges, Identities, Presence
-from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
-    Client,
-    Endpoint,
-    Generations,
-    IndexOptions,
     Quarantine,
-    WriterOptions,
-    mapping,
 )
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
+from integration.documents.indexed_database import IndexedDatabase
 
 SCHEMA = """\
 version: 1
@@ -54,35 +45,18 @@ TABLES = (
 )
 
 
-class World:
+class World(IndexedDatabase):
     """Things, some of which no index takes, and a worker that writes them."""
 
     def __init__(self, url: str, node: str, folder: Path, policy: dict[str, Any]) -> None:
-        self.url = url
-        self.writer = psycopg.connect(url, autocommit=True)
         schema, tables = policy.pop("schema", SCHEMA), policy.pop("tables", TABLES)
-        for statement in tables:
-            self.writer.execute(statement)
-        self.client = Client(Endpoint((node,)))
-        self.prefix = f"r{uuid.uuid4().hex[:8]}_"
-        (folder / "thing.schema.yml").write_text(schema)
-        spec = load_schema(folder / "thing.schema.yml", "thing")
-        self._generations = Generations(self.client, self.prefix)
-        self.generation = self._generations.create("thing", "ab", mapping(spec, IndexOptions()))
-        with ReadSession(url) as session:
-            catalog = read_catalog(session, spec.tables())
-        plan = DocumentsPlan(
-            specs={"thing": spec},
-            catalog=catalog,
-            resolution=plan_resolution([spec], catalog),
-            targets={"thing": self.generation.target},
-            writer=WriterOptions(),
-            slot="none",
-            prefix=self.prefix,
-            large_change=50_000,
-            **{"skip_rejected": frozenset(), **policy},
-        )
-        self.worker = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in tables:
+                connection.execute(statement)
+        super().__init__(url, node, folder, schema, "thing")
+        self.generation = self.new_generation()
+        plan = self.plan_of(self.generation, prefix=self.prefix, **policy)
+        self.worker = Worker(Work(plan, self.connections))
         self.quarantine = Quarantine(self.client, "none", self.prefix)
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
@@ -105,10 +79,8 @@ class World:
 
     def close(self) -> None:
         self.worker.close()
-        self._generations.drop(self.generation)
         self.client.call("DELETE", f"/{self.quarantine.index}", allow=(404,))
-        self.client.close()
-        self.writer.close()
+        super().close()
 
 
 Make = Callable[..., World]

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import random
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.model import CHANGES_SCHEMA, CtidRange, Op
+from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
-from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
-from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, WriterOptions, mapping
+from headrace.sinks.opensearch import IndexOptions
 from headrace.sinks.opensearch.documents import document, documents, ids, refresh
+from integration.documents.indexed_database import IndexedDatabase
 
 SCHEMA = """
 version: 1
@@ -38,41 +33,17 @@ TABLES = (
 TEAMS = (None, "", "t1", "t2", "t3", "ü,x")
 
 
-class World:
+class World(IndexedDatabase):
     """A database and its documents, on several shards."""
 
     def __init__(self, url: str, node: str, folder: Path) -> None:
-        self.writer = psycopg.connect(url, autocommit=True)
-        self.client = Client(Endpoint((node,)))
-        (folder / "people.yml").write_text(SCHEMA)
-        spec = load_schema(folder / "people.yml", "people")
-        self.generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
-        body = mapping(spec, IndexOptions(number_of_shards=3))
-        self.generation = self.generations.create("people", "ab", body)
-        with ReadSession(url) as session:
-            catalog = read_catalog(session, spec.tables())
-        plan = DocumentsPlan(
-            specs={"people": spec},
-            catalog=catalog,
-            resolution=plan_resolution([spec], catalog),
-            targets={"people": self.generation.target},
-            writer=WriterOptions(),
-            slot="none",
-            prefix="",
-            skip_rejected=frozenset(),
-            large_change=50_000,
-        )
-        self.worker = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+        super().__init__(url, node, folder, SCHEMA)
+        self.generation = self.new_generation(IndexOptions(number_of_shards=3))
+        self.worker = Worker(Work(self.plan_of(self.generation), self.connections))
 
     def close(self) -> None:
         self.worker.close()
-        self.generations.drop(self.generation)
-        self.client.close()
-        self.writer.close()
-
-    def position(self) -> Lsn:
-        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-        return parse_lsn(text)
+        super().close()
 
     def run(self, sql: str, *parameters: object) -> pa.Table:
         """Commit a change of one row; the batch that carries it."""

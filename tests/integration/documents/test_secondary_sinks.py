@@ -7,34 +7,25 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
+from headrace.model import CHANGES_SCHEMA, CtidRange, Op
 from headrace.pipeline.stream.catch_up import CatchUp
 from headrace.pipeline.worker import secondary_writer
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import Connections, Work
 from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
 from headrace.pipeline.worker.worker import Worker
-from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
 from headrace.sinks.opensearch import (
-    Client,
     Endpoint,
     Generation,
-    Generations,
-    IndexOptions,
-    WriterOptions,
-    mapping,
 )
 from headrace.sinks.opensearch.documents import documents, refresh
 from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
+from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import Answer, HttpProxy, Request
 
 SCHEMA = """
@@ -52,22 +43,17 @@ TABLES = (
 PREFIX = "test_further_"
 
 
-class World:
+class World(IndexedDatabase):
     """A database and its documents in two sinks, of which the second is behind a proxy."""
 
     def __init__(self, url: str, node: str, front: HttpProxy, folder: Path) -> None:
+        super().__init__(url, node, folder, SCHEMA)
         self.front = front
-        self.writer = psycopg.connect(url, autocommit=True)
-        self.client = Client(Endpoint((node,)))
-        (folder / "people.yml").write_text(SCHEMA)
-        self.spec = load_schema(folder / "people.yml", "people")
-        with ReadSession(url) as session:
-            self.catalog = read_catalog(session, self.spec.tables())
         slot = f"s{uuid.uuid4().hex[:8]}"
-        self.one, self.other = self.made("one"), self.made("other")
-        primary = Work(self.plan(slot, self.one), Connections(url, Endpoint((node,))))
+        self.one, self.other = self.new_generation(), self.new_generation()
+        primary = Work(self.plan_of(self.one, slot=slot, prefix=PREFIX), self.connections)
         self.work = Work(
-            self.plan(f"{slot}/other", self.other),
+            self.plan_of(self.other, slot=f"{slot}/other", prefix=PREFIX),
             Connections(url, Endpoint((front.url,)), Endpoint((node,))),
         )
         self.backlog = SecondaryDeferredKeys(self.client, self.work.plan.slot, PREFIX)
@@ -77,34 +63,10 @@ class World:
         second.close()
         self.sinks = AllSinks(first, {"other": self.work})
 
-    def made(self, name: str) -> Generation:
-        generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_{name}_")
-        return generations.create("people", "ab", mapping(self.spec, IndexOptions()))
-
-    def plan(self, slot: str, generation: Generation) -> DocumentsPlan:
-        return DocumentsPlan(
-            specs={"people": self.spec},
-            catalog=self.catalog,
-            resolution=plan_resolution([self.spec], self.catalog),
-            targets={"people": generation.target},
-            writer=WriterOptions(),
-            slot=slot,
-            prefix=PREFIX,
-            skip_rejected=frozenset(),
-            large_change=50_000,
-        )
-
     def close(self) -> None:
         self.sinks.close()
         self.backlog.forget()
-        for one in (self.one, self.other):
-            Generations(self.client).drop(one)
-        self.client.close()
-        self.writer.close()
-
-    def position(self) -> Lsn:
-        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-        return parse_lsn(text)
+        super().close()
 
     def run(self, sql: str, op: Op, *changed: int) -> float:
         """Commit, and apply the batch; how many seconds that took."""

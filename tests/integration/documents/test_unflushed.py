@@ -27,16 +27,16 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.pipeline.verification.sides import DatabaseDocuments
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import Connections, Work
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
 from headrace.schema import load_schema
 from headrace.sinks.base import WriteResult
-from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.sinks.opensearch import Endpoint
 from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
+from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents
 from support.servers import installation
 from support.soak.memory_worker import MemoryWorker
@@ -121,17 +121,7 @@ class World:
         self.sink = StrikingSink()
         with ReadSession(self.url) as session:
             self.catalog = catalog = read_catalog(session, self.spec.tables())
-        plan = DocumentsPlan(
-            specs={INDEX: self.spec},
-            catalog=catalog,
-            resolution=plan_resolution([self.spec], catalog),
-            targets={INDEX: INDEX},
-            writer=WriterOptions(),
-            slot="none",
-            prefix="",
-            skip_rejected=frozenset(),
-            large_change=1000,
-        )
+        plan = documents_plan({INDEX: self.spec}, catalog, {INDEX: INDEX}, large_change=1000)
         work = Work(plan, Connections(self._reading_url(), Endpoint(("http://127.0.0.1:9",))))
         self.worker = MemoryWorker(work, self.sink)
         self.seed()

@@ -4,35 +4,25 @@ A worker that hangs in the network is given up and its batch runs again elsewher
 its way, and arrives behind newer documents.
 """
 
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import psycopg
 import pyarrow as pa
 import pytest
 
-from headrace.catalog import read_catalog
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
-from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op, parse_lsn
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op
+from headrace.pipeline.worker.plan import Connections, Work
 from headrace.pipeline.worker.worker import Worker
-from headrace.postgres.session import ReadSession
-from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
-    Client,
     Endpoint,
-    Generations,
-    IndexOptions,
-    WriterOptions,
-    mapping,
 )
 from headrace.sinks.opensearch.documents import documents, refresh
+from integration.documents.indexed_database import IndexedDatabase
 from support.tcp_proxy import TcpProxy
 
 SCHEMA = """
@@ -101,46 +91,22 @@ RACES = {
 """What the late batch carries, by what has happened since."""
 
 
-class World:
+class World(IndexedDatabase):
     """A database, its documents in OpenSearch, and two workers: one writes through a proxy."""
 
     def __init__(self, url: str, node: str, proxy: TcpProxy, folder: Path) -> None:
-        self.writer = psycopg.connect(url, autocommit=True)
+        super().__init__(url, node, folder, SCHEMA)
         self.proxy = proxy
-        self.client = Client(Endpoint((node,)))
-        path = folder / "people.schema.yml"
-        path.write_text(SCHEMA)
-        spec = load_schema(path, "people")
-        generations = Generations(self.client, f"t{uuid.uuid4().hex[:8]}_")
-        self.generation = generations.create("people", "ab", mapping(spec, IndexOptions()))
-        with ReadSession(url) as session:
-            catalog = read_catalog(session, spec.tables())
-        plan = DocumentsPlan(
-            specs={"people": spec},
-            catalog=catalog,
-            resolution=plan_resolution([spec], catalog),
-            targets={"people": self.generation.target},
-            writer=WriterOptions(),
-            slot="none",
-            prefix="",
-            skip_rejected=frozenset(),
-            large_change=50_000,
-        )
+        self.generation = self.new_generation()
+        plan = self.plan_of(self.generation)
         self.late = Worker(Work(plan, Connections(url, Endpoint((proxy.url(node),)))))
-        self.prompt = Worker(Work(plan, Connections(url, Endpoint((node,)))))
+        self.prompt = Worker(Work(plan, self.connections))
         self.prompt.backfill("people", CtidRange(0, None), self.position(), None)
-        self._drop: Callable[[], None] = lambda: generations.drop(self.generation)
 
     def close(self) -> None:
         self.late.close()
         self.prompt.close()
-        self._drop()
-        self.client.close()
-        self.writer.close()
-
-    def position(self) -> Lsn:
-        [(text,)] = self.writer.execute("SELECT pg_current_wal_insert_lsn()::text").fetchall()
-        return parse_lsn(text)
+        super().close()
 
     def run(self, change: Change) -> Lsn:
         """Commit the change; where a batch that ends with it ends."""

@@ -196,8 +196,8 @@ def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground
     assert [one.number for one in ground.ordered()] == [number], "it is still asked for"
     done = ground.generation_log.apply(ground.ordered())
     assert [one.number for one in done] == [number]
-    assert [one.order for one in ground.generation_log.building] == [number]
-    assert [one.order for one in ground.known().generations if one.building] == [number]
+    assert [one.request for one in ground.generation_log.building] == [number]
+    assert [one.request for one in ground.known().generations if one.building] == [number]
     ground.generation_log.forget(done)
     assert ground.ordered() == []
 

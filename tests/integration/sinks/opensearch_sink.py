@@ -25,7 +25,7 @@ class OpenSearchUnderTest:
         options = WriterOptions(max_bytes=100_000)
         self.writer = OpenSearchWriter(self.client, {INDEX: self.generation.target}, options)
 
-    def held(self) -> dict[str, Any]:
+    def documents(self) -> dict[str, Any]:
         refresh(self.client, self.generation.index)
         return dict(documents(self.client, self.generation.index))
 

@@ -23,7 +23,7 @@ class Memory:
             reject=lambda one: "no such field" if b'"wrong"' in (one.body or b"") else None
         )
 
-    def held(self) -> dict[str, Any]:
+    def documents(self) -> dict[str, Any]:
         return self.writer.documents(INDEX)
 
 
@@ -34,7 +34,7 @@ class Stdout:
         self._stream = io.StringIO()
         self.writer = StdoutWriter(self._stream)
 
-    def held(self) -> dict[str, Any]:
+    def documents(self) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for line in self._stream.getvalue().splitlines():
             told = json.loads(line)

@@ -80,7 +80,7 @@ def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -
     bodies = {"a": b'{"n":1}', "x" * 513: b'{"n":1}', "b": b'{"n":"x"}', "c": b'{"n":', "d": b'{"n":2}'}
     result = sink.writer.write(DocumentOperation("users", one, 1, body) for one, body in bodies.items())
     assert {one.id for one in result.rejected} == {"x" * 513, "b", "c"}
-    assert set(sink.held()) == {"a", "d"}
+    assert set(sink.documents()) == {"a", "d"}
     found = read_documents(sink.client, sink.generation.index, ["a", "none"])
     assert (found["a"].version, found["a"].source) == (1, b'{"n":1}')
     sink.close()

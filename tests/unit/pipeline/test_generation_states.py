@@ -15,7 +15,7 @@ KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)
 BUILDING = GenerationState("users", "users_cc_3", "3", "cc", joined=30)
 FROZEN = replace(SERVED, frozen="a column was dropped")
 REINDEX = ControlRequest("users", "reindex", "n1", "", 1, 1)
-ROLLBACK = replace(REINDEX, what="rollback", number="n2")
+ROLLBACK = replace(REINDEX, kind="rollback", number="n2")
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ ROLLBACK = replace(REINDEX, what="rollback", number="n2")
         ((replace(SERVED, pinned="bb"), KEPT), "bb", Next()),
         ((replace(SERVED, pinned="bb"), KEPT), "cc", Next(make=True)),
         ((replace(FROZEN, pinned="bb"),), "bb", Next(make=True)),
-        ((SERVED, replace(BUILDING, hash="aa", order="n1")), "aa", Next()),
+        ((SERVED, replace(BUILDING, hash="aa", request="n1")), "aa", Next()),
     ],
 )
 def test_the_files_decide(found: tuple[GenerationState, ...], wanted: str, then: Next) -> None:
@@ -55,12 +55,12 @@ def test_a_file_that_is_put_back_finds_its_generation_kept() -> None:
 
 def test_a_reindex_builds_beside_what_is_served_and_is_done_once() -> None:
     assert apply_request((SERVED, BUILDING), "aa", REINDEX) == Next(make=True, drop=(BUILDING,), request="n1")
-    made = replace(BUILDING, order="n1")
+    made = replace(BUILDING, request="n1")
     assert apply_request((SERVED, made), "aa", REINDEX) == Next()
 
 
 def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
-    back = replace(KEPT, pinned="aa", order="n2")
+    back = replace(KEPT, pinned="aa", request="n2")
     assert apply_request((SERVED, KEPT), "aa", ROLLBACK) == Next(serve=back, request="n2")
     after = (replace(SERVED, published=False), replace(back, published=True))
     assert apply_request(after, "aa", ROLLBACK) == Next(), "a kill must not swap it back"

@@ -29,7 +29,7 @@ class ControlRequest:
 
     Attributes:
         index: the logical index.
-        what: what to do.
+    kind: what to do.
         number: id of the request; the generation that it was carried out on stores it, so that it is not
             repeated after a kill.
         asked_at: ISO 8601.
@@ -37,7 +37,7 @@ class ControlRequest:
     """
 
     index: str
-    what: RequestKind
+    kind: RequestKind
     number: str
     asked_at: str
     seq_no: int
@@ -52,7 +52,7 @@ class ControlRequests:
         self._slot = slot
         self._meta = meta_index(prefix)
 
-    def submit(self, index: str, what: RequestKind) -> str:
+    def submit(self, index: str, kind: RequestKind) -> str:
         """Request something of the pipeline; returns the request's number.
 
         Replaces a pending request for the same index.
@@ -61,7 +61,7 @@ class ControlRequests:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         number = uuid.uuid4().hex
-        body = {"order": what, "number": number, "updated_at": dt.datetime.now(dt.UTC).isoformat()}
+        body = {"kind": kind, "number": number, "updated_at": dt.datetime.now(dt.UTC).isoformat()}
         self._client.call("PUT", path(self._meta, "_doc", self._id(index)), body)
         return number
 
@@ -78,24 +78,24 @@ class ControlRequests:
         return [
             ControlRequest(
                 by_id[document["_id"]],
-                cast("RequestKind", document["_source"]["order"]),
+                cast("RequestKind", document["_source"]["kind"]),
                 document["_source"]["number"],
                 document["_source"]["updated_at"],
                 document["_seq_no"],
                 document["_primary_term"],
             )
             for document in answer.json()["docs"]
-            if document.get("found") and document["_source"].get("order") in ("reindex", "rollback")
+            if document.get("found") and document["_source"].get("kind") in ("reindex", "rollback")
         ]
 
-    def done(self, order: ControlRequest) -> None:
+    def done(self, request: ControlRequest) -> None:
         """Delete a request, unless another one has replaced it.
 
         Raises:
             HeadraceError: as `submit`.
         """
-        seen: dict[str, str | int] = {"if_seq_no": order.seq_no, "if_primary_term": order.primary_term}
-        target = path(self._meta, "_doc", self._id(order.index), query=seen)
+        seen: dict[str, str | int] = {"if_seq_no": request.seq_no, "if_primary_term": request.primary_term}
+        target = path(self._meta, "_doc", self._id(request.index), query=seen)
         self._client.call("DELETE", target, allow=(404, 409))
 
     def forget(self, indexes: Iterable[str]) -> None:
@@ -104,7 +104,7 @@ class ControlRequests:
             self._client.call("DELETE", path(self._meta, "_doc", self._id(index)), allow=(404,))
 
     def _id(self, index: str) -> str:
-        return f"{self._slot}.order.{index}"
+        return f"{self._slot}.request.{index}"
 
 
 def position_request_document(index: str, slot: str) -> tuple[str, str, str]:

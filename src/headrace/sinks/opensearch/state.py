@@ -49,7 +49,7 @@ class GenerationState:
         pinned: the hash of the schema that a rollback has turned away from: as long as the file has this
             schema, no newer generation is built.
         frozen: why it is not followed any more; it then only waits to be dropped.
-        order: the last control request that was carried out on it.
+        request: the number of the last control request that was carried out on it.
         history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where unknown.
     """
 
@@ -63,7 +63,7 @@ class GenerationState:
     published: bool = False
     pinned: str = ""
     frozen: str = ""
-    order: str = ""
+    request: str = ""
     history: tuple[str, ...] = ()
 
     @property
