@@ -20,23 +20,8 @@ from headrace.config.deployment import (
     sink_kinds,
 )
 from headrace.config.lines import Lines
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.suggestion import meant
-
-
-class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
-    """All errors of a deployment file; its text is one line for each error."""
-
-    def __init__(self, errors: Sequence[HeadraceError]) -> None:
-        self.errors = tuple(errors)
-        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
-        super().__init__(Kind.CONFIG, self.errors[0].cause + more, self.errors[0].remedy)
-
-    def __str__(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.errors,)
 
 
 class Locator:
@@ -48,9 +33,10 @@ class Locator:
         self._data = data
 
     def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
-        """Return an error about the key at `path`."""
-        place = f"{self._file}" if self._lines is None else f"{self._file}:{self._lines.of(path)}"
-        return HeadraceError(Kind.CONFIG, f"{place}: {problem}", remedy)
+        """Return an error about the key at `path`; it does not quote the line, which may hold a password."""
+        if self._lines is None:
+            return HeadraceError(Kind.CONFIG, f"{self._file}: {problem}", remedy)
+        return LocatedError(Kind.CONFIG, Place(self._file, self._lines.of(path)), problem, remedy)
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line of the key at `path`."""

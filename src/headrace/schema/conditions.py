@@ -6,12 +6,13 @@ from typing import Any, cast
 
 from yaml.nodes import Node, SequenceNode
 
+from headrace.errors import Place
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.document import describe, kind_of
 from headrace.schema.raw import RAW_REMEDY, raw_problem
 from headrace.schema.reading import MappingReader, mapping
-from headrace.schema.tree import Filter, OrderBy, Place, Scalar, Through
+from headrace.schema.tree import Filter, OrderBy, Scalar, Through
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")

@@ -22,9 +22,9 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from headrace.errors import HeadraceError, Kind
-from headrace.schema.problems import LocatedError
-from headrace.schema.tree import Place, Scalar
+from headrace.config.text_files import read_text
+from headrace.errors import Kind, LocatedError, Place
+from headrace.schema.tree import Scalar
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_EVENTS = 100_000
@@ -118,25 +118,7 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
     Raises:
         HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
     """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise HeadraceError(
-            Kind.SCHEMA, f"{file}: the schema file cannot be read: {error.strerror}", "Check the path."
-        ) from error
-    except ValueError as error:
-        raise HeadraceError(Kind.SCHEMA, f"{str(file)!r} is not a path", "Check the path.") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line, column = before.count(b"\n"), len(before) - (before.rfind(b"\n") + 1)
-        raise LocatedError(
-            Kind.SCHEMA,
-            Place(file, line + 1, column + 1),
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
-            "Save the file as UTF-8.",
-        ) from error
+    text = read_text(file, "the schema file", Kind.SCHEMA)
     return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from headrace.errors import ErrorGroup, LocatedError
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
 from headrace.schema.document import compose, describe, kind_of, read_source
 from headrace.schema.fields import read_fields
 from headrace.schema.normal import spec_hash
-from headrace.schema.problems import LocatedError, SchemaErrors
 from headrace.schema.reading import MappingReader, Notes, document_key, mapping
 from headrace.schema.relations import Parent
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
@@ -21,18 +21,18 @@ def load_schema(path: Path, name: str) -> IndexSpec:
     """Load the schema file `path` for the index `name` of the deployment.
 
     Raises:
-        SchemaErrors: SCHEMA; every mistake of the file, each a LocatedError.
+        ErrorGroup: SCHEMA; every mistake of the file, each a LocatedError.
         HeadraceError: SCHEMA, where the file cannot be read.
     """
     source, text = read_source(path)
     try:
         root = compose(source, text)
     except LocatedError as error:
-        raise SchemaErrors([error]) from error
+        raise ErrorGroup([error]) from error
     notes = Notes(source)
     spec = _index(MappingReader(notes, root, language.TOP, "the schema"), name)
     if notes.errors:
-        raise SchemaErrors(notes.in_order())
+        raise ErrorGroup(notes.in_order())
     return dataclasses.replace(spec, hash=spec_hash(spec))
 
 

@@ -12,11 +12,10 @@ from typing import TypeGuard
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from headrace.errors import Kind
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model.suggestion import meant
 from headrace.schema.document import JsonReader, SchemaSource, describe, kind_of, scalar
-from headrace.schema.problems import LocatedError
-from headrace.schema.tree import Place, Scalar
+from headrace.schema.tree import Scalar
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')
