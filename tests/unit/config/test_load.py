@@ -142,6 +142,8 @@ private_address = "[::1]:0"
         ('prefix = "_x"\n' + SOURCE, 1, "must begin with a lower-case letter"),
         (SOURCE + "[server]\npublic_address = '9464'", 4, "must be HOST:PORT"),
         (SOURCE + "[server]\npublic_address = 'x:99999'", 4, "must be HOST:PORT"),
+        (SOURCE + "[backfill]\nrows_per_secnd = 1", 4, "Did you mean 'rows_per_second'?"),
+        (SOURCE + "[generations]\nkep = 1", 4, "unknown key 'generations.kep'. Did you mean 'keep'?"),
         ("indexes = []\n" + SOURCE, 1, "unknown key 'indexes'. Did you mean 'index'?"),
     ],
 )
