@@ -9,10 +9,10 @@ from yaml.nodes import Node, SequenceNode
 from headrace.errors import Place
 from headrace.model import TableName
 from headrace.schema import language
-from headrace.schema.document import describe, kind_of
+from headrace.schema.mapping_reader import MappingReader, mapping
 from headrace.schema.raw import RAW_REMEDY, raw_problem
-from headrace.schema.reading import MappingReader, mapping
 from headrace.schema.tree import Filter, OrderBy, Scalar, Through
+from headrace.schema.yaml_nodes import describe, kind_of
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")

@@ -9,7 +9,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from headrace.model.suggestion import nearest
 from headrace.schema import language
-from headrace.schema.reading import MappingReader, Notes, document_key, fold, mapping
+from headrace.schema.mapping_reader import MappingReader, Notes, document_key, fold, mapping
 from headrace.schema.relations import Parent, read_aggregate, read_join
 from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
 

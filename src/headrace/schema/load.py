@@ -9,12 +9,12 @@ from headrace.errors import ErrorGroup, LocatedError
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
-from headrace.schema.document import compose, describe, kind_of, read_source
 from headrace.schema.fields import read_fields
+from headrace.schema.mapping_reader import MappingReader, Notes, document_key, mapping
 from headrace.schema.normal import spec_hash
-from headrace.schema.reading import MappingReader, Notes, document_key, mapping
 from headrace.schema.relations import Parent
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
+from headrace.schema.yaml_nodes import compose, describe, kind_of, read_source
 
 
 def load_schema(path: Path, name: str) -> IndexSpec:

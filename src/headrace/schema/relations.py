@@ -9,7 +9,7 @@ from typing import Any, cast
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters, read_order, read_through
-from headrace.schema.reading import MappingReader, fold
+from headrace.schema.mapping_reader import MappingReader, fold
 from headrace.schema.tree import AggregateField, Field, JoinField, Through
 
 

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 
 from headrace.errors import ErrorGroup
 from headrace.schema import IndexSpec, language
-from headrace.schema.document import JsonReader, SchemaSource, compose
 from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
+from headrace.schema.yaml_nodes import JsonReader, SchemaSource, compose
 
 Load = Callable[[str], IndexSpec]
 ROOT = Path(__file__).parents[3]

@@ -14,8 +14,8 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.suggestion import meant
-from headrace.schema.document import JsonReader, SchemaSource, describe, kind_of, scalar
 from headrace.schema.tree import Scalar
+from headrace.schema.yaml_nodes import JsonReader, SchemaSource, describe, kind_of, scalar
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')
