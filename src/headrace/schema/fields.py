@@ -1,17 +1,37 @@
-"""Read the items of `fields` into typed fields."""
+"""Read the items of `fields` into typed fields: columns, objects, joins and aggregates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from headrace.model import TableName
 from headrace.model.suggestion import nearest
 from headrace.schema import language
+from headrace.schema.conditions import read_filters, read_order, read_through
 from headrace.schema.mapping_reader import MappingReader, Notes, document_key, fold, mapping
-from headrace.schema.relations import Parent, read_aggregate, read_join
-from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
+from headrace.schema.tree import (
+    AggregateField,
+    ColumnField,
+    ConstantField,
+    Field,
+    GeoField,
+    JoinField,
+    MapField,
+    ObjectField,
+    Through,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The row that a field belongs to: its schema (the default of joined tables) and its key, if declared."""
+
+    schema: str
+    primary_key: tuple[str, ...]
 
 
 def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
@@ -41,14 +61,16 @@ def _field(notes: Notes, node: MappingNode, parent: Parent) -> Field | None:
     if tag is None:
         return None
     record = MappingReader(notes, node, (tag, *language.SIBLINGS[tag]), f"the {tag} field")
+    for sibling, remedy in language.REFUSED.get(tag, {}).items():
+        record.refuse(sibling, f"{tag} takes no {sibling!r}", remedy)
     named = record.need(tag, "Write the document key after the type.")
     key = "" if named is None else document_key(notes, named)
     if tag in language.SCALARS or tag == "custom":
         return _column_field(record, tag, key)
     if tag in language.JOINS:
-        return read_join(record, tag, key, parent, read_fields)
+        return _join(record, tag, key, parent)
     if tag in language.AGGREGATES:
-        return read_aggregate(record, tag, key, parent)
+        return _aggregate(record, tag, key, parent)
     if tag == "object":
         return ObjectField(key, read_fields(record, parent), record.place, record.options())
     return _OTHERS[tag](record, key)
@@ -115,13 +137,9 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
         postgres=record.texts("postgres", required=True) if custom else (),
         options=record.options(),
         transforms=cast(Any, transforms),
-        default=_default(record, default),
+        default=None if default is None else record.scalar(default),
         variants=variants,
     )
-
-
-def _default(record: MappingReader, node: Node | None) -> Scalar | None:
-    return None if node is None else record.scalar(node)
 
 
 def _constant(record: MappingReader, key: str) -> ConstantField:
@@ -165,3 +183,107 @@ def _map(record: MappingReader, key: str) -> MapField:
 
 
 _OTHERS: dict[str, Callable[[MappingReader, str], Field]] = {"geo": _geo, "map": _map, "constant": _constant}
+
+
+def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinField:
+    table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
+    primary_key = record.identifiers("primary_key", required=True)
+    column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
+    if kind == "belongs_to" and not record.has("column"):
+        column = (fold(record.notes, record.node, key) if key else "",)
+    foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
+    through = _through(record, parent, primary_key) if kind == "many_to_many" else None
+    if kind == "belongs_to":
+        _check_same_count(record, "column", column, primary_key)
+    elif foreign_key:
+        _check_same_count(record, "foreign_key", foreign_key, parent.primary_key)
+    return JoinField(
+        key=key,
+        kind=cast(Any, kind),
+        table=table,
+        primary_key=primary_key,
+        fields=read_fields(record, Parent(table.schema, primary_key)),
+        place=record.place,
+        column=column,
+        foreign_key=foreign_key,
+        through=through,
+        filters=read_filters(record),
+        order_by=read_order(record),
+        limit=record.integer("limit"),
+        required=record.boolean("required", default=False),
+        options=record.options(),
+        table_place=record.at("table"),
+    )
+
+
+def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
+    """Read the junction table; it has one column for each side."""
+    if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
+        return None
+    read = read_through(record, parent.schema)
+    if read is None:
+        return None
+    through, place = read
+    if len(primary_key) > 1 or len(parent.primary_key) > 1:
+        record.notes.add(
+            place,
+            "a junction joins by one column on each side, and a key here has several",
+            "Join the junction table with has_many and its target with belongs_to.",
+        )
+    return through
+
+
+def _check_same_count(
+    record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]
+) -> None:
+    if target and len(columns) != len(target):
+        record.notes.add(
+            record.at(key),
+            f"{key!r} names {len(columns)} column(s) for a key of {len(target)} ({', '.join(target)})",
+            "Name as many columns as the key has, in its order.",
+        )
+
+
+def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
+    """Read an aggregate; `count` and `avg` may have an unused type, as older files do."""
+    table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
+    primary_key = record.identifiers("primary_key", required=False)
+    both = record.has("foreign_key") and record.has("through")
+    if both or not (record.has("foreign_key") or record.has("through")):
+        record.notes.add(
+            record.place,
+            f"{op} needs exactly one of 'foreign_key' and 'through'",
+            "Keep one of them."
+            if both
+            else "Add `foreign_key:`, the related table's column that points here.",
+        )
+    foreign_key = record.identifiers("foreign_key", required=False)
+    _check_same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
+    through = _through(record, parent, primary_key) if record.has("through") else None
+    column, value_type = _operand(record, op)
+    return AggregateField(
+        key=key,
+        op=cast(Any, op),
+        table=table,
+        place=record.place,
+        column=column,
+        value_type=value_type,
+        foreign_key=foreign_key,
+        through=through,
+        primary_key=primary_key,
+        filters=read_filters(record),
+        options=record.options(),
+        table_place=record.at("table"),
+    )
+
+
+def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
+    """Read the column that is reduced, and the type of the result."""
+    if op == "ids":
+        return None, record.choice("element_type", language.SCALARS)
+    if op == "count":
+        return None, None
+    column = record.identifier("column")
+    if op == "avg":
+        return column, None
+    return column, record.choice("value_type", language.SCALARS)

@@ -9,10 +9,9 @@ from headrace.errors import ErrorGroup, LocatedError
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
-from headrace.schema.fields import read_fields
+from headrace.schema.fields import Parent, read_fields
 from headrace.schema.mapping_reader import MappingReader, Notes, document_key, mapping
 from headrace.schema.normal import spec_hash
-from headrace.schema.relations import Parent
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
 from headrace.schema.yaml_nodes import compose, describe, kind_of, read_source
 
