@@ -42,11 +42,11 @@ class Locator:
         """Return an error about the key at `path`; it does not quote the line, which may hold a password."""
         if self._lines is None:
             return HeadraceError(Kind.CONFIG, f"{self._file}: {problem}", remedy)
-        return LocatedError(Kind.CONFIG, Place(self._file, self._lines.of(path)), problem, remedy)
+        return LocatedError(Kind.CONFIG, Place(self._file, self._lines.line_of(path)), problem, remedy)
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line of the key at `path`."""
-        return 1 if self._lines is None else self._lines.of(path)
+        return 1 if self._lines is None else self._lines.line_of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
         """Translate pydantic's errors, in the order of the file."""
@@ -127,7 +127,7 @@ class KeyLines:
             for length in range(1, len(path) + 1):
                 self._lines.setdefault(path[:length], line)
 
-    def of(self, path: Sequence[str | int]) -> int:
+    def line_of(self, path: Sequence[str | int]) -> int:
         """Return the line of the key at `path`, or of the nearest table around it; at least 1."""
         for length in range(len(path), 0, -1):
             line = self._lines.get(tuple(path[:length]))

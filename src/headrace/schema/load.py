@@ -10,7 +10,7 @@ from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
 from headrace.schema.fields import Parent, read_fields
-from headrace.schema.mapping_reader import MappingReader, Notes, document_key, mapping
+from headrace.schema.mapping_reader import MappingReader, Mistakes, is_mapping, read_document_key
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
 from headrace.schema.yaml_nodes import compose, describe, kind_of, read_source
@@ -28,10 +28,10 @@ def load_schema(path: Path, name: str) -> IndexSpec:
         root = compose(source, text)
     except LocatedError as error:
         raise ErrorGroup([error]) from error
-    notes = Notes(source)
-    spec = _index(MappingReader(notes, root, language.TOP, "the schema"), name)
-    if notes.errors:
-        raise ErrorGroup(notes.in_order())
+    mistakes = Mistakes(source)
+    spec = _index(MappingReader(mistakes, root, language.TOP, "the schema"), name)
+    if mistakes.errors:
+        raise ErrorGroup(mistakes.in_file_order())
     return dataclasses.replace(spec, hash=spec_hash(spec))
 
 
@@ -57,16 +57,16 @@ def _check_version(record: MappingReader) -> None:
     node = record.need("version", "Begin with `version: 1`.")
     if node is not None and (kind_of(node) != "int" or node.value != "1"):
         found = repr(node.value) if kind_of(node) in ("int", "float", "str") else describe(node)
-        record.notes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
+        record.mistakes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
 
 
 def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete | None:
     node = record.get("soft_delete")
-    if node is None or not mapping(node, record.notes, "soft_delete"):
+    if node is None or not is_mapping(node, record.mistakes, "soft_delete"):
         return None
-    marker = MappingReader(record.notes, node, language.SOFT_DELETE, "soft_delete")
+    marker = MappingReader(record.mistakes, node, language.SOFT_DELETE, "soft_delete")
     if marker.has("column") == marker.has("field"):
-        marker.notes.add(
+        marker.mistakes.add(
             marker.place, "soft_delete takes exactly one of 'column' and 'field'", "Name the marker's column."
         )
         return None
@@ -77,10 +77,10 @@ def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete
 def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
     """Return the column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
-    key = "" if node is None else document_key(marker.notes, node)
+    key = "" if node is None else read_document_key(marker.mistakes, node)
     target = _find(key, fields)
     if target is None and key:
-        marker.notes.add(
+        marker.mistakes.add(
             marker.at("field"), f"no field of this row's own columns is called {key!r}", "Name the `column:`."
         )
     return "" if target is None else target.column

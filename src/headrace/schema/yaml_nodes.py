@@ -42,7 +42,7 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A file's name and lines, which give places."""
+    """The name and the lines of a schema file, from which the places of nodes are made."""
 
     file: Path
     lines: tuple[str, ...]
@@ -52,7 +52,7 @@ class SchemaSource:
         text = self.lines[line] if line < len(self.lines) else ""
         return Place(self.file, line + 1, column + 1, text[:_MAX_LINE_LENGTH])
 
-    def of(self, node: Node) -> Place:
+    def place_of(self, node: Node) -> Place:
         """Return where `node` begins."""
         mark = node.start_mark
         return self.place(mark.line, mark.column)
@@ -152,7 +152,7 @@ def compose(source: SchemaSource, text: str) -> MappingNode:
     if not isinstance(node, MappingNode):
         raise LocatedError(
             Kind.SCHEMA,
-            source.of(node),
+            source.place_of(node),
             f"the file holds {describe(node)}, not a mapping",
             "Begin with `version: 1`.",
         )
