@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
 from typing import Any, Self
 
@@ -156,6 +158,57 @@ class HeadraceError(Exception):
             if match["kind"] in Kind.__members__:
                 error = cls(Kind[match["kind"]], match["text"].rstrip())
         return error
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a file: a line, or a column of it; both count from 1.
+
+    Attributes:
+        text: the line itself, for messages; empty where it may hold a secret.
+    """
+
+    file: Path
+    line: int
+    column: int | None = None
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
+
+
+class LocatedError(HeadraceError):
+    """An error at a place in a file; its text is the place, the problem, the line itself and the remedy."""
+
+    def __init__(self, kind: Kind, place: Place, problem: str, remedy: str = "") -> None:
+        line = place.text.strip()
+        super().__init__(kind, f"{place}: {problem}" + (f", in `{line}`" if line else ""), remedy)
+        self.place = place
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.kind, self.place, self.problem, self.remedy)
+
+
+class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
+    """Several errors at once, for example all mistakes of a file; its text has one line for each."""
+
+    def __init__(self, errors: Sequence[HeadraceError]) -> None:
+        self.errors = tuple(errors)
+        first, *others = self.errors
+        more = f" (and {len(others)} more)" if others else ""
+        super().__init__(first.kind, first.cause + more, first.remedy)
+
+    @property
+    def exit_code(self) -> int:
+        """The highest exit code of the errors: 2 where one of them is a mistake in the files."""
+        return max(error.exit_code for error in self.errors)
+
+    def __str__(self) -> str:
+        return "\n".join(str(error) for error in self.errors)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.errors,)
 
 
 def without_values(text: str) -> str:

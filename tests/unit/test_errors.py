@@ -1,13 +1,15 @@
-"""Whoever is patient stops being it when there is nothing to wait for any more."""
+"""Errors with places, several at once, and how long an action is tried again."""
 
 from __future__ import annotations
 
+import pickle
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError, Kind, retrying
+from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place, retrying
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -35,3 +37,29 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
         retrying(first=30.0, longest=30.0, ending=ending)(fail)
     assert len(tries) == 2
     assert tries[1] < 10
+
+
+@pytest.mark.parametrize(
+    ("place", "text"),
+    [
+        (Place(Path("a.yml"), 2, 5, "  txt: b"), "a.yml:2:5: unknown type, in `txt: b`. Correct it."),
+        (Place(Path("a.toml"), 2), "a.toml:2: unknown type. Correct it."),
+    ],
+)
+def test_a_place_has_a_column_and_quotes_its_line_where_both_are_known(place: Place, text: str) -> None:
+    error = LocatedError(Kind.SCHEMA, place, "unknown type", "Correct it.")
+    assert str(error) == f"[HEADRACE_SCHEMA] {text}"
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.place, again.problem, str(again)) == (place, "unknown type", str(error))
+
+
+def test_a_group_tells_each_error_in_its_line_and_says_how_many_follow_the_first() -> None:
+    group = ErrorGroup([HeadraceError(Kind.CONFIG, "one", "Do it."), HeadraceError(Kind.DISK, "two")])
+    assert str(group) == "[HEADRACE_CONFIG] one. Do it.\n[HEADRACE_DISK] two"
+    assert (group.kind, group.cause, group.remedy, group.exit_code) == (
+        Kind.CONFIG,
+        "one (and 1 more)",
+        "Do it.",
+        2,
+    )
+    assert str(pickle.loads(pickle.dumps(group))) == str(group)

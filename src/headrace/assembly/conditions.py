@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from headrace.assembly.plan import RowCondition
 from headrace.catalog.comparison import is_foreign, operator, plain
 from headrace.catalog.table import Column, Table
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import Kind, LocatedError
 from headrace.postgres.quoting import identifier, literal
 from headrace.schema.tree import Filter, Scalar
 
@@ -94,8 +94,9 @@ def _check_count(filter_: Filter, values: list[str], count: int) -> list[str]:
     return values
 
 
-def _filter_error(filter_: Filter) -> HeadraceError:
-    return HeadraceError(
+def _filter_error(filter_: Filter) -> LocatedError:
+    return LocatedError(
         Kind.SCHEMA,
-        f"{filter_.place}: a filter {filter_.op} with {len(filter_.values)} values cannot be read",
+        filter_.place,
+        f"a filter {filter_.op} with {len(filter_.values)} values cannot be read",
     )

@@ -28,7 +28,7 @@ from headrace.assembly.plan import (
 )
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.type_check import holds_texts
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model import TableName
 from headrace.schema.raw import RAW_REMEDY, raw_problem
 from headrace.schema.tree import (
@@ -42,7 +42,6 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Place,
 )
 
 
@@ -257,5 +256,5 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _schema_error(place: Place, cause: str, remedy: str = "") -> HeadraceError:
-    return HeadraceError(Kind.SCHEMA, f"{place}: {cause}", remedy)
+def _schema_error(place: Place, cause: str, remedy: str = "") -> LocatedError:
+    return LocatedError(Kind.SCHEMA, place, cause, remedy)

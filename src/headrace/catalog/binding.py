@@ -18,11 +18,10 @@ from headrace.catalog.remedies import (
     table_advice,
 )
 from headrace.catalog.table import Catalog, Column, Table
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model import TableName
 from headrace.model.suggestion import nearest
 from headrace.postgres import quoting
-from headrace.schema.problems import LocatedError
 from headrace.schema.raw import is_moment
 from headrace.schema.tree import (
     AggregateField,
@@ -34,7 +33,6 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Place,
     Through,
 )
 

@@ -11,15 +11,14 @@ from typing import Literal
 
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Column, Table
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
-from headrace.schema.problems import LocatedError
 from headrace.schema.raw import RAW_REMEDY, called_functions
-from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField, Place
+from headrace.schema.tree import ColumnField, Field, Filter, IndexSpec, JoinField, ObjectField
 
 ID_LIMIT_BYTES = 512
 """The most bytes of an `_id` in OpenSearch, which refuses an empty one too."""

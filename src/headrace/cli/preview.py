@@ -13,9 +13,9 @@ from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model import DocumentOperation, key_of_id
-from headrace.pipeline.project import Problems, find_index
+from headrace.pipeline.project import find_index
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec
 
@@ -80,7 +80,7 @@ class _View:
         catalog = read_catalog(session, declared.tables())
         errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
         if errors:
-            raise Problems(errors)
+            raise ErrorGroup(errors)
         self._session = session
         self._spec = complete(declared, catalog)
         self._first = first_statement(plan_document(self._spec, catalog))

@@ -12,10 +12,10 @@ from headrace.cli.logs import LogFormat, add_to_each_line
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.deployment import OnGap
-from headrace.config.spark_conf import chosen_master, given_settings
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.reporter import LoggingReporter, Reporter
+from headrace.spark.settings import chosen_master, given_settings
 
 _LOGGER = "headrace.run"
 

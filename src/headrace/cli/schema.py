@@ -13,8 +13,9 @@ from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented, indented_sql
+from headrace.errors import ErrorGroup
 from headrace.model import CtidRange
-from headrace.pipeline.project import Problems, Project, find_index
+from headrace.pipeline.project import Project, find_index
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
@@ -114,7 +115,7 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         catalog = read_catalog(session, declared.tables())
     errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
     if errors:
-        raise Problems(errors)
+        raise ErrorGroup(errors)
     spec = complete(declared, catalog)
     plan = plan_document(spec, catalog)
     (_, statement), *larger = keys_statements(plan).items()

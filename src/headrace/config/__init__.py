@@ -14,13 +14,11 @@ from headrace.config.deployment import (
     StdoutSink,
 )
 from headrace.config.load import deployment_of, load_deployment
-from headrace.config.problems import ConfigErrors
 from headrace.config.resolve import Resolved, ResolvedEndpoint, resolve, resolve_database
 from headrace.config.secret import Secret
 from headrace.config.suggestion import holds_password, suggest_deployment, suggest_index, suggest_slot
 
 __all__ = [
-    "ConfigErrors",
     "ConnectionParts",
     "Deployment",
     "EnvReference",

@@ -11,9 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from headrace.config.deployment import Deployment, IndexEntry, OpenSearchSink, StdoutSink
-from headrace.config.problems import ConfigErrors, Locator
+from headrace.config.problems import Locator
 from headrace.config.secret import Secret
-from headrace.errors import HeadraceError, Kind
+from headrace.config.text_files import read_text
+from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place
 
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
 
@@ -24,10 +25,12 @@ def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
     No variable needs to be set: those that the deployment can use are copied from `environ` for `resolve`.
 
     Raises:
-        ConfigErrors: CONFIG; every mistake of the file.
+        ErrorGroup: CONFIG; every mistake of the file.
         HeadraceError: CONFIG, where it cannot be read or is not TOML.
     """
-    text = _read(path)
+    text = read_text(
+        path, "the deployment file", Kind.CONFIG, "Name it with --config, or write one with `headrace init`."
+    )
     data = _parse(path, text)
     return _check(Locator(path, text, data), data, path, environ)
 
@@ -36,7 +39,7 @@ def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Depl
     """Create a deployment from values, as from a file; paths are relative to the working folder.
 
     Raises:
-        ConfigErrors: CONFIG; every mistake, with its key.
+        ErrorGroup: CONFIG; every mistake, with its key.
     """
     data, path = dict(values), Path("deployment")
     return _check(Locator(path, None, data), data, path, environ)
@@ -47,7 +50,7 @@ def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[
         deployment = Deployment.model_validate(data)
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        raise ConfigErrors(locator.translate(details)) from None
+        raise ErrorGroup(locator.translate(details)) from None
     deployment = _complete(path, deployment)
     errors = [
         *_duplicates(locator, deployment),
@@ -55,33 +58,12 @@ def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[
         *_missing_files(locator, deployment),
     ]
     if errors:
-        raise ConfigErrors(errors)
+        raise ErrorGroup(errors)
     deployment._file = path  # noqa: SLF001 -- known at loading, and not part of the file
     deployment._environment = {  # noqa: SLF001
         name: Secret(environ[name]) for name in sorted(deployment.variables()) if environ.get(name)
     }
     return deployment
-
-
-def _read(path: Path) -> str:
-    try:
-        data = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not a path"
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"{str(path)!r}: the deployment file cannot be read: {reason}",
-            "Name it with --config, or write one with `headrace init`.",
-        ) from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"{path}:{line}: byte 0x{data[error.start]:02x} is not UTF-8",
-            "Save the file as UTF-8.",
-        ) from error
 
 
 def _parse(path: Path, text: str) -> dict[str, Any]:
@@ -93,10 +75,10 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
         match = _AT.search(str(error))
         lines = text.count("\n") + 1
         line, column = (match["line"], match["column"]) if match and match["line"] else (lines, 1)
-        problem = _AT.sub("", str(error))
-        raise HeadraceError(
+        raise LocatedError(
             Kind.CONFIG,
-            f"{path}:{line}:{column}: not TOML: {problem}",
+            Place(path, int(line), int(column)),
+            f"not TOML: {_AT.sub('', str(error))}",
             "A text stands in quotes, a table begins with [name] and a list of indexes with [[index]].",
         ) from error
 

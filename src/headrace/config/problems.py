@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,28 +16,18 @@ from headrace.config.deployment import (
     Deployment,
     EnvReference,
     IndexEntry,
-    Server,
-    SourceConfig,
     sink_kinds,
 )
-from headrace.config.lines import Lines
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.suggestion import meant
 
+KeyPath = tuple[str | int, ...]
+"""A key of the file: the names of the tables around it, the number in a list, its own name."""
 
-class ConfigErrors(HeadraceError):  # noqa: N818 -- it holds several
-    """All errors of a deployment file; its text is one line for each error."""
-
-    def __init__(self, errors: Sequence[HeadraceError]) -> None:
-        self.errors = tuple(errors)
-        more = f" (and {len(self.errors) - 1} more)" if len(self.errors) > 1 else ""
-        super().__init__(Kind.CONFIG, self.errors[0].cause + more, self.errors[0].remedy)
-
-    def __str__(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.errors,)
+_HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
+_KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=(.*)""")
+_PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+_TRIPLE = re.compile(r"\"{3}|'{3}")
 
 
 class Locator:
@@ -44,17 +35,18 @@ class Locator:
 
     def __init__(self, file: Path, text: str | None, data: dict[str, Any]) -> None:
         self._file = file
-        self._lines = None if text is None else Lines(text)
+        self._lines = None if text is None else KeyLines(text)
         self._data = data
 
     def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
-        """Return an error about the key at `path`."""
-        place = f"{self._file}" if self._lines is None else f"{self._file}:{self._lines.of(path)}"
-        return HeadraceError(Kind.CONFIG, f"{place}: {problem}", remedy)
+        """Return an error about the key at `path`; it does not quote the line, which may hold a password."""
+        if self._lines is None:
+            return HeadraceError(Kind.CONFIG, f"{self._file}: {problem}", remedy)
+        return LocatedError(Kind.CONFIG, Place(self._file, self._lines.line_of(path)), problem, remedy)
 
     def line(self, path: Sequence[str | int]) -> int:
         """Return the line of the key at `path`."""
-        return 1 if self._lines is None else self._lines.of(path)
+        return 1 if self._lines is None else self._lines.line_of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
         """Translate pydantic's errors, in the order of the file."""
@@ -64,7 +56,7 @@ class Locator:
             located.append((self.line(path), self.error(path, *self._sentence(path, detail))))
         return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
-    def _sentence(self, path: tuple[str | int, ...], detail: Any) -> tuple[str, str]:
+    def _sentence(self, path: KeyPath, detail: Any) -> tuple[str, str]:
         shown, context = _render_path(path), detail.get("ctx", {})
         match detail["type"]:
             case "extra_forbidden":
@@ -87,21 +79,19 @@ class Locator:
                 sentence = f"{shown}: {message[:1].lower()}{message[1:]}", ""
         return sentence
 
-    def _known(self, path: tuple[str | int, ...]) -> list[str]:
+    def _known(self, path: KeyPath) -> list[str]:
         """Return the keys that the table at `path` may have."""
         model = _model(path, self._data)
         return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]:
-    plain: dict[tuple[str | int, ...], type[BaseModel]] = {
-        (): Deployment,
-        ("source",): SourceConfig,
-        ("server",): Server,
-    }
-    if path in plain:
-        return plain[path]
+def _model(path: KeyPath, data: dict[str, Any]) -> type[BaseModel]:
     match path:
+        case ():
+            return Deployment
+        case (str(table),):
+            annotation = Deployment.model_fields[table].annotation
+            return annotation if isinstance(annotation, type) else EnvReference
         case ("index", int()):
             return IndexEntry
         case ("sinks", name):
@@ -113,10 +103,84 @@ def _model(path: tuple[str | int, ...], data: dict[str, Any]) -> type[BaseModel]
             return EnvReference
 
 
-def _render_path(path: tuple[str | int, ...]) -> str:
+def _render_path(path: KeyPath) -> str:
     if not path:
         return "the file"
     text = ""
     for part in path:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
     return f"'{text.lstrip('.')}'"
+
+
+class KeyLines:
+    """The lines of the keys of a TOML text, counted from 1.
+
+    They come from a scan, not a parser: `tomllib` has already accepted the text, and reports no places. A key
+    inside an inline table is found at the line of the table's key.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text.splitlines()
+        self._lines: dict[KeyPath, int] = {}
+        for key, line in _scan(self.text):
+            path = _fold_sink_name(key)
+            for length in range(1, len(path) + 1):
+                self._lines.setdefault(path[:length], line)
+
+    def line_of(self, path: Sequence[str | int]) -> int:
+        """Return the line of the key at `path`, or of the nearest table around it; at least 1."""
+        for length in range(len(path), 0, -1):
+            line = self._lines.get(tuple(path[:length]))
+            if line is not None:
+                return line
+        return 1
+
+
+def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:
+    table: KeyPath = ()
+    counts: dict[KeyPath, int] = {}
+    inside = ""
+    for number, line in enumerate(lines, 1):
+        if inside:
+            inside = "" if inside in line else inside
+            continue
+        header = _HEADER.fullmatch(line)
+        key = None if header else _KEY.fullmatch(line)
+        if header:
+            table = _number_elements(_parts(header[2]), counts)
+            if header[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                table = (*table, counts[table])
+            yield table, number
+        elif key:
+            yield (*table, *_parts(key[1])), number
+            inside = _open_quote(key[2])
+
+
+def _fold_sink_name(path: KeyPath) -> KeyPath:
+    """Return `path` with a sink's name in lower case, as the loader has it."""
+    if len(path) > 1 and path[0] == "sinks":
+        return (path[0], str(path[1]).strip().lower(), *path[2:])
+    return path
+
+
+def _parts(text: str) -> KeyPath:
+    return tuple(part.strip("\"'") for part in _PART.findall(text))
+
+
+def _number_elements(path: KeyPath, counts: dict[KeyPath, int]) -> KeyPath:
+    """Return `path` with the number of the current element after each array of tables above its last part."""
+    result: KeyPath = ()
+    for position, part in enumerate(path):
+        result = (*result, part)
+        if position < len(path) - 1 and result in counts:
+            result = (*result, counts[result])
+    return result
+
+
+def _open_quote(value: str) -> str:
+    """Return the triple quote that `value` leaves open; empty where there is none."""
+    inside = ""
+    for quote in _TRIPLE.findall(value):
+        inside = "" if inside == quote else inside or quote
+    return inside

@@ -20,9 +20,8 @@ from headrace.config.deployment import (
     is_connection_string,
     reserved,
 )
-from headrace.config.problems import ConfigErrors
 from headrace.config.secret import Secret
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 
 _DATABASE_URL = "DATABASE_URL"
 _NEXT_URL = re.compile(r"\s*,\s*(?=https?://)")
@@ -62,7 +61,7 @@ def resolve(deployment: Deployment) -> Resolved:
     """Resolve `deployment` in the environment that it was loaded in.
 
     Raises:
-        ConfigErrors: CONFIG; every variable that is not set, every value that is not usable.
+        ErrorGroup: CONFIG; every variable that is not set, every value that is not usable.
     """
     resolution = _Resolution(deployment)
     database = resolution.database()
@@ -72,7 +71,7 @@ def resolve(deployment: Deployment) -> Resolved:
         if isinstance(sink, OpenSearchSink)
     }
     if resolution.errors:
-        raise ConfigErrors(resolution.errors)
+        raise ErrorGroup(resolution.errors)
     command = deployment.source.password_command
     return Resolved(database, endpoints, tuple(resolution.overridden), tuple(command or ()))
 
@@ -81,12 +80,12 @@ def resolve_database(deployment: Deployment) -> Secret:
     """Resolve the database alone, for work that needs no cluster.
 
     Raises:
-        ConfigErrors: CONFIG, as `resolve`.
+        ErrorGroup: CONFIG, as `resolve`.
     """
     resolution = _Resolution(deployment)
     database = resolution.database()
     if resolution.errors:
-        raise ConfigErrors(resolution.errors)
+        raise ErrorGroup(resolution.errors)
     return database
 
 

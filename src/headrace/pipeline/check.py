@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, LocatedError, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.check_report import CheckReport, Problem, problem, warning
 from headrace.pipeline.continuity import GapError, check_origin
@@ -171,9 +171,10 @@ def _problems_of(
             risks.extend(index_warnings(client, scratch, f"the index {some(same)}"))
 
     return taken + [
-        HeadraceError(
+        LocatedError(
             error.kind,
-            f"{spec.place}: the cluster refuses an index for {name}: {error.cause}",
+            spec.place,
+            f"the cluster refuses an index for {name}: {error.cause}",
             error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
         )
         for error in _try(lambda: try_creation(client, scratch, body, look))

@@ -8,15 +8,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import Step
-from headrace.schema import LocatedError
 
 Level = Literal["error", "setup", "warning"]
 """`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""
 
-_PLACED = re.compile(r"(?P<file>[^\n]+?):(?P<line>\d+)(?::(?P<column>\d+))?: (?P<problem>.*)", re.DOTALL)
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
 
@@ -88,27 +86,16 @@ def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Prob
         error.remedy,
         tuple(sql) or _statements(error.remedy),
     )
-    if isinstance(error, LocatedError):
-        place = error.place
-        return replace(
-            base,
-            text=error.problem,
-            file=_display_path(place.file),
-            line=place.line,
-            column=place.column,
-            excerpt=place.text,
-        )
-    match = _PLACED.fullmatch(error.cause)
-    if match is None or not Path(match["file"]).is_file():
+    if not isinstance(error, LocatedError):
         return base
-    file, line, column = Path(match["file"]), int(match["line"]), match["column"]
+    place = error.place
     return replace(
         base,
-        text=match["problem"],
-        file=_display_path(file),
-        line=line,
-        column=int(column) if column else None,
-        excerpt=_line(file, line),
+        text=error.problem,
+        file=_display_path(place.file),
+        line=place.line,
+        column=place.column,
+        excerpt=place.text or _line(place.file, place.line),
     )
 
 

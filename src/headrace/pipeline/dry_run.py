@@ -11,10 +11,10 @@ from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import Usage
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, LocatedError
 from headrace.model import TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec, LocatedError
+from headrace.schema import IndexSpec
 
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
@@ -66,8 +66,8 @@ def _try_documents(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> l
     refusal = _explain(session, sql, parameters)
     if refusal is None:
         return []
-    cause = f"{spec.place}: the documents of {spec.name} cannot be read: {refusal.full_cause}"
-    return [BindingFinding("error", HeadraceError(refusal.kind, cause, refusal.remedy))]
+    problem = f"the documents of {spec.name} cannot be read: {refusal.full_cause}"
+    return [BindingFinding("error", LocatedError(refusal.kind, spec.place, problem, refusal.remedy))]
 
 
 def _try_filters(

@@ -11,10 +11,10 @@ from headrace.catalog.checks import nested_findings
 from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
-from headrace.errors import HeadraceError
+from headrace.errors import ErrorGroup, HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.dry_run import query_findings, try_reading
-from headrace.pipeline.project import Endpoints, Problems, Project, with_specs
+from headrace.pipeline.project import Endpoints, Project, with_specs
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan
@@ -78,10 +78,10 @@ class Inspection:
         """Raise all errors, where there are any.
 
         Raises:
-            Problems: all errors.
+            ErrorGroup: all errors.
         """
         if errors := self.errors():
-            raise Problems(errors)
+            raise ErrorGroup(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:
         """Return the columns that old rows of every leaf must carry in the log, by the root table.

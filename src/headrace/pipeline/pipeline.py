@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.config import deployment_of
+from headrace.errors import ErrorGroup
 from headrace.pipeline.check import check
 from headrace.pipeline.check_report import CheckReport
-from headrace.pipeline.project import Problems, Project, open_project, project_of
+from headrace.pipeline.project import Project, open_project, project_of
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.setup import PlannedSetup, plan_setup
@@ -58,7 +59,7 @@ class Pipeline:
         }
         project, errors = project_of(deployment_of(values, os.environ if environ is None else environ))
         if project is None or errors:
-            raise Problems(errors)
+            raise ErrorGroup(errors)
         self._initialize(project, reporter)
 
     @classmethod

@@ -10,7 +10,6 @@ from typing import Any
 
 from headrace.assembly.transform import load_transform, transform_digest
 from headrace.config import (
-    ConfigErrors,
     Deployment,
     IndexEntry,
     OpenSearchSink,
@@ -21,13 +20,13 @@ from headrace.config import (
     resolve,
     resolve_database,
 )
-from headrace.config.json_file import read_json_object
-from headrace.errors import HeadraceError, Kind
+from headrace.config.text_files import read_json_object
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
-from headrace.schema import IndexSpec, SchemaErrors, load_schema, spec_hash
+from headrace.schema import IndexSpec, load_schema, spec_hash
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
@@ -36,25 +35,9 @@ OPENSEARCH = "opensearch"
 _LONGEST_NAME = 63
 
 
-class Problems(HeadraceError):  # noqa: N818 - it holds several
-    """Several errors at once; the text has one line for each."""
-
-    def __init__(self, errors: tuple[HeadraceError, ...]) -> None:
-        super().__init__(errors[0].kind, errors[0].cause, errors[0].remedy)
-        self.errors = errors
-
-    def __str__(self) -> str:
-        return "\n".join(str(error) for error in self.errors)
-
-    @property
-    def exit_code(self) -> int:
-        """The highest exit code of the errors: 2 where one of them is a mistake in the files."""
-        return max(error.exit_code for error in self.errors)
-
-
 def error_list(error: HeadraceError) -> tuple[HeadraceError, ...]:
     """Return the errors that `error` holds, or the error itself."""
-    return error.errors if isinstance(error, Problems | ConfigErrors | SchemaErrors) else (error,)
+    return error.errors if isinstance(error, ErrorGroup) else (error,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +149,7 @@ class Project:
         """Resolve the addresses and secrets in this environment.
 
         Raises:
-            ConfigErrors: CONFIG: a variable is not set.
+            ErrorGroup: CONFIG: a variable is not set.
         """
         resolved = resolve(self.deployment)
         endpoints = Endpoints.of(resolved, self.sink_name, self.sink, self.slot)
@@ -190,7 +173,7 @@ class Project:
         """Resolve the database's address alone, for work that needs no cluster.
 
         Raises:
-            ConfigErrors: CONFIG: a variable is not set.
+            ErrorGroup: CONFIG: a variable is not set.
         """
         url = resolve_database(self.deployment).reveal()
         return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
@@ -306,7 +289,7 @@ def open_project(
     """
     project, errors = open_loadable(config, environ, slot=slot, publication=publication)
     if project is None or errors:
-        raise Problems(errors)
+        raise ErrorGroup(errors)
     return project
 
 
@@ -340,10 +323,8 @@ def project_of(
             if entry.transform is not None:
                 load_transform(entry.transform)
             specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
-        except SchemaErrors as found:
-            errors += found.errors
         except HeadraceError as error:
-            errors.append(error)
+            errors += error_list(error)
     if not specs:
         if errors:
             return None, tuple(errors)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from headrace.errors import HeadraceError, Retry
-from headrace.pipeline.project import Endpoints, Problems
+from headrace.errors import ErrorGroup, HeadraceError, Retry
+from headrace.pipeline.project import Endpoints
 from headrace.pipeline.stopping import Stopping
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
@@ -52,7 +52,7 @@ class Restart(Generic[_Taken]):
                 found = self._attempt(endpoints)
                 if not isinstance(found, HeadraceError):
                     return found
-                if isinstance(found, Problems) and found.retry is Retry.NEVER:
+                if isinstance(found, ErrorGroup) and found.retry is Retry.NEVER:
                     self.board.report.warning(str(found))
                     raise failure from found
                 if found.retry is Retry.NEVER:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
+from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, Retry, retrying
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.cluster_check import check_cluster
 from headrace.pipeline.continuity import (
@@ -28,7 +28,7 @@ from headrace.pipeline.first_start import FirstStart
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Problems, Project
+from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.reseeding import Reseeding, is_begun_anew
 from headrace.pipeline.restart import Restart
 from headrace.pipeline.retained_generations import inspect_retained
@@ -212,14 +212,14 @@ class PipelineRun:
         """Inspect both servers.
 
         Raises:
-            Problems: what keeps the run from starting. A lost slot does not, where the run reseeds.
+            ErrorGroup: what keeps the run from starting. A lost slot does not, where the run reseeds.
         """
         inspection = inspect(self._project, self._endpoints, connection)
         wrong = [
             error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
         ]
         if wrong:
-            raise Problems(tuple(wrong))
+            raise ErrorGroup(tuple(wrong))
         return inspection
 
     @property

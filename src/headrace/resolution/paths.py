@@ -20,18 +20,9 @@ from itertools import chain
 
 from headrace.catalog.table import Catalog, Column
 from headrace.catalog.usage import own_columns
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model import TableName
-from headrace.schema.tree import (
-    AggregateField,
-    Field,
-    Filter,
-    IndexSpec,
-    JoinField,
-    ObjectField,
-    Place,
-    Through,
-)
+from headrace.schema.tree import AggregateField, Field, Filter, IndexSpec, JoinField, ObjectField, Through
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +141,10 @@ def _child_path(
     field: str | None = None,
 ) -> Path:
     if len(lead) != len(match) or not lead:
-        raise HeadraceError(
+        raise LocatedError(
             Kind.SCHEMA,
-            f"{join.place}: {len(lead)} columns of {table or join.table} meet {len(match)} of {parent.table}",
+            join.place,
+            f"{len(lead)} columns of {table or join.table} meet {len(match)} of {parent.table}",
             "Name as many columns as the key has.",
         )
     return Path(
@@ -185,19 +177,19 @@ def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple
 
 def _table_key(catalog: Catalog, table: TableName, place: Place) -> tuple[str, ...]:
     if table not in catalog:
-        raise HeadraceError(Kind.SCHEMA, f"{place}: there is no table {table}", "Correct its name.")
+        raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
     return catalog[table].primary_key
 
 
 def _columns(catalog: Catalog, table: TableName, names: Iterable[str], place: Place) -> tuple[Column, ...]:
     if table not in catalog:
-        raise HeadraceError(Kind.SCHEMA, f"{place}: there is no table {table}", "Correct its name.")
+        raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
     columns = []
     for name in names:
         column = catalog[table].column(name)
         if column is None:
-            raise HeadraceError(
-                Kind.SCHEMA, f"{place}: table {table} has no column {name}", "Correct the column's name."
+            raise LocatedError(
+                Kind.SCHEMA, place, f"table {table} has no column {name}", "Correct the column's name."
             )
         columns.append(column)
     return tuple(columns)

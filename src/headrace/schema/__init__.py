@@ -2,13 +2,10 @@
 
 from headrace.schema.load import load_schema
 from headrace.schema.normal import denormalised, normalised, spec_hash
-from headrace.schema.problems import LocatedError, SchemaErrors
 from headrace.schema.tree import IndexSpec
 
 __all__ = [
     "IndexSpec",
-    "LocatedError",
-    "SchemaErrors",
     "denormalised",
     "load_schema",
     "normalised",

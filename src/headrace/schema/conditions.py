@@ -6,12 +6,13 @@ from typing import Any, cast
 
 from yaml.nodes import Node, SequenceNode
 
+from headrace.errors import Place
 from headrace.model import TableName
 from headrace.schema import language
-from headrace.schema.document import describe, kind_of
+from headrace.schema.mapping_reader import MappingReader, is_mapping
 from headrace.schema.raw import RAW_REMEDY, raw_problem
-from headrace.schema.reading import MappingReader, mapping
-from headrace.schema.tree import Filter, OrderBy, Place, Scalar, Through
+from headrace.schema.tree import Filter, OrderBy, Scalar, Through
+from headrace.schema.yaml_nodes import describe, kind_of
 
 _PAIR = 2
 _PATTERNS = ("like", "ilike")
@@ -29,7 +30,7 @@ def _filter(record: MappingReader) -> Filter:
         raw, unsafe = record.text("raw"), record.boolean("unsafe", default=False)
         problem = raw_problem(raw, unsafe=unsafe) if raw else None
         if problem is not None:
-            record.notes.add(record.at("raw"), problem, RAW_REMEDY)
+            record.mistakes.add(record.at("raw"), problem, RAW_REMEDY)
         return Filter(op="raw", column=None, values=(), raw=raw, place=record.at("raw"), unsafe=unsafe)
     record.refuse("unsafe", "only a raw filter takes 'unsafe'")
     column = record.identifier("column")
@@ -49,7 +50,7 @@ def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
     listed = op in ("in", "not_in", "between")
     if listed != isinstance(node, SequenceNode):
         wanted = "a list" if listed else "a single value"
-        record.notes.add(
+        record.mistakes.add(
             node,
             f"{op!r} takes {wanted}, found {describe(node)}",
             "Write `[a, b]`." if listed else "Use `op: in`.",
@@ -57,19 +58,19 @@ def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
         return ()
     nodes: list[Node] = list(node.value) if listed else [node]
     if op == "between" and len(nodes) != _PAIR:
-        record.notes.add(
+        record.mistakes.add(
             node, f"'between' takes exactly two values, found {len(nodes)}", "Write `[lower, upper]`."
         )
     values = []
     for operand in nodes:
         if kind_of(operand) == "null":
-            record.notes.add(
+            record.mistakes.add(
                 operand, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
             )
             continue
         value = record.scalar(operand, exact=True)
         if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
-            record.notes.add(
+            record.mistakes.add(
                 operand,
                 f"the pattern of {op!r} ends in a single backslash, which escapes nothing: "
                 "PostgreSQL fails at the first row that it comes to the end with",
@@ -99,9 +100,9 @@ def read_order(record: MappingReader) -> tuple[OrderBy, ...]:
 def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | None:
     """Read the junction table, in `schema` by default, and its place in the file."""
     node = record.get("through")
-    if node is None or not mapping(node, record.notes, "through"):
+    if node is None or not is_mapping(node, record.mistakes, "through"):
         return None
-    junction = MappingReader(record.notes, node, language.THROUGH, "through")
+    junction = MappingReader(record.mistakes, node, language.THROUGH, "through")
     table = TableName(junction.identifier("schema", schema), junction.identifier("table"))
     return (
         Through(table, junction.identifier("left_key"), junction.identifier("right_key")),

@@ -1,17 +1,37 @@
-"""Read the items of `fields` into typed fields."""
+"""Read the items of `fields` into typed fields: columns, objects, joins and aggregates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
+from headrace.model import TableName
 from headrace.model.suggestion import nearest
 from headrace.schema import language
-from headrace.schema.reading import MappingReader, Notes, document_key, fold, mapping
-from headrace.schema.relations import Parent, read_aggregate, read_join
-from headrace.schema.tree import ColumnField, ConstantField, Field, GeoField, MapField, ObjectField, Scalar
+from headrace.schema.conditions import read_filters, read_order, read_through
+from headrace.schema.mapping_reader import MappingReader, Mistakes, fold_name, is_mapping, read_document_key
+from headrace.schema.tree import (
+    AggregateField,
+    ColumnField,
+    ConstantField,
+    Field,
+    GeoField,
+    JoinField,
+    MapField,
+    ObjectField,
+    Through,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Parent:
+    """The row that a field belongs to: its schema (the default of joined tables) and its key, if declared."""
+
+    schema: str
+    primary_key: tuple[str, ...]
 
 
 def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
@@ -19,14 +39,14 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
     result: list[Field] = []
     seen: dict[str, Field] = {}
     for node in record.sequence("fields", required=True):
-        if not mapping(node, record.notes, "a field"):
+        if not is_mapping(node, record.mistakes, "a field"):
             continue
-        field = _field(record.notes, node, parent)
+        field = _field(record.mistakes, node, parent)
         if field is None:
             continue
         if field.key and field.key in seen:
             first = seen[field.key].place.line
-            record.notes.add(
+            record.mistakes.add(
                 field.place,
                 f"the document key {field.key!r} stands twice (first in line {first})",
                 "Rename one of them and set `column:`.",
@@ -36,39 +56,43 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
     return tuple(result)
 
 
-def _field(notes: Notes, node: MappingNode, parent: Parent) -> Field | None:
-    tag = _tag(notes, node)
+def _field(mistakes: Mistakes, node: MappingNode, parent: Parent) -> Field | None:
+    tag = _tag(mistakes, node)
     if tag is None:
         return None
-    record = MappingReader(notes, node, (tag, *language.SIBLINGS[tag]), f"the {tag} field")
+    record = MappingReader(mistakes, node, (tag, *language.SIBLINGS[tag]), f"the {tag} field")
+    for sibling, remedy in language.REFUSED.get(tag, {}).items():
+        record.refuse(sibling, f"{tag} takes no {sibling!r}", remedy)
     named = record.need(tag, "Write the document key after the type.")
-    key = "" if named is None else document_key(notes, named)
+    key = "" if named is None else read_document_key(mistakes, named)
     if tag in language.SCALARS or tag == "custom":
         return _column_field(record, tag, key)
     if tag in language.JOINS:
-        return read_join(record, tag, key, parent, read_fields)
+        return _join(record, tag, key, parent)
     if tag in language.AGGREGATES:
-        return read_aggregate(record, tag, key, parent)
+        return _aggregate(record, tag, key, parent)
     if tag == "object":
         return ObjectField(key, read_fields(record, parent), record.place, record.options())
     return _OTHERS[tag](record, key)
 
 
-def _tag(notes: Notes, node: MappingNode) -> str | None:
+def _tag(mistakes: Mistakes, node: MappingNode) -> str | None:
     """Return the only type key of a field."""
     words = [str(key.value) for key, _ in node.value if isinstance(key, ScalarNode)]
     tags = [word for word in dict.fromkeys(words) if word in language.TAGS]
     if len(tags) == 1:
         return tags[0]
     if tags:
-        notes.add(node, f"a field has one type key, this one has {' and '.join(tags)}", "Keep one of them.")
+        mistakes.add(
+            node, f"a field has one type key, this one has {' and '.join(tags)}", "Keep one of them."
+        )
         return None
     for word in words:
         near = nearest(word, language.TAGS)
         if near is not None and word not in _ALL_SIBLINGS:
-            notes.add(_key_node(node, word), f"unknown type {word!r}", f"Did you mean {near!r}?")
+            mistakes.add(_key_node(node, word), f"unknown type {word!r}", f"Did you mean {near!r}?")
             return None
-    notes.add(
+    mistakes.add(
         node,
         f"a field without a type key (its keys: {', '.join(words) or 'none'})",
         "Begin it with `- keyword: name`; types are " + ", ".join(language.TAGS) + ".",
@@ -87,7 +111,11 @@ def _own_column(record: MappingReader, key: str) -> str:
     """Return `column`, or the document key folded as PostgreSQL folds it."""
     if record.has("column"):
         return record.identifier("column")
-    return fold(record.notes, record.node, key) if key else ""
+    return _folded_key(record, key)
+
+
+def _folded_key(record: MappingReader, key: str) -> str:
+    return fold_name(record.mistakes, record.node, key) if key else ""
 
 
 def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
@@ -97,14 +125,14 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
     for word in transforms:
         if word not in ("lowercase", "trim"):
             near = nearest(word, ("lowercase", "trim"))
-            record.notes.add(
+            record.mistakes.add(
                 record.at("transforms"),
                 f"unknown transform {word!r}",
                 f"Did you mean {near!r}?" if near else "There are lowercase and trim.",
             )
     variants = record.texts("variants") if tag == "enum" else ()
     if len(set(variants)) < len(variants):
-        record.notes.add(record.at("variants"), "a variant stands twice", "Name each once, lowest first.")
+        record.mistakes.add(record.at("variants"), "a variant stands twice", "Name each once, lowest first.")
     return ColumnField(
         key=key,
         tag=tag,
@@ -115,13 +143,9 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
         postgres=record.texts("postgres", required=True) if custom else (),
         options=record.options(),
         transforms=cast(Any, transforms),
-        default=_default(record, default),
+        default=None if default is None else record.scalar(default),
         variants=variants,
     )
-
-
-def _default(record: MappingReader, node: Node | None) -> Scalar | None:
-    return None if node is None else record.scalar(node)
 
 
 def _constant(record: MappingReader, key: str) -> ConstantField:
@@ -132,7 +156,7 @@ def _constant(record: MappingReader, key: str) -> ConstantField:
 def _geo(record: MappingReader, key: str) -> GeoField:
     pair = record.has("lat"), record.has("lon")
     if any(pair) and (not all(pair) or record.has("column")):
-        record.notes.add(
+        record.mistakes.add(
             record.place, "a geo field takes lat and lon, or one column", "Give both, or `column:` alone."
         )
     return GeoField(
@@ -150,7 +174,7 @@ def _map(record: MappingReader, key: str) -> MapField:
     values = record.choice("values", language.MAP_VALUES, required=False)
     dynamic = record.boolean("dynamic", default=False)
     if not record.has("values") and not dynamic:
-        record.notes.add(
+        record.mistakes.add(
             record.place, "a map needs 'values', the type that all its values share", "Write `values: text`."
         )
     return MapField(
@@ -165,3 +189,107 @@ def _map(record: MappingReader, key: str) -> MapField:
 
 
 _OTHERS: dict[str, Callable[[MappingReader, str], Field]] = {"geo": _geo, "map": _map, "constant": _constant}
+
+
+def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinField:
+    table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
+    primary_key = record.identifiers("primary_key", required=True)
+    column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
+    if kind == "belongs_to" and not record.has("column"):
+        column = (_folded_key(record, key),)
+    foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
+    through = _through(record, parent, primary_key) if kind == "many_to_many" else None
+    if kind == "belongs_to":
+        _check_same_count(record, "column", column, primary_key)
+    elif foreign_key:
+        _check_same_count(record, "foreign_key", foreign_key, parent.primary_key)
+    return JoinField(
+        key=key,
+        kind=cast(Any, kind),
+        table=table,
+        primary_key=primary_key,
+        fields=read_fields(record, Parent(table.schema, primary_key)),
+        place=record.place,
+        column=column,
+        foreign_key=foreign_key,
+        through=through,
+        filters=read_filters(record),
+        order_by=read_order(record),
+        limit=record.integer("limit"),
+        required=record.boolean("required", default=False),
+        options=record.options(),
+        table_place=record.at("table"),
+    )
+
+
+def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
+    """Read the junction table; it has one column for each side."""
+    if record.need("through", "Add `through: {table: …, left_key: …, right_key: …}`.") is None:
+        return None
+    read = read_through(record, parent.schema)
+    if read is None:
+        return None
+    through, place = read
+    if len(primary_key) > 1 or len(parent.primary_key) > 1:
+        record.mistakes.add(
+            place,
+            "a junction joins by one column on each side, and a key here has several",
+            "Join the junction table with has_many and its target with belongs_to.",
+        )
+    return through
+
+
+def _check_same_count(
+    record: MappingReader, key: str, columns: tuple[str, ...], target: tuple[str, ...]
+) -> None:
+    if target and len(columns) != len(target):
+        record.mistakes.add(
+            record.at(key),
+            f"{key!r} names {len(columns)} column(s) for a key of {len(target)} ({', '.join(target)})",
+            "Name as many columns as the key has, in its order.",
+        )
+
+
+def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
+    """Read an aggregate; `count` and `avg` may have an unused type, as older files do."""
+    table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
+    primary_key = record.identifiers("primary_key", required=False)
+    both = record.has("foreign_key") and record.has("through")
+    if both or not (record.has("foreign_key") or record.has("through")):
+        record.mistakes.add(
+            record.place,
+            f"{op} needs exactly one of 'foreign_key' and 'through'",
+            "Keep one of them."
+            if both
+            else "Add `foreign_key:`, the related table's column that points here.",
+        )
+    foreign_key = record.identifiers("foreign_key", required=False)
+    _check_same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
+    through = _through(record, parent, primary_key) if record.has("through") else None
+    column, value_type = _operand(record, op)
+    return AggregateField(
+        key=key,
+        op=cast(Any, op),
+        table=table,
+        place=record.place,
+        column=column,
+        value_type=value_type,
+        foreign_key=foreign_key,
+        through=through,
+        primary_key=primary_key,
+        filters=read_filters(record),
+        options=record.options(),
+        table_place=record.at("table"),
+    )
+
+
+def _operand(record: MappingReader, op: str) -> tuple[str | None, str | None]:
+    """Read the column that is reduced, and the type of the result."""
+    if op == "ids":
+        return None, record.choice("element_type", language.SCALARS)
+    if op == "count":
+        return None, None
+    column = record.identifier("column")
+    if op == "avg":
+        return column, None
+    return column, record.choice("value_type", language.SCALARS)

@@ -89,17 +89,24 @@ SIBLINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "fields")),
     **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
 }
-"""The keys that each type key allows beside itself; the readers refuse wrong combinations by name."""
+"""The keys that each type key allows beside itself; those of `REFUSED` are known only to be refused."""
 
-REFUSED: dict[str, tuple[str, ...]] = {
-    "belongs_to": ("foreign_key", "through", "limit", "order_by"),
-    "has_one": ("column", "through", "limit"),
-    "has_many": ("column", "through", "required"),
-    "many_to_many": ("column", "foreign_key", "required"),
-    **dict.fromkeys(AGGREGATES, ("element_type",)),
-    "ids": ("column", "value_type"),
+_COLUMN = "Write `column:`, this table's column that points at the related row."
+_FOREIGN_KEY = "Write `foreign_key:`, the related table's column that points back at this row."
+_THROUGH = "Write `through:`, the junction table and its two keys."
+_ONE_ROW = "Remove it: it is one row at most."
+_LIST = "Remove it: a list is never null."
+_OWN_KEY = "Remove it: ids collects the related table's key."
+
+REFUSED: dict[str, dict[str, str]] = {
+    "belongs_to": {"foreign_key": _COLUMN, "through": _COLUMN, "limit": _ONE_ROW, "order_by": _ONE_ROW},
+    "has_one": {"column": _FOREIGN_KEY, "through": _FOREIGN_KEY, "limit": _ONE_ROW},
+    "has_many": {"column": _FOREIGN_KEY, "through": _FOREIGN_KEY, "required": _LIST},
+    "many_to_many": {"column": _THROUGH, "foreign_key": _THROUGH, "required": _LIST},
+    **{op: {"element_type": "Only ids has one; write `value_type:`."} for op in AGGREGATES},
+    "ids": {"column": _OWN_KEY, "value_type": _OWN_KEY},
 }
-"""Keys of `SIBLINGS` that are refused; the reader knows them so that its message can name the right key."""
+"""Keys of `SIBLINGS` that are refused, each with the remedy that its message gives."""
 
 REQUIRED: dict[str, tuple[str, ...]] = {
     "custom": ("postgres", "opensearch"),

@@ -5,34 +5,33 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+from headrace.errors import ErrorGroup, LocatedError
 from headrace.model import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
-from headrace.schema.document import compose, describe, kind_of, read_source
-from headrace.schema.fields import read_fields
+from headrace.schema.fields import Parent, read_fields
+from headrace.schema.mapping_reader import MappingReader, Mistakes, is_mapping, read_document_key
 from headrace.schema.normal import spec_hash
-from headrace.schema.problems import LocatedError, SchemaErrors
-from headrace.schema.reading import MappingReader, Notes, document_key, mapping
-from headrace.schema.relations import Parent
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
+from headrace.schema.yaml_nodes import compose, describe, kind_of, read_source
 
 
 def load_schema(path: Path, name: str) -> IndexSpec:
     """Load the schema file `path` for the index `name` of the deployment.
 
     Raises:
-        SchemaErrors: SCHEMA; every mistake of the file, each a LocatedError.
+        ErrorGroup: SCHEMA; every mistake of the file, each a LocatedError.
         HeadraceError: SCHEMA, where the file cannot be read.
     """
     source, text = read_source(path)
     try:
         root = compose(source, text)
     except LocatedError as error:
-        raise SchemaErrors([error]) from error
-    notes = Notes(source)
-    spec = _index(MappingReader(notes, root, language.TOP, "the schema"), name)
-    if notes.errors:
-        raise SchemaErrors(notes.in_order())
+        raise ErrorGroup([error]) from error
+    mistakes = Mistakes(source)
+    spec = _index(MappingReader(mistakes, root, language.TOP, "the schema"), name)
+    if mistakes.errors:
+        raise ErrorGroup(mistakes.in_file_order())
     return dataclasses.replace(spec, hash=spec_hash(spec))
 
 
@@ -58,16 +57,16 @@ def _check_version(record: MappingReader) -> None:
     node = record.need("version", "Begin with `version: 1`.")
     if node is not None and (kind_of(node) != "int" or node.value != "1"):
         found = repr(node.value) if kind_of(node) in ("int", "float", "str") else describe(node)
-        record.notes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
+        record.mistakes.add(node, f"unknown schema version {found}", "Only `version: 1` exists.")
 
 
 def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete | None:
     node = record.get("soft_delete")
-    if node is None or not mapping(node, record.notes, "soft_delete"):
+    if node is None or not is_mapping(node, record.mistakes, "soft_delete"):
         return None
-    marker = MappingReader(record.notes, node, language.SOFT_DELETE, "soft_delete")
+    marker = MappingReader(record.mistakes, node, language.SOFT_DELETE, "soft_delete")
     if marker.has("column") == marker.has("field"):
-        marker.notes.add(
+        marker.mistakes.add(
             marker.place, "soft_delete takes exactly one of 'column' and 'field'", "Name the marker's column."
         )
         return None
@@ -78,10 +77,10 @@ def _soft_delete(record: MappingReader, fields: tuple[Field, ...]) -> SoftDelete
 def _column_of(marker: MappingReader, fields: tuple[Field, ...]) -> str:
     """Return the column that the named top-level field, or one in an object, reads."""
     node = marker.need("field")
-    key = "" if node is None else document_key(marker.notes, node)
+    key = "" if node is None else read_document_key(marker.mistakes, node)
     target = _find(key, fields)
     if target is None and key:
-        marker.notes.add(
+        marker.mistakes.add(
             marker.at("field"), f"no field of this row's own columns is called {key!r}", "Name the `column:`."
         )
     return "" if target is None else target.column

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Place
 from headrace.model import TableName
 from headrace.schema.tree import (
     AggregateField,
@@ -26,7 +26,6 @@ from headrace.schema.tree import (
     MapField,
     ObjectField,
     OrderBy,
-    Place,
     SoftDelete,
     Through,
 )

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
+from headrace.errors import Place
 from headrace.model import TableName
 
 Scalar = str | int | float | bool
 """A literal of a filter, a constant or a default."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a file; lines and columns count from 1."""
-
-    file: Path
-    line: int
-    column: int
-    text: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True, slots=True)

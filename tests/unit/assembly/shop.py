@@ -3,8 +3,9 @@
 from pathlib import Path
 
 from headrace.catalog.table import Catalog, Column, Table, UniqueKey
+from headrace.errors import Place
 from headrace.model import TableName
-from headrace.schema.tree import Filter, Place, Scalar
+from headrace.schema.tree import Filter, Scalar
 
 PLACE = Place(Path("shop.schema.yml"), 3, 5)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import ConfigErrors, Resolved, Secret, load_deployment, resolve, suggest_deployment
+from headrace.config import Resolved, Secret, load_deployment, resolve, suggest_deployment
+from headrace.errors import ErrorGroup
 
 SINK = '\n[sinks.primary]\ntype = "opensearch"\n'
 
@@ -145,7 +146,7 @@ def test_an_override_is_reported(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_missing(tmp_path: Path, text: str, environ: dict[str, str], said: str) -> None:
-    with pytest.raises(ConfigErrors) as raised:
+    with pytest.raises(ErrorGroup) as raised:
         resolved(tmp_path, text, environ)
     [error] = raised.value.errors
     assert said in str(error)

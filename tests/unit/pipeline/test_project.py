@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.project import Problems, error_list, open_project
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.pipeline.project import error_list, open_project
 from headrace.postgres.address import for_slot
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
@@ -53,7 +53,7 @@ def test_addresses_and_secrets_come_from_the_environment_and_do_not_print(write:
 def test_the_mistakes_of_all_schema_files_come_at_once(write: Write) -> None:
     two = INDEX + INDEX.replace("users", "orders")
     wrong = SCHEMA.replace("long", "lnog")
-    with pytest.raises(Problems) as refused:
+    with pytest.raises(ErrorGroup) as refused:
         open_project(write(SOURCE + SINK + two, users=wrong, orders=wrong), {})
     assert len(error_list(refused.value)) == 2
     assert refused.value.exit_code == 2
@@ -136,7 +136,7 @@ def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(wr
 def test_a_mistake_in_a_file_of_an_index_is_named(write: Write, content: str, said: str) -> None:
     config = write(SOURCE + SINK + INDEX + 'mappings_file = "users.json"')
     (config.parent / "users.json").write_text(content)
-    with pytest.raises(Problems, match=said) as refused:
+    with pytest.raises(ErrorGroup, match=said) as refused:
         open_project(config, {})
     assert refused.value.exit_code == 2
 
@@ -151,5 +151,5 @@ def test_a_refused_document_stops_the_run_unless_the_file_says_otherwise(write: 
 def test_an_error_that_is_one_is_its_own_list() -> None:
     one = HeadraceError(Kind.DISK, "full")
     assert error_list(one) == (one,)
-    assert Problems((one, HeadraceError(Kind.SCHEMA, "wrong"))).exit_code == 2
-    assert Problems((one,)).exit_code == 1
+    assert ErrorGroup((one, HeadraceError(Kind.SCHEMA, "wrong"))).exit_code == 2
+    assert ErrorGroup((one,)).exit_code == 1

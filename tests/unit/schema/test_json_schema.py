@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from headrace.schema import IndexSpec, SchemaErrors, language
-from headrace.schema.document import JsonReader, SchemaSource, compose
+from headrace.errors import ErrorGroup
+from headrace.schema import IndexSpec, language
 from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
+from headrace.schema.yaml_nodes import JsonReader, SchemaSource, compose
 
 Load = Callable[[str], IndexSpec]
 ROOT = Path(__file__).parents[3]
@@ -102,7 +103,7 @@ def accepted(load: Load, content: object) -> bool:
     """By the reader; JSON is YAML."""
     try:
         load(json.dumps(content))
-    except SchemaErrors:
+    except ErrorGroup:
         return False
     return True
 

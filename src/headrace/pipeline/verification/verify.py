@@ -8,10 +8,10 @@ import secrets
 from dataclasses import dataclass
 
 from headrace.assembly.digests import DigestRanges, Presence, Sample
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Problems, Project, find_index
+from headrace.pipeline.project import Endpoints, Project, find_index
 from headrace.pipeline.verification.comparison import Comparison, compare
 from headrace.pipeline.verification.recheck import Recheck
 from headrace.pipeline.verification.repair import Repair
@@ -122,7 +122,7 @@ def find_served_generation(inspection: Inspection, state: PipelineState, index: 
     """
     wrong = tuple(finding.error for finding in inspection.findings if finding.level == "error")
     if wrong:
-        raise Problems(wrong)
+        raise ErrorGroup(wrong)
     served = state.served(index)
     if state.phase != "following" or served is None:
         raise HeadraceError(

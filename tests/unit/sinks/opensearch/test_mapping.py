@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headrace.errors import Place
 from headrace.model import TableName
 from headrace.schema.tree import (
     AggregateField,
@@ -16,7 +17,6 @@ from headrace.schema.tree import (
     JoinField,
     MapField,
     ObjectField,
-    Place,
 )
 from headrace.sinks.opensearch import IndexOptions, mapping
 from headrace.sinks.opensearch.mapping import rank_mappings

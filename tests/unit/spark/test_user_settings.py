@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config.spark_conf import chosen_master, given_settings, parse_defaults, parse_settings
 from headrace.errors import HeadraceError, Kind
+from headrace.spark.settings import chosen_master, given_settings, parse_defaults, parse_settings
 
 
 def test_a_setting_is_a_key_and_all_behind_the_first_sign() -> None:

@@ -1,7 +1,7 @@
 """Read a mapping of a schema file key by key; note every mistake and raise none.
 
 A reader returns a value of the expected type even where the file is wrong (an empty one). So the caller goes
-on and finds the next mistake; the notes decide at the end.
+on and finds the next mistake; the list of mistakes decides at the end.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import TypeGuard
 
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from headrace.errors import Kind
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model.suggestion import meant
-from headrace.schema.document import JsonReader, SchemaSource, describe, kind_of, scalar
-from headrace.schema.problems import LocatedError
-from headrace.schema.tree import Place, Scalar
+from headrace.schema.tree import Scalar
+from headrace.schema.yaml_nodes import JsonReader, SchemaSource, describe, kind_of, scalar
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')
@@ -25,7 +24,7 @@ _MAX_NAME_LENGTH = 63
 _MAX_VISITS = 20_000
 
 
-class Notes:
+class Mistakes:
     """The mistakes of one file, and the file itself."""
 
     def __init__(self, source: SchemaSource) -> None:
@@ -36,12 +35,12 @@ class Notes:
 
     def add(self, at: Node | Place, problem: str, remedy: str = "") -> None:
         """Note a mistake; the same one at the same place (an alias) only once."""
-        place = at if isinstance(at, Place) else self.source.of(at)
+        place = at if isinstance(at, Place) else self.source.place_of(at)
         error = LocatedError(Kind.SCHEMA, place, problem, remedy)
         if all(str(error) != str(known) for known in self.errors[-50:]):
             self.errors.append(error)
 
-    def in_order(self) -> list[LocatedError]:
+    def in_file_order(self) -> list[LocatedError]:
         """Return the mistakes in the order of the file."""
         return sorted(self.errors, key=lambda error: (error.place.line, error.place.column))
 
@@ -53,15 +52,15 @@ class Notes:
         return self._visits < _MAX_VISITS
 
 
-def identifier(notes: Notes, node: Node) -> str:
+def read_identifier(mistakes: Mistakes, node: Node) -> str:
     """Read the name of a column, table or schema as the catalog holds it; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
-        notes.add(node, f"expected a name, found {describe(node)}", "Put a name that looks so in quotes.")
+        mistakes.add(node, f"expected a name, found {describe(node)}", "Put a name that looks so in quotes.")
         return ""
-    return fold(notes, node, str(node.value))
+    return fold_name(mistakes, node, str(node.value))
 
 
-def fold(notes: Notes, node: Node, text: str) -> str:
+def fold_name(mistakes: Mistakes, node: Node, text: str) -> str:
     """Fold `text` to lower case; in SQL double quotes it stays as it is."""
     name = text.strip()
     if _QUOTED.fullmatch(name):
@@ -69,26 +68,26 @@ def fold(notes: Notes, node: Node, text: str) -> str:
     else:
         name = name.lower()
         if not _IDENTIFIER.fullmatch(name):
-            notes.add(
+            mistakes.add(
                 node,
                 f"{text!r} is not a PostgreSQL name",
                 """A name with other characters stands in SQL double quotes: '"Order ID"'.""",
             )
             return ""
     if len(name.encode()) > _MAX_NAME_LENGTH:
-        notes.add(node, f"the name {name[:20]!r}… is longer than 63 bytes", "PostgreSQL has no such name.")
+        mistakes.add(node, f"the name {name[:20]!r}… is longer than 63 bytes", "PostgreSQL has no such name.")
         return ""
     return name
 
 
-def document_key(notes: Notes, node: Node) -> str:
+def read_document_key(mistakes: Mistakes, node: Node) -> str:
     """Read a document key, its case kept; empty where it is wrong."""
     if kind_of(node) != "str" or not isinstance(node, ScalarNode):
-        notes.add(node, f"expected a document key, found {describe(node)}", "Write a name.")
+        mistakes.add(node, f"expected a document key, found {describe(node)}", "Write a name.")
         return ""
     key = str(node.value).strip()
     if not _KEY.fullmatch(key) or len(key) > _MAX_NAME_LENGTH:
-        notes.add(
+        mistakes.add(
             node,
             f"{key[:80]!r} cannot be a document key",
             "Use letters, digits and _, at most 63, not beginning with a digit.",
@@ -98,30 +97,30 @@ def document_key(notes: Notes, node: Node) -> str:
 
 
 class MappingReader:
-    """A mapping with known keys; unknown, repeated and non-text keys are noted at once."""
+    """Reads the values of a mapping with known keys; notes keys that are unknown, repeated or no text."""
 
-    def __init__(self, notes: Notes, node: MappingNode, known: Collection[str], what: str) -> None:
-        self.notes = notes
+    def __init__(self, mistakes: Mistakes, node: MappingNode, known: Collection[str], what: str) -> None:
+        self.mistakes = mistakes
         self.node = node
         self.what = what
         self._values: dict[str, Node] = {}
-        if not notes.visit(node):
+        if not mistakes.visit(node):
             return
         for key, value in node.value:
             name = str(key.value) if isinstance(key, ScalarNode) else ""
             if kind_of(key) != "str":
-                notes.add(key, f"a key of {what} must be text, found {describe(key)}", "Put it in quotes.")
+                mistakes.add(key, f"a key of {what} must be text, found {describe(key)}", "Put it in quotes.")
             elif name not in known:
-                notes.add(key, f"unknown key {name!r} in {what}", meant(name, known))
+                mistakes.add(key, f"unknown key {name!r} in {what}", meant(name, known))
             elif name in self._values:
-                notes.add(key, f"the key {name!r} stands twice in {what}", "Keep one of them.")
+                mistakes.add(key, f"the key {name!r} stands twice in {what}", "Keep one of them.")
             else:
                 self._values[name] = value
 
     @property
     def place(self) -> Place:
         """Where the mapping begins."""
-        return self.notes.source.of(self.node)
+        return self.mistakes.source.place_of(self.node)
 
     def has(self, key: str) -> bool:
         """Return whether `key` is given and not null."""
@@ -134,24 +133,24 @@ class MappingReader:
 
     def at(self, key: str) -> Place:
         """Return where the value of `key` stands, or else where the mapping begins."""
-        return self.notes.source.of(self._values.get(key, self.node))
+        return self.mistakes.source.place_of(self._values.get(key, self.node))
 
     def need(self, key: str, remedy: str = "") -> Node | None:
         """Return the node of `key`; note its absence."""
         node = self.get(key)
         if node is None:
-            self.notes.add(self.place, f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
+            self.mistakes.add(self.place, f"{self.what} has no {key!r}", remedy or f"Add `{key}:`.")
         return node
 
     def refuse(self, key: str, problem: str, remedy: str = "") -> None:
         """Note that `key` may not stand here, if it does."""
         if self.has(key):
-            self.notes.add(self.at(key), problem, remedy or f"Remove `{key}:`.")
+            self.mistakes.add(self.at(key), problem, remedy or f"Remove `{key}:`.")
 
     def identifier(self, key: str, default: str | None = None) -> str:
         """Read a PostgreSQL name; without `default` it is required."""
         node = self.need(key) if default is None else self.get(key)
-        return (default or "") if node is None else identifier(self.notes, node)
+        return (default or "") if node is None else read_identifier(self.mistakes, node)
 
     def identifiers(self, key: str, *, required: bool) -> tuple[str, ...]:
         """Read one PostgreSQL name, or a list of them without repetition."""
@@ -159,12 +158,12 @@ class MappingReader:
         if node is None:
             return ()
         if not isinstance(node, SequenceNode):
-            return (identifier(self.notes, node),)
-        names = tuple(identifier(self.notes, item) for item in node.value)
+            return (read_identifier(self.mistakes, node),)
+        names = tuple(read_identifier(self.mistakes, item) for item in node.value)
         if not names:
-            self.notes.add(node, f"{key!r} is an empty list", "Name at least one column.")
+            self.mistakes.add(node, f"{key!r} is an empty list", "Name at least one column.")
         if len(set(names)) < len(names) and all(names):
-            self.notes.add(node, f"a column stands twice in {key!r}", "Name each column once.")
+            self.mistakes.add(node, f"a column stands twice in {key!r}", "Name each column once.")
         return names
 
     def text(self, key: str, *, required: bool = True) -> str:
@@ -173,7 +172,7 @@ class MappingReader:
         if node is None:
             return ""
         if kind_of(node) != "str" or not str(node.value).strip():
-            self.notes.add(
+            self.mistakes.add(
                 node, f"{key!r} must be text, found {describe(node)}", "Write text that is not empty."
             )
             return ""
@@ -185,7 +184,7 @@ class MappingReader:
         if node is None:
             return default
         if kind_of(node) != "bool":
-            self.notes.add(
+            self.mistakes.add(
                 node, f"{key!r} must be true or false, found {describe(node)}", "Write true or false."
             )
             return default
@@ -198,7 +197,7 @@ class MappingReader:
             return None
         value = self.scalar(node)
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < 2**63:
-            self.notes.add(node, f"{key!r} must be a whole number from 1", f"Write `{key}: 10`.")
+            self.mistakes.add(node, f"{key!r} must be a whole number from 1", f"Write `{key}: 10`.")
             return None
         return value
 
@@ -206,7 +205,7 @@ class MappingReader:
         """Read one of `words`; empty where it is absent or wrong."""
         word = self.text(key, required=required)
         if word and word not in words:
-            self.notes.add(self.at(key), f"unknown {key} {word!r}", meant(word, words))
+            self.mistakes.add(self.at(key), f"unknown {key} {word!r}", meant(word, words))
             return ""
         return word
 
@@ -216,7 +215,7 @@ class MappingReader:
         if node is None:
             return []
         if not isinstance(node, SequenceNode) or kind_of(node) != "seq":
-            self.notes.add(
+            self.mistakes.add(
                 node, f"{key!r} must be a list, found {describe(node)}", "Begin each item with `- `."
             )
             return []
@@ -225,9 +224,9 @@ class MappingReader:
     def records(self, key: str, known: Collection[str], what: str) -> list[MappingReader]:
         """Read the items of a list of mappings."""
         return [
-            MappingReader(self.notes, node, known, what)
+            MappingReader(self.mistakes, node, known, what)
             for node in self.sequence(key)
-            if mapping(node, self.notes, what)
+            if is_mapping(node, self.mistakes, what)
         ]
 
     def texts(self, key: str, *, required: bool = False) -> tuple[str, ...]:
@@ -235,7 +234,7 @@ class MappingReader:
         result = []
         for node in self.sequence(key, required=required):
             if kind_of(node) != "str" or not node.value:
-                self.notes.add(node, f"{key!r} lists texts, found {describe(node)}", "Put it in quotes.")
+                self.mistakes.add(node, f"{key!r} lists texts, found {describe(node)}", "Put it in quotes.")
             else:
                 result.append(str(node.value))
         return tuple(result)
@@ -245,25 +244,25 @@ class MappingReader:
         try:
             return scalar(node, exact=exact)
         except ValueError as error:
-            self.notes.add(node, str(error), "Write one text, number or boolean.")
+            self.mistakes.add(node, str(error), "Write one text, number or boolean.")
             return None
 
     def options(self) -> tuple[tuple[str, object], ...]:
         """Read the mapping properties under `options`, as JSON values in the order of the file."""
         node = self.get("options")
-        if node is None or not mapping(node, self.notes, "options"):
+        if node is None or not is_mapping(node, self.mistakes, "options"):
             return ()
         try:
-            value = self.notes.json.read(node)
+            value = self.mistakes.json.read(node)
         except ValueError as error:
-            self.notes.add(node, str(error), "Write mapping properties as JSON has them.")
+            self.mistakes.add(node, str(error), "Write mapping properties as JSON has them.")
             return ()
         return tuple(value.items()) if isinstance(value, dict) else ()
 
 
-def mapping(node: Node, notes: Notes, what: str) -> TypeGuard[MappingNode]:
+def is_mapping(node: Node, mistakes: Mistakes, what: str) -> TypeGuard[MappingNode]:
     """Return whether `node` is a mapping; note it if not."""
     if isinstance(node, MappingNode) and kind_of(node) == "map":
         return True
-    notes.add(node, f"{what} must be a mapping, found {describe(node)}", "Write `key: value` pairs.")
+    mistakes.add(node, f"{what} must be a mapping, found {describe(node)}", "Write `key: value` pairs.")
     return False

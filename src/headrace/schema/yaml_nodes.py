@@ -22,9 +22,9 @@ from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
-from headrace.errors import HeadraceError, Kind
-from headrace.schema.problems import LocatedError
-from headrace.schema.tree import Place, Scalar
+from headrace.config.text_files import read_text
+from headrace.errors import Kind, LocatedError, Place
+from headrace.schema.tree import Scalar
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_EVENTS = 100_000
@@ -42,7 +42,7 @@ _SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(frozen=True, slots=True)
 class SchemaSource:
-    """A file's name and lines, which give places."""
+    """The name and the lines of a schema file, from which the places of nodes are made."""
 
     file: Path
     lines: tuple[str, ...]
@@ -52,7 +52,7 @@ class SchemaSource:
         text = self.lines[line] if line < len(self.lines) else ""
         return Place(self.file, line + 1, column + 1, text[:_MAX_LINE_LENGTH])
 
-    def of(self, node: Node) -> Place:
+    def place_of(self, node: Node) -> Place:
         """Return where `node` begins."""
         mark = node.start_mark
         return self.place(mark.line, mark.column)
@@ -118,25 +118,7 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
     Raises:
         HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
     """
-    try:
-        data = file.read_bytes()
-    except OSError as error:
-        raise HeadraceError(
-            Kind.SCHEMA, f"{file}: the schema file cannot be read: {error.strerror}", "Check the path."
-        ) from error
-    except ValueError as error:
-        raise HeadraceError(Kind.SCHEMA, f"{str(file)!r} is not a path", "Check the path.") from error
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line, column = before.count(b"\n"), len(before) - (before.rfind(b"\n") + 1)
-        raise LocatedError(
-            Kind.SCHEMA,
-            Place(file, line + 1, column + 1),
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
-            "Save the file as UTF-8.",
-        ) from error
+    text = read_text(file, "the schema file", Kind.SCHEMA)
     return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
 
 
@@ -170,7 +152,7 @@ def compose(source: SchemaSource, text: str) -> MappingNode:
     if not isinstance(node, MappingNode):
         raise LocatedError(
             Kind.SCHEMA,
-            source.of(node),
+            source.place_of(node),
             f"the file holds {describe(node)}, not a mapping",
             "Begin with `version: 1`.",
         )
