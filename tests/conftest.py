@@ -6,11 +6,15 @@ import itertools
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from support.servers import installation
+
+settings.register_profile("headrace", deadline=None)  # a busy machine makes no test wrong
+settings.load_profile("headrace")
 
 _SPARK = "tests/integration/datasources/"
 _numbers = itertools.count(1)

@@ -430,7 +430,7 @@ def test_a_partitioned_root_is_read_by_key_and_leaf_by_leaf(database: Database) 
     assert {one.id for one in assembler.assemble_range(leaf, 1)} == {"2:2025-05-05", "3:2026-05-05"}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     parts=st.lists(
         st.tuples(

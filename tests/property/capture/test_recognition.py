@@ -81,7 +81,7 @@ def read(log: list[Commit], data: st.DataObject) -> tuple[Recognition, int]:
 
 
 @given(st.data(), logs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commit]) -> None:
     recognition, upto = read(log, data)
     for _ in range(2):
@@ -99,7 +99,7 @@ def test_the_same_log_is_always_known_again(data: st.DataObject, log: list[Commi
 
 
 @given(st.data(), logs())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_another_log_is_never_taken_for_it(data: st.DataObject, log: list[Commit]) -> None:
     """It was put back to some place, where the slot stood there or before, and went on in another way."""
     recognition, upto = read(log, data)

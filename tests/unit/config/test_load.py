@@ -227,7 +227,7 @@ def outcome(file: Path) -> Deployment | HeadraceError:
         return error
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     text=st.one_of(st.text(), st.lists(_WORDS).map("".join)).map(lambda text: text.encode("utf-8", "replace"))
 )
