@@ -109,7 +109,7 @@ def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]
             errors.append(
                 locator.error(
                     ("index", number, "name"),
-                    f"the index {entry.name!r} stands twice (first in line {line})",
+                    f"the index {entry.name!r} stands twice" + (f" (first in line {line})" if line else ""),
                     "Rename one of them.",
                 )
             )

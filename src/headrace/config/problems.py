@@ -40,20 +40,21 @@ class Locator:
 
     def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
         """Return an error about the key at `path`; it does not quote the line, which may hold a password."""
-        if self._lines is None:
+        line = self.line(path)
+        if line is None:
             return HeadraceError(Kind.CONFIG, f"{self._file}: {problem}", remedy)
-        return LocatedError(Kind.CONFIG, Place(self._file, self._lines.line_of(path)), problem, remedy)
+        return LocatedError(Kind.CONFIG, Place(self._file, line), problem, remedy)
 
-    def line(self, path: Sequence[str | int]) -> int:
-        """Return the line of the key at `path`."""
-        return 1 if self._lines is None else self._lines.line_of(path)
+    def line(self, path: Sequence[str | int]) -> int | None:
+        """Return the line of the key at `path`; None for values without a file."""
+        return None if self._lines is None else self._lines.line_of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
         """Translate pydantic's errors, in the order of the file."""
         located = []
         for detail in details:
             path = tuple(part for part in detail["loc"] if part not in TAGS)
-            located.append((self.line(path), self.error(path, *self._sentence(path, detail))))
+            located.append((self.line(path) or 0, self.error(path, *self._sentence(path, detail))))
         return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
     def _sentence(self, path: KeyPath, detail: Any) -> tuple[str, str]:

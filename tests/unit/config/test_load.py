@@ -9,7 +9,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.config import ConnectionParts, Deployment, OpenSearchSink, Secret, StdoutSink, load_deployment
+from headrace.config import (
+    ConnectionParts,
+    Deployment,
+    OpenSearchSink,
+    Secret,
+    StdoutSink,
+    deployment_of,
+    load_deployment,
+)
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 
 SOURCE = '[source]\ntype = "postgres"\n'
@@ -163,6 +171,14 @@ def test_an_index_that_stands_twice(tmp_path: Path) -> None:
         ErrorGroup, match=r"headrace.toml:7: the index 'users' stands twice \(first in line 4"
     ):
         load(tmp_path, SOURCE + entry.format("users") + entry.format("USERS"))
+
+
+def test_values_without_a_file_have_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "users.schema.yml").touch()
+    entry = {"name": "users", "schema": str(tmp_path / "users.schema.yml")}
+    with pytest.raises(ErrorGroup) as raised:
+        deployment_of({"source": {"type": "postgres"}, "index": [entry, entry]}, {})
+    assert "deployment: the index 'users' stands twice. Rename" in str(raised.value)
 
 
 def test_all_mistakes_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
