@@ -33,7 +33,7 @@ class Problem:
         file: the path of the file, relative to the working directory where it is below it.
         line: the line from 1; None where it is unknown.
         column: the column from 1; None where it is unknown.
-        excerpt: that line of the file.
+        excerpt: that line of a schema file; a line of the deployment file may hold a password.
     """
 
     level: Level
@@ -95,7 +95,7 @@ def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Prob
         file=_display_path(place.file),
         line=place.line,
         column=place.column,
-        excerpt=place.text or _line(place.file, place.line),
+        excerpt="" if error.kind is Kind.CONFIG else place.text or _line(place.file, place.line),
     )
 
 
