@@ -1,4 +1,4 @@
-"""Run a deployment from first start to shutdown.
+"""Run a deployment from first start to shutdown, as a table of phases.
 
 A first start creates the publication, then the slot, then reads from the slot's snapshot (decision 0009).
 The stream begins at once. Generations that are not complete are backfilled beside it. A start after a kill
@@ -8,6 +8,8 @@ goes on with the ranges that are left.
 from __future__ import annotations
 
 import contextlib
+import enum
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,62 +18,37 @@ from headrace.config.deployment import OnGap
 from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, Retry, retrying
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.cluster_check import check_cluster
-from headrace.pipeline.continuity import (
-    GapError,
-    check_begun,
-    check_continuity,
-    check_origin,
-    check_promoted,
-)
+from headrace.pipeline.continuity import GapError, check_continuity, check_promoted
 from headrace.pipeline.exported_snapshot import HeldSnapshot
-from headrace.pipeline.first_start import FirstStart
 from headrace.pipeline.generation_log import GenerationLog
-from headrace.pipeline.generations import GenerationManager
-from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Endpoints, Project
-from headrace.pipeline.reseeding import Reseeding, is_begun_anew
-from headrace.pipeline.restart import Restart
-from headrace.pipeline.retained_generations import inspect_retained
-from headrace.pipeline.schema_drift import (
-    ALTERED,
-    CatalogBaseline,
-    SchemaDrift,
-    SchemaDriftMonitor,
-    schema_changed,
-)
+from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.shutdown import settle
+from headrace.pipeline.start import SavedState, Start
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.locks import SlotLock
-from headrace.postgres.publication import read_memberships
 from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import drop_slot, read_slot
-from headrace.sinks.opensearch import (
-    Client,
-    ControlRequest,
-    ControlRequests,
-    Generations,
-    GenerationState,
-    MetaIndex,
-    PipelineState,
-)
-from headrace.sinks.opensearch.endpoint import connection_warnings
+from headrace.postgres.slot import read_slot
+from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
-from headrace.status.board import IndexPhase, StatusBoard
+from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
 _SINK_SECONDS = 30.0
 _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
+_PAUSES = (1.0, 2.0, 5.0, 10.0)
+_LONGEST_PAUSE = 30.0
 _FROM_ONE_GENERATION = ALTERED | {
     Kind.SINK_REJECTED,
     Kind.DATABASE,
@@ -84,6 +61,63 @@ _FROM_ONE_GENERATION = ALTERED | {
 """Errors that may come from one generation alone."""
 _LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """Errors that say that the log cannot be followed from here on."""
+
+
+class RunPhase(enum.Enum):
+    """What a run does; the board shows the phase `FOLLOWING` as backfilling, live or degraded."""
+
+    STARTING = "starting"
+    """Take the slot's lock, inspect both servers, take the lease."""
+    SETTING_UP = "setting up"
+    """Start Spark; create publication, slot and generations, or go on from those that exist."""
+    FOLLOWING = "following"
+    """One query runs, with the backfill of incomplete generations beside it."""
+    CHANGING_PLAN = "changing the plan"
+    """No query runs: carry out control requests, note partitions, give up what failed."""
+    DROPPING_UNREAD = "dropping what nobody reads"
+    """No query runs: give up generations without readers, because one of them may have failed the query."""
+    RETRYING = "retrying"
+    """The query has failed: wait, check that the log can still be followed."""
+    RESTARTING = "restarting"
+    """A table was altered: set up again, with the same Spark session."""
+    RESEEDING = "reseeding"
+    """Changes are lost: set up again, with a new slot and new generations."""
+    STOPPING = "stopping"
+    """Confirm the last position."""
+    STOPPED = "stopped"
+
+
+class PhaseOutcome(enum.Enum):
+    """How a phase can end; an error without a place in the table ends the run."""
+
+    DONE = "done"
+    STOP = "stop was requested"
+    CHANGE = "something must be done that a running query excludes"
+    FAILED = "the query failed"
+    UNREAD_FAILED = "the query failed, perhaps by a generation that nobody reads"
+    ALTERED = "a table was altered"
+    GAP = "changes are lost"
+
+
+_SET_UP_AGAIN = {PhaseOutcome.ALTERED: RunPhase.RESTARTING, PhaseOutcome.GAP: RunPhase.RESEEDING}
+
+TRANSITIONS: Mapping[RunPhase, Mapping[PhaseOutcome, RunPhase]] = {
+    RunPhase.STARTING: {PhaseOutcome.DONE: RunPhase.SETTING_UP},
+    RunPhase.SETTING_UP: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
+    RunPhase.FOLLOWING: {
+        PhaseOutcome.STOP: RunPhase.STOPPING,
+        PhaseOutcome.CHANGE: RunPhase.CHANGING_PLAN,
+        PhaseOutcome.FAILED: RunPhase.RETRYING,
+        PhaseOutcome.UNREAD_FAILED: RunPhase.DROPPING_UNREAD,
+        **_SET_UP_AGAIN,
+    },
+    RunPhase.CHANGING_PLAN: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
+    RunPhase.DROPPING_UNREAD: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
+    RunPhase.RETRYING: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
+    RunPhase.RESTARTING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
+    RunPhase.RESEEDING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
+    RunPhase.STOPPING: {PhaseOutcome.DONE: RunPhase.STOPPED},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,20 +142,6 @@ class RunOptions:
         return is_local(self.master if self.session is None else master_of(self.session))
 
 
-@dataclass(frozen=True, slots=True)
-class _Beginning:
-    """The state that a run begins from.
-
-    Attributes:
-        state: the state that earlier runs saved. None: there is nothing to build on.
-        requests: control requests that arrived while nothing ran.
-    """
-
-    inspection: Inspection
-    state: PipelineState | None
-    requests: Sequence[ControlRequest]
-
-
 class PipelineRun:
     """One run of one deployment.
 
@@ -129,6 +149,16 @@ class PipelineRun:
         stopping: set to end the run; noticed at the next pause.
         on_live: called once, when every index is complete and the stream follows.
     """
+
+    _lock: SlotLock
+    _connection: Connection
+    _inspection: Inspection
+    _spark: LocalSpark
+    _catalog: CatalogBaseline
+    _generation_log: GenerationLog
+    _drift: SchemaDriftMonitor
+    _ending: QueryEnd
+    _failure: HeadraceError
 
     def __init__(
         self,
@@ -146,18 +176,41 @@ class PipelineRun:
         self._stopping = stopping
         self._options = options
         self._on_live = on_live
+        self._held = contextlib.ExitStack()
         self._client = Client(endpoints.sink)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._requests = ControlRequests(self._client, project.slot, project.prefix)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
         self._exported = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
-        self._first = FirstStart(
-            project, endpoints, self._client, self._meta, board=board, exported=self._exported
+        self._reseeds = (options.on_gap or project.deployment.source.on_gap) == "reseed"
+        self._starter = Start(
+            project,
+            endpoints,
+            self._client,
+            self._meta,
+            requests=self._requests,
+            secondary_sinks=self._secondary_sinks,
+            board=board,
+            exported=self._exported,
+            reseeds=self._reseeds,
         )
-        self._reseeding = Reseeding(endpoints, self._meta, board, self._secondary_sinks, self._exported)
         self._lease: Lease | None = None
         self._announced = False
-        self._gap: GapError | None = None
+        self._set_up_at = 0.0
+        self._restarts = 0
+        self._query_began = 0.0
+        self._failures = 0
+        self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
+            RunPhase.STARTING: self._start,
+            RunPhase.SETTING_UP: self._set_up,
+            RunPhase.FOLLOWING: self._follow,
+            RunPhase.CHANGING_PLAN: self._change_plan,
+            RunPhase.DROPPING_UNREAD: self._drop_unread,
+            RunPhase.RETRYING: self._retry,
+            RunPhase.RESTARTING: self._restart,
+            RunPhase.RESEEDING: self._reseed,
+            RunPhase.STOPPING: self._stop,
+        }
 
     def execute(self) -> None:
         """Backfill incomplete indexes and follow the log until stopping is requested.
@@ -165,21 +218,47 @@ class PipelineRun:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        with contextlib.ExitStack() as held:
-            held.enter_context(contextlib.closing(self._client))
-            held.enter_context(self._secondary_sinks)
-            with self._stopping.interrupting():
-                # Inspect only with the lock held: the half-saved state of a run that is just ending must not
-                # look like a broken one.
-                lock = held.enter_context(self._slot_lock())
-                connection = held.enter_context(
-                    connect(self._endpoints.database, application_name="headrace run")
-                )
-                inspection = self._inspect(connection)
-                self._client.wait_until_ready(_SINK_SECONDS)
-                lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
-                self._lease = held.enter_context(lease)
-            self._start(connection, inspection, lock)
+        phase = RunPhase.STARTING
+        with self._held:
+            while phase is not RunPhase.STOPPED:
+                phase = TRANSITIONS[phase][self._outcome(phase)]
+
+    def _outcome(self, phase: RunPhase) -> PhaseOutcome:
+        """Do what belongs to a phase; return how it ended.
+
+        Raises:
+            HeadraceError: the phase failed, and the table has no phase that follows on that.
+        """
+        try:
+            return self._actions[phase]()
+        except HeadraceError as error:
+            outcome = self._outcome_of(error)
+            if outcome is None or outcome not in TRANSITIONS[phase]:
+                raise
+            self._failure = error
+            return outcome
+
+    def _outcome_of(self, error: HeadraceError) -> PhaseOutcome | None:
+        if error.kind in ALTERED:
+            return PhaseOutcome.ALTERED
+        return PhaseOutcome.GAP if isinstance(error, GapError) and self._reseeds else None
+
+    def _start(self) -> PhaseOutcome:
+        held = self._held
+        held.enter_context(contextlib.closing(self._client))
+        held.enter_context(self._secondary_sinks)
+        with self._stopping.interrupting():
+            # Inspect only with the lock held: the half-saved state of a run that is just ending must not
+            # look like a broken one.
+            self._lock = held.enter_context(self._slot_lock())
+            self._connection = held.enter_context(
+                connect(self._endpoints.database, application_name="headrace run")
+            )
+            self._inspection = self._starter.inspect(self._connection)
+            self._client.wait_until_ready(_SINK_SECONDS)
+            lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
+            self._lease = held.enter_context(lease)
+        return PhaseOutcome.DONE
 
     @contextlib.contextmanager
     def _slot_lock(self) -> Iterator[SlotLock]:
@@ -197,119 +276,17 @@ class PipelineRun:
                 raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
             yield lock
 
-    def _start(self, connection: Connection, inspection: Inspection, lock: SlotLock) -> None:
-        with contextlib.ExitStack() as running:
-            with self._stopping.interrupting():
-                beginning = self._load_beginning(connection, inspection)
-                with self._stopping.patient(), self._board.report.working("starting Spark …"):
-                    spark = running.enter_context(self._spark())
-                if not self._options.is_local:
-                    check_cluster(spark, self._project, self._endpoints, self._board.report)
-                catalog, generation_log = self._take_up(connection, beginning, running)
-            self._follow_until_stopped(spark, catalog, generation_log, lock, running)
+    def _set_up(self) -> PhaseOutcome:
+        with self._stopping.interrupting():
+            saved = self._starter.load(self._connection, self._inspection)
+            with self._stopping.patient(), self._board.report.working("starting Spark …"):
+                self._spark = self._held.enter_context(self._open_spark())
+            if not self._options.is_local:
+                check_cluster(self._spark, self._project, self._endpoints, self._board.report)
+            self._take_up(self._connection, saved)
+        return PhaseOutcome.DONE
 
-    def _inspect(self, connection: Connection) -> Inspection:
-        """Inspect both servers.
-
-        Raises:
-            ErrorGroup: what keeps the run from starting. A lost slot does not, where the run reseeds.
-        """
-        inspection = inspect(self._project, self._endpoints, connection)
-        wrong = [
-            error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
-        ]
-        if wrong:
-            raise ErrorGroup(tuple(wrong))
-        return inspection
-
-    @property
-    def _reseeds(self) -> bool:
-        """Whether a gap in the log leads to a reseed instead of ending the run."""
-        return (self._options.on_gap or self._project.deployment.source.on_gap) == "reseed"
-
-    def _load_beginning(self, connection: Connection, inspection: Inspection) -> _Beginning:
-        state = self._known_state(connection, inspection)
-        if state is None:
-            return _Beginning(inspection, None, ())
-        requests = self._requests.read(self._project.specs)
-        inspection, state = self._with_retained(connection, inspection, state)
-        return _Beginning(inspection, state, requests)
-
-    def _take_up(
-        self, connection: Connection, beginning: _Beginning, running: contextlib.ExitStack
-    ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Create what is missing and go on from what exists; no query runs."""
-        inspection, state = beginning.inspection, beginning.state
-        published = self._set_up(connection, inspection)
-        catalog = CatalogBaseline(inspection, self._endpoints)
-        for name in self._project.specs:
-            self._board.index(name, phase=IndexPhase.PENDING)
-        if state is None:
-            generation_log = self._first.begin(
-                inspection,
-                published,
-                catalog,
-                running,
-                lambda new: self._generation_log(inspection, new, catalog),
-            )
-            self._secondary_sinks.forget_former()
-            self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
-            return catalog, generation_log
-        drift = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
-        if is_begun_anew(state):
-            failover = self._project.deployment.source.failover
-            text = catalog.baseline.to_text()
-            with contextlib.ExitStack() as slot_held:  # it can be repeated, with another slot
-                slot = slot_held.enter_context(self._reseeding.slot(connection, state, failover=failover))
-                state = self._reseeding.begin(slot, state, inspection.server, published, text)
-                running.push(slot_held.pop_all())
-        generation_log = self._generation_log(inspection, state, catalog)
-        # Secondary sinks first: taking up the primary sink replaces the catalog that they are compared with.
-        self._secondary_sinks.take_up(inspection, catalog, state, published, drift)
-        generation_log.take_up(published, drift, catalog.baseline.to_text(), beginning.requests)
-        return catalog, generation_log
-
-    def _follow_until_stopped(
-        self,
-        spark: LocalSpark,
-        catalog: CatalogBaseline,
-        generation_log: GenerationLog,
-        lock: SlotLock,
-        running: contextlib.ExitStack,
-    ) -> None:
-        """Follow until stopping is requested; take up again after a gap or an altered table.
-
-        Raises:
-            HeadraceError: the error that ended the run.
-        """
-        restarts = 0
-        while True:
-            began = time.monotonic()
-            try:
-                self._follow(spark, catalog, generation_log, lock)
-            except HeadraceError as error:
-                if not (error.kind in ALTERED or (isinstance(error, GapError) and self._reseeds)):
-                    raise
-                failure = error
-            else:
-                return
-            restarts = 1 if time.monotonic() - began > _CALM_SECONDS else restarts + 1
-            if restarts > _MOST_RESTARTS:
-                raise failure
-            self._gap = failure if isinstance(failure, GapError) else None
-            restart = Restart(
-                lambda connection: self._take_up_again(connection, running), lock, self._board, self._stopping
-            )
-            catalog, generation_log = restart.run(failure, self._endpoints)
-
-    def _take_up_again(
-        self, connection: Connection, running: contextlib.ExitStack
-    ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Take up as a new start does, without the slot's snapshot: it is older than the tables."""
-        self._exported.close()
-        return self._take_up(connection, self._load_beginning(connection, self._inspect(connection)), running)
-
-    def _spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
+    def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
         if options.session is not None:
             return given_spark(options.session)
@@ -317,146 +294,46 @@ class PipelineRun:
         level = "info" if verbose else "warn"
         return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
 
-    def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
-        """Load the state of earlier runs, checked; None where there is nothing to build on."""
-        state = self._meta.load()
-        try:
-            check_origin(state, inspection.server, inspection.slot)
-            if self._gap is not None:  # only reading the log has shown it
-                raise self._gap
-        except GapError as gap:
-            if state is None or not self._reseeds:
-                raise
-            state = self._reseeding.forget(gap, state)
-            self._gap = None
-            return state
-        if state is None or state.phase == "following" or is_begun_anew(state):
-            return state
-        check_begun(state, inspection.slot)
-        self._board.report.info("the last start ended before its indexes were made; beginning again")
-        if inspection.slot is not None:
-            drop_slot(connection, self._project.slot)
-        self._first.discard(state.generations)
-        self._meta.delete()
-        return None
+    def _take_up(self, connection: Connection, saved: SavedState) -> None:
+        self._catalog, self._generation_log = self._starter.take_up(connection, saved, self._held)
+        self._set_up_at = time.monotonic()
+        self._failures = 0
 
-    def _with_retained(
-        self, connection: Connection, inspection: Inspection, state: PipelineState
-    ) -> tuple[Inspection, PipelineState]:
-        generations = Generations(self._client, self._project.prefix)
-        self._secondary_sinks.forget_former()
-        inspection, state = inspect_retained(inspection, self._endpoints, connection, generations, state)
-        return self._secondary_sinks.inspect(connection, inspection), state
+    def _follow(self) -> PhaseOutcome:
+        """Run one query until it must end."""
+        if self._stopping.is_set():
+            return PhaseOutcome.STOP
+        self._query_began = time.monotonic()
+        self._ending = ending = self._run_query()
+        if ending.failure is None:
+            return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
+        self._failure = self._drift.explain(ending.failure)
+        if self._failure.kind in _FROM_ONE_GENERATION and self._has_bystanders():
+            return PhaseOutcome.UNREAD_FAILED
+        return PhaseOutcome.FAILED
 
-    def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
-        """Execute the set-up plan; return the publication's memberships as the state keeps them."""
-        sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
-        warnings = (*inspection.setup.warnings, *connection_warnings(sinks))
-        for warning in warnings:
-            self._board.report.warning(warning)
-        self._board.warned(warnings)
-        execute_plan(
-            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
-        )
-        tables = inspection.project.tables()
-        memberships = read_memberships(connection, self._project.publication)
-        return {str(table): member for table, member in memberships.items() if table in tables}
-
-    def _generation_log(
-        self, inspection: Inspection, state: PipelineState, catalog: CatalogBaseline
-    ) -> GenerationLog:
-        return GenerationLog(
-            state,
-            GenerationManager(inspection, self._endpoints, self._client, self._board),
-            self._meta,
-            self._requests,
-            self._board,
-            inspection=inspection,
-            as_of=catalog.baseline.as_of,
-            keep=self._project.deployment.generations.keep,
-        )
-
-    def _follow(
-        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, lock: SlotLock
-    ) -> None:
-        """Run the query until stopping is requested.
-
-        It is started again after failures that may pass, and to write other generations.
-
-        Raises:
-            HeadraceError: the failure does not pass. For GapError, SCHEMA_CHANGED and REPLICA_IDENTITY see
-                `_follow_until_stopped`.
-        """
-        context = self._context(lock)
-        failures = 0
-        while not self._stopping.is_set():
-            began = time.monotonic()
-            ending, watch = self._run_query(spark, catalog, generation_log, context)
-            if ending.failure is None and not ending.again:
-                break
-            if ending.failure is None:
-                self._apply_query_end(catalog, watch, generation_log, ending)
-                continue
-            failure = watch.explain(ending.failure)
-            if failure.kind in _FROM_ONE_GENERATION and self._has_bystanders(generation_log):
-                catalog, generation_log = self._go_on_without_unread(failure, generation_log, lock)
-                continue
-            self._board.failed(failure)
-            failures = 1 if time.monotonic() - began > _CALM_SECONDS else failures + 1
-            if failure is ending.failure and failure.kind in ALTERED:
-                # The next query would read the same change of the table from the log again.
-                for other in (generation_log, *self._secondary_sinks.generation_logs()):
-                    other.give_up(other.written, failure.cause)
-            if failure.kind in _LOG_ERRORS:
-                self._check_still_continuous(lock)  # it may raise a more exact error
-            if failure.kind is Kind.OTHER_LOG:
-                raise GapError(failure.kind, failure.cause) from failure
-            if not _may_pass(failure, failures):
-                raise failure
-            self._board.report.warning(f"{failure}; starting the stream again")
-            self._stopping.wait(min(2.0**failures, 30.0))
-            generation_log.adopt(self._check_still_continuous(lock))
-        self._board.happened(Event.STOPPED)
-        settle(self._project, self._endpoints, self._board.report, is_same_server=not lock.was_lost())
-
-    def _context(self, lock: SlotLock) -> RunContext:
-        return RunContext(
-            self._project,
-            self._endpoints,
-            self._board,
-            self._stopping,
-            self._requests,
-            self._secondary_sinks,
-            self._exported,
-            lock,
-            self._lease,
-            self._live,
-        )
-
-    def _run_query(
-        self, spark: LocalSpark, catalog: CatalogBaseline, generation_log: GenerationLog, context: RunContext
-    ) -> tuple[QueryEnd, SchemaDriftMonitor]:
+    def _run_query(self) -> QueryEnd:
         """Run one query with the work beside it, until something must be done without it."""
-        written, state = generation_log.written, generation_log.state
+        written, state = self._generation_log.written, self._generation_log.state
         works = self._secondary_sinks.works(state)
-        work = generation_log.manager.work(written)
+        work = self._generation_log.manager.work(written)
         if works:
             work = work.beside(works)
         following = Following(
             self._project.slot,
             self._project.publication,
-            needs_of(catalog, generation_log, self._secondary_sinks),
+            needs_of(self._catalog, self._generation_log, self._secondary_sinks),
             state.place(),
             state.applied,
             deferred=state.ahead is not None,
         )
-        to_fill = generation_log.building
+        to_fill = self._generation_log.building
         if to_fill:
             self._board.happened(Event.BACKFILLING)
 
         def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
             return Backfill(
-                spark,
+                self._spark,
                 work,
                 generations,
                 self._board,
@@ -465,31 +342,31 @@ class PipelineRun:
                 job_gate=job_gate,
             )
 
-        query = DocumentsQuery(spark.session, work, following, spark.scratch)
-        job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
-        watch = catalog.watch()
+        query = DocumentsQuery(self._spark.session, work, following, self._spark.scratch)
+        job_gate = JobGate(lambda: self._generation_log.is_read, query.batch_seconds)
+        self._drift = self._catalog.watch()
         try:
             with (
-                DeferredWork(spark.session, work, job_gate) as beside,
+                DeferredWork(self._spark.session, work, job_gate) as beside,
                 Backfills(backfill) as backfills,
-                self._secondary_sinks.beside(spark, works, job_gate, self._rate()),
+                self._secondary_sinks.beside(self._spark, works, job_gate, self._rate()),
             ):
                 backfills.begin(work, to_fill)
                 running = RunningQuery(
                     query,
-                    generation_log,
-                    catalog,
-                    watch,
+                    self._generation_log,
+                    self._catalog,
+                    self._drift,
                     following.needs,
                     beside=beside,
                     backfills=backfills,
                     job_gate=job_gate,
                 )
-                return Supervisor(context, running).run(), watch
+                return Supervisor(self._context(), running).run()
         except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_bystanders(generation_log):
+            if error.kind not in ALTERED or not self._has_bystanders():
                 raise
-            return QueryEnd(error), watch  # it may concern only generations that nobody reads
+            return QueryEnd(error)  # it may concern only generations that nobody reads
         finally:
             query.stop()
 
@@ -497,17 +374,12 @@ class PipelineRun:
         limits = self._project.deployment.backfill
         return BackfillRate(limits.rows_per_second, limits.connections)
 
-    def _apply_query_end(
-        self,
-        catalog: CatalogBaseline,
-        watch: SchemaDriftMonitor,
-        generation_log: GenerationLog,
-        ending: QueryEnd,
-    ) -> None:
-        """Do what is not possible beside a query; none runs now, and every batch is applied."""
+    def _change_plan(self) -> PhaseOutcome:
+        """Do what is not possible beside a query; every batch is applied."""
+        generation_log, ending = self._generation_log, self._ending
         with self._stopping.interrupting():
-            if watch.moved:
-                self._note_partitions(catalog, watch, generation_log)
+            if self._drift.moved:
+                self._note_partitions()
             if ending.failed is not None:
                 generation_log.give_up([ending.failed.generation], ending.failed.error.cause)
             for attempt in retrying():
@@ -516,52 +388,133 @@ class PipelineRun:
                         generation_log.build_anew(ending.replaced)
                     generation_log.carry_out(ending.requests)
             self._secondary_sinks.apply(generation_log.state, ending.secondary)
+        return PhaseOutcome.DONE
 
-    def _note_partitions(
-        self, catalog: CatalogBaseline, watch: SchemaDriftMonitor, generation_log: GenerationLog
-    ) -> None:
+    def _note_partitions(self) -> None:
         """Note that partitions were attached or detached, which the log does not report.
 
         Where one was detached, existing documents are assembled again first. So a start after a kill repeats
         that.
         """
-        catalog.baseline = watch.baseline
-        self._secondary_sinks.note_partitions(watch.emptied, watch.baseline.to_text())
+        drift = self._drift
+        self._catalog.baseline = drift.baseline
+        self._secondary_sinks.note_partitions(drift.emptied, drift.baseline.to_text())
         for attempt in retrying():
             with attempt:
-                generation_log.note_partitions(watch.emptied, watch.baseline.to_text())
+                self._generation_log.note_partitions(drift.emptied, drift.baseline.to_text())
 
-    def _has_bystanders(self, generation_log: GenerationLog) -> bool:
-        return bool(generation_log.bystanders or self._secondary_sinks.bystanders())
+    def _has_bystanders(self) -> bool:
+        return bool(self._generation_log.bystanders or self._secondary_sinks.bystanders())
 
-    def _go_on_without_unread(
-        self, failure: HeadraceError, generation_log: GenerationLog, lock: SlotLock
-    ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Give up generations that nobody reads, because one of them may have failed the query.
-
-        Raises:
-            HeadraceError: SCHEMA_CHANGED, where generations that are read do not fit the tables either.
-        """
+    def _drop_unread(self) -> PhaseOutcome:
         with contextlib.suppress(HeadraceError):  # what fails is left to the next start
-            generation_log.drop_doomed()
-        for other, unread in [
-            (generation_log, generation_log.bystanders),
+            self._generation_log.drop_doomed()
+        for generation_log, unread in [
+            (self._generation_log, self._generation_log.bystanders),
             *self._secondary_sinks.bystanders(),
         ]:
             if unread:
-                other.give_up(unread, failure.cause)
-        state = self._check_still_continuous(lock)
-        with connect(self._endpoints.database, application_name="headrace run") as connection:
-            inspection = inspect(self._project, self._endpoints, connection)
-            inspection, state = self._with_retained(connection, inspection, state)
-        catalog = CatalogBaseline(inspection, self._endpoints)
-        usage = inspection.usage()
-        if wrong := [change for change in catalog.since(state.catalog).wrong if change.concerns(usage)]:
-            raise schema_changed(wrong)
-        if self._secondary_sinks:
-            drift = catalog.since(state.catalog)
-            self._secondary_sinks.take_up(inspection, catalog, state, state.published, drift)
-        return catalog, self._generation_log(inspection, state, catalog)
+                generation_log.give_up(unread, self._failure.cause)
+        state = self._check_still_continuous()
+        self._catalog, self._generation_log = self._starter.follow_read(state)
+        return PhaseOutcome.DONE
+
+    def _retry(self) -> PhaseOutcome:
+        """Wait after a failure that may pass, and check that the log can still be followed.
+
+        Raises:
+            HeadraceError: the failure does not pass.
+        """
+        failure = self._failure
+        self._board.failed(failure)
+        is_calm = time.monotonic() - self._query_began > _CALM_SECONDS
+        self._failures = 1 if is_calm else self._failures + 1
+        if failure is self._ending.failure and failure.kind in ALTERED:
+            # The next query would read the same change of the table from the log again.
+            for generation_log in (self._generation_log, *self._secondary_sinks.generation_logs()):
+                generation_log.give_up(generation_log.written, failure.cause)
+        if failure.kind in _LOG_ERRORS:
+            self._check_still_continuous()  # it may raise a more exact error
+        if failure.kind is Kind.OTHER_LOG:
+            raise GapError(failure.kind, failure.cause) from failure
+        if not _may_pass(failure, self._failures):
+            raise failure
+        self._board.report.warning(f"{failure}; starting the stream again")
+        self._stopping.wait(min(2.0**self._failures, 30.0))
+        self._generation_log.adopt(self._check_still_continuous())
+        return PhaseOutcome.DONE
+
+    def _reseed(self) -> PhaseOutcome:
+        assert isinstance(self._failure, GapError)
+        self._starter.gap = self._failure
+        return self._set_up_again()
+
+    def _restart(self) -> PhaseOutcome:
+        self._starter.gap = None
+        return self._set_up_again()
+
+    def _set_up_again(self) -> PhaseOutcome:
+        """Set up as a new start does; retry for as long as the errors are retryable.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE: another Headrace has the slot. The failure of the phase before: it
+                comes too often, or the files do not fit the database any more. Other errors that are not
+                retryable.
+        """
+        failure = self._failure
+        is_calm = time.monotonic() - self._set_up_at > _CALM_SECONDS
+        self._restarts = 1 if is_calm else self._restarts + 1
+        if self._restarts > _MOST_RESTARTS:
+            raise failure
+        self._board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
+        pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
+        while True:
+            with self._stopping.interrupting():
+                error = self._try_set_up()
+                if error is None:
+                    return PhaseOutcome.DONE
+                if isinstance(error, ErrorGroup) and error.retry is Retry.NEVER:
+                    self._board.report.warning(str(error))
+                    raise failure from error
+                if error.retry is Retry.NEVER:
+                    raise error
+                self._board.failed(error)
+                self._board.report.warning(f"{error}; trying again")
+                self._stopping.wait(next(pauses))
+
+    def _try_set_up(self) -> HeadraceError | None:
+        """Take up without the slot's snapshot, which is older than the tables; return what failed."""
+        try:
+            taken = self._lock.lost_to()
+            if taken is None:
+                with connect(self._endpoints.database, application_name="headrace run") as connection:
+                    self._exported.close()
+                    inspection = self._starter.inspect(connection)
+                    self._take_up(connection, self._starter.load(connection, inspection))
+                return None
+        except HeadraceError as error:
+            return error
+        raise taken
+
+    def _stop(self) -> PhaseOutcome:
+        self._board.happened(Event.STOPPED)
+        is_same_server = not self._lock.was_lost()
+        settle(self._project, self._endpoints, self._board.report, is_same_server=is_same_server)
+        return PhaseOutcome.DONE
+
+    def _context(self) -> RunContext:
+        return RunContext(
+            self._project,
+            self._endpoints,
+            self._board,
+            self._stopping,
+            self._requests,
+            self._secondary_sinks,
+            self._exported,
+            self._lock,
+            self._lease,
+            self._live,
+        )
 
     def _live(self, building: bool) -> None:
         self._board.followed()
@@ -573,11 +526,11 @@ class PipelineRun:
             self._board.report.done("live: following the log")
             self._on_live()
 
-    def _check_still_continuous(self, lock: SlotLock) -> PipelineState:
+    def _check_still_continuous(self) -> PipelineState:
         """Check that lock, server, slot and state belong together before the slot is read again."""
         for attempt in retrying():
             with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
-                taken = lock.lost_to()
+                taken = self._lock.lost_to()
                 server = inspect_server(connection, self._endpoints.database)
                 slot = read_slot(connection, self._project.slot)
                 state = self._meta.load()

@@ -406,7 +406,8 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
         job_gate=JobGate(),
     )
     unlocked: Any = None
-    supervisor = Supervisor(run._context(unlocked), running)
+    run._lock = unlocked
+    supervisor = Supervisor(run._context(), running)
     assert not supervisor.reloaded_plan(ground.ordered()), "the query is ended"
     assert query.answered
     assert stopping.is_set()

@@ -217,7 +217,8 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
         running = RunningQuery(
             query, nothing, unknown, watched.catalog, {}, beside=beside, backfills=nothing, job_gate=JobGate()
         )
-        ended = pool.submit(Supervisor(run._context(watched.lock), running).run)
+        run._lock = watched.lock
+        ended = pool.submit(Supervisor(run._context(), running).run)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE

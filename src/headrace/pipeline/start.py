@@ -1,0 +1,299 @@
+"""Start a deployment: create what is missing, and go on from what earlier runs saved.
+
+A first start creates state, slot and first generations: all of them or none. The state is saved first, so
+that a start after a kill knows what was begun. The slot's position is added as soon as the slot exists. What
+a failed start cannot undo, the next start undoes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.model import format_lsn
+from headrace.model.failpoints import reach
+from headrace.pipeline.continuity import GapError, check_begun, check_origin, is_made_by, new_state
+from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.generation_log import GenerationLog
+from headrace.pipeline.generations import GenerationManager
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.reseeding import Reseeding, is_begun_anew
+from headrace.pipeline.retained_generations import inspect_retained
+from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
+from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.slot_wait import wait_for_slot
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.ddl_plan import execute_plan
+from headrace.postgres.publication import read_memberships
+from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
+from headrace.sinks.opensearch import (
+    Client,
+    ControlRequest,
+    ControlRequests,
+    Generation,
+    Generations,
+    GenerationState,
+    MetaIndex,
+    PipelineState,
+)
+from headrace.sinks.opensearch.endpoint import connection_warnings
+from headrace.status.board import IndexPhase, StatusBoard
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """What a start goes on from.
+
+    Attributes:
+        state: the state that earlier runs saved. None: there is nothing to build on.
+        requests: control requests that arrived while nothing ran.
+    """
+
+    inspection: Inspection
+    state: PipelineState | None
+    requests: Sequence[ControlRequest]
+
+
+class Start:
+    """Starts a deployment; called before the first query and before every restart.
+
+    Args:
+        client: client of the cluster that keeps the state.
+        meta: the index that keeps the state.
+        exported: holds the slot's snapshot, which the backfill reads.
+        reseeds: whether a gap in the log leads to a reseed instead of ending the run.
+
+    Attributes:
+        gap: a gap that only reading the log has shown; the next `load` reseeds behind it.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        endpoints: Endpoints,
+        client: Client,
+        meta: MetaIndex,
+        *,
+        requests: ControlRequests,
+        secondary_sinks: SecondarySinks,
+        board: StatusBoard,
+        exported: HeldSnapshot,
+        reseeds: bool,
+    ) -> None:
+        self.gap: GapError | None = None
+        self._project = project
+        self._endpoints = endpoints
+        self._client = client
+        self._meta = meta
+        self._requests = requests
+        self._secondary_sinks = secondary_sinks
+        self._board = board
+        self._exported = exported
+        self._reseeds = reseeds
+        self._reseeding = Reseeding(endpoints, meta, board, secondary_sinks, exported)
+
+    def inspect(self, connection: Connection) -> Inspection:
+        """Inspect both servers.
+
+        Raises:
+            ErrorGroup: what keeps the run from starting. A lost slot does not, where the run reseeds.
+        """
+        inspection = inspect(self._project, self._endpoints, connection)
+        wrong = [
+            error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
+        ]
+        if wrong:
+            raise ErrorGroup(tuple(wrong))
+        return inspection
+
+    def load(self, connection: Connection, inspection: Inspection) -> SavedState:
+        """Load what earlier runs saved; where that cannot be built on, remove it.
+
+        Raises:
+            HeadraceError: GapError, where the run does not reseed; an error of either server.
+        """
+        state = self._known_state(connection, inspection)
+        if state is None:
+            return SavedState(inspection, None, ())
+        requests = self._requests.read(self._project.specs)
+        inspection, state = self._with_retained(connection, inspection, state)
+        return SavedState(inspection, state, requests)
+
+    def take_up(
+        self, connection: Connection, saved: SavedState, running: contextlib.ExitStack
+    ) -> tuple[CatalogBaseline, GenerationLog]:
+        """Create what is missing and go on from what exists; no query runs."""
+        inspection, state = saved.inspection, saved.state
+        published = self._set_up(connection, inspection)
+        catalog = CatalogBaseline(inspection, self._endpoints)
+        for name in self._project.specs:
+            self._board.index(name, phase=IndexPhase.PENDING)
+        if state is None:
+            generation_log = self._create(inspection, published, catalog, running)
+            self._secondary_sinks.forget_former()
+            self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
+            return catalog, generation_log
+        drift = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
+        if is_begun_anew(state):
+            failover = self._project.deployment.source.failover
+            text = catalog.baseline.to_text()
+            with contextlib.ExitStack() as slot_held:  # it can be repeated, with another slot
+                slot = slot_held.enter_context(self._reseeding.slot(connection, state, failover=failover))
+                state = self._reseeding.begin(slot, state, inspection.server, published, text)
+                running.push(slot_held.pop_all())
+        generation_log = self._generation_log(inspection, state, catalog)
+        # Secondary sinks first: taking up the primary sink replaces the catalog that they are compared with.
+        self._secondary_sinks.take_up(inspection, catalog, state, published, drift)
+        generation_log.take_up(published, drift, catalog.baseline.to_text(), saved.requests)
+        return catalog, generation_log
+
+    def follow_read(self, state: PipelineState) -> tuple[CatalogBaseline, GenerationLog]:
+        """Go on from `state` while the process runs, after generations that nobody reads were given up.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED, where generations that are read do not fit the tables either.
+        """
+        with connect(self._endpoints.database, application_name="headrace run") as connection:
+            inspection = inspect(self._project, self._endpoints, connection)
+            inspection, state = self._with_retained(connection, inspection, state)
+        catalog = CatalogBaseline(inspection, self._endpoints)
+        drift, usage = catalog.since(state.catalog), inspection.usage()
+        if wrong := [change for change in drift.wrong if change.concerns(usage)]:
+            raise schema_changed(wrong)
+        if self._secondary_sinks:
+            self._secondary_sinks.take_up(inspection, catalog, state, state.published, drift)
+        return catalog, self._generation_log(inspection, state, catalog)
+
+    def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:
+        """Load the state of earlier runs, checked; None where there is nothing to build on."""
+        state = self._meta.load()
+        try:
+            check_origin(state, inspection.server, inspection.slot)
+            if self.gap is not None:  # only reading the log has shown it
+                raise self.gap
+        except GapError as gap:
+            if state is None or not self._reseeds:
+                raise
+            state = self._reseeding.forget(gap, state)
+            self.gap = None
+            return state
+        if state is None or state.phase == "following" or is_begun_anew(state):
+            return state
+        check_begun(state, inspection.slot)
+        self._board.report.info("the last start ended before its indexes were made; beginning again")
+        if inspection.slot is not None:
+            drop_slot(connection, self._project.slot)
+        self._discard(state.generations)
+        self._meta.delete()
+        return None
+
+    def _with_retained(
+        self, connection: Connection, inspection: Inspection, state: PipelineState
+    ) -> tuple[Inspection, PipelineState]:
+        generations = Generations(self._client, self._project.prefix)
+        self._secondary_sinks.forget_former()
+        inspection, state = inspect_retained(inspection, self._endpoints, connection, generations, state)
+        return self._secondary_sinks.inspect(connection, inspection), state
+
+    def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
+        """Execute the set-up plan; return the publication's memberships as the state keeps them."""
+        sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
+        warnings = (*inspection.setup.warnings, *connection_warnings(sinks))
+        for warning in warnings:
+            self._board.report.warning(warning)
+        self._board.warned(warnings)
+        execute_plan(
+            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
+        )
+        tables = inspection.project.tables()
+        memberships = read_memberships(connection, self._project.publication)
+        return {str(table): member for table, member in memberships.items() if table in tables}
+
+    def _generation_log(
+        self, inspection: Inspection, state: PipelineState, catalog: CatalogBaseline
+    ) -> GenerationLog:
+        return GenerationLog(
+            state,
+            GenerationManager(inspection, self._endpoints, self._client, self._board),
+            self._meta,
+            self._requests,
+            self._board,
+            inspection=inspection,
+            as_of=catalog.baseline.as_of,
+            keep=self._project.deployment.generations.keep,
+        )
+
+    def _create(
+        self,
+        inspection: Inspection,
+        published: Mapping[str, int],
+        catalog: CatalogBaseline,
+        running: contextlib.ExitStack,
+    ) -> GenerationLog:
+        """Create the slot and the first generations; on failure the slot is dropped again.
+
+        `running` closes the slot's connection when the run ends; its snapshot is given up earlier.
+        """
+        state = new_state(inspection.server, self._project.slot, self._project.publication)
+        state = dataclasses.replace(state, published=published, catalog=catalog.baseline.to_text())
+        self._meta.save(state)
+        slot = running.enter_context(self._create_slot())
+        reach("created")
+        point = slot.consistent_point
+        state = dataclasses.replace(state, consistent_point=point)  # identifies the slot as this deployment's
+        generation_log = self._generation_log(inspection, state, catalog)
+        with self._undone_on_failure(generation_log):
+            self._meta.save(state)
+            reach("known")
+            self._board.report.done(f"slot {slot.name} at {format_lsn(point)}")
+            generation_log.create_first(dataclasses.replace(state, phase="following", applied=point), point)
+        self._exported.hold(slot)
+        return generation_log
+
+    def _create_slot(self) -> ExportedSlot:
+        """Create the slot, which waits for older transactions as long as they take.
+
+        When the server refuses, no slot was created: a slot of that name has another owner and must stay.
+        """
+        failover = self._project.deployment.source.failover
+        try:
+            return wait_for_slot(self._endpoints.database, self._project.slot, self._board, failover=failover)
+        except HeadraceError as error:
+            if error.kind is not Kind.CONNECTION:  # whether the slot exists is unknown; the next start looks
+                with contextlib.suppress(HeadraceError):
+                    self._meta.delete()
+            raise
+
+    @contextlib.contextmanager
+    def _undone_on_failure(self, generation_log: GenerationLog) -> Iterator[None]:
+        """Undo on failure what was created; what cannot be undone is left to the next start, by the state."""
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(HeadraceError):
+                self._undo(generation_log)
+            raise
+
+    def _undo(self, generation_log: GenerationLog) -> None:
+        state = self._meta.load()
+        if state is not None and state.phase == "following":
+            return  # everything exists; the next start goes on from it
+        with connect(self._endpoints.database) as connection:
+            slot = read_slot(connection, self._project.slot)
+            if slot is not None and is_made_by(slot, generation_log.state):
+                drop_slot(connection, self._project.slot)
+        self._discard(generation_log.state.generations)
+        self._meta.delete()
+
+    def _discard(self, generations: Iterable[GenerationState]) -> None:
+        """Drop the generations that no reader has seen."""
+        store = Generations(self._client, self._project.prefix)
+        for generation in generations:
+            if generation.building:
+                store.drop(
+                    Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
+                )
