@@ -9,7 +9,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.generation_requests import request_generation, wait_until_served
+from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, backfill_progress
 from headrace.sinks.opensearch.client import path

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.pipeline.setup import plan_setup
-from headrace.pipeline.teardown import PlannedTeardown, plan_teardown
+from headrace.pipeline.setup import PlannedTeardown, plan_setup, plan_teardown
 
 
 def set_up(context: CommandContext) -> bool:

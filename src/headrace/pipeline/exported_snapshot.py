@@ -1,4 +1,4 @@
-"""Hold the snapshot of a new slot while a backfill reads it, for some minutes at most.
+"""Create a slot, and hold its snapshot while a backfill reads it, for some minutes at most.
 
 While the snapshot exists, VACUUM removes no row of the database that has died since. So the time is limited.
 Afterwards the backfill reads the rest from the current rows, as it does after a kill.
@@ -8,7 +8,38 @@ from __future__ import annotations
 
 import time
 
-from headrace.postgres.slot import ExportedSlot
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.slot import ExportedSlot, create_slot
+from headrace.status.board import StatusBoard
+from headrace.status.phases import Event
+
+_FIRST_WAIT_SECONDS = 15.0
+_WAIT_SECONDS = 600.0
+
+
+def wait_for_slot(
+    url: str, name: str, board: StatusBoard, *, temporary: bool = False, failover: bool = False
+) -> ExportedSlot:
+    """Create a slot as `create_slot` does, and try for as long as it takes.
+
+    The first wait is short, so that the delay is reported soon. The others are long, because each starts from
+    the beginning.
+
+    Raises:
+        HeadraceError: an error of `create_slot` other than SLOT_WAIT.
+    """
+    seconds = _FIRST_WAIT_SECONDS
+    while True:
+        try:
+            slot = create_slot(url, name, time_limit=seconds, temporary=temporary, failover=failover)
+        except HeadraceError as error:
+            if error.kind is not Kind.SLOT_WAIT:
+                raise
+            board.failed(error)
+        else:
+            board.happened(Event.RECOVERED)
+            return slot
+        seconds = _WAIT_SECONDS
 
 
 class HeldSnapshot:

@@ -15,9 +15,8 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace.errors import HeadraceError, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
-from headrace.pipeline.generation_monitor import GenerationMonitor
 from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
-from headrace.pipeline.generations import GenerationManager
+from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.sinks.opensearch import (

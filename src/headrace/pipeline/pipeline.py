@@ -14,8 +14,7 @@ from headrace.pipeline.check_report import CheckReport
 from headrace.pipeline.project import Project, open_project, project_of
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
-from headrace.pipeline.setup import PlannedSetup, plan_setup
-from headrace.pipeline.teardown import plan_teardown
+from headrace.pipeline.setup import PlannedSetup, plan_setup, plan_teardown
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark.session import SparkSession
 

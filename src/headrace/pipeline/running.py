@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
-from headrace.pipeline.generation_requests import request_generation, wait_until_served
+from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping

@@ -17,8 +17,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
-from headrace.pipeline.generation_monitor import GenerationMonitor
-from headrace.pipeline.generations import GenerationManager
+from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
 from headrace.pipeline.retained_generations import inspect_retained

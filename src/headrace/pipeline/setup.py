@@ -1,15 +1,28 @@
-"""Plan what must be altered in the database before its changes can be followed, and apply the plan."""
+"""Set up a database so that its changes can be followed, and tear a deployment down."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.pipeline.continuity import check_database
 from headrace.pipeline.inspection import inspect
-from headrace.pipeline.project import Project
-from headrace.postgres.connection import connect
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan, render
+from headrace.postgres.identity import read_identities
+from headrace.postgres.locks import advisory_lock
+from headrace.postgres.publication import read_publication
+from headrace.postgres.server import inspect_server
+from headrace.postgres.slot import read_slot
+from headrace.postgres.teardown import plan_teardown as plan_steps
 from headrace.reporter import Reporter
+from headrace.sinks.opensearch import Client, Generations, MetaIndex, PipelineState
+from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +69,148 @@ def plan_setup(project: Project, reporter: Reporter) -> PlannedSetup:
         inspection = inspect(project, endpoints, connection, policy="auto", reading=False)
     inspection.raise_errors()
     return PlannedSetup(inspection.setup, endpoints.database, reporter)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTeardown:
+    """What a teardown removes; the deployment cannot be run while this is held.
+
+    Attributes:
+        plan: the steps in the database.
+        aliases: the aliases whose indexes are deleted.
+    """
+
+    plan: SetupPlan
+    aliases: tuple[str, ...]
+    _project: Project
+    _endpoints: Endpoints
+    _connection: Connection
+    _is_claimed: bool
+    _reporter: Reporter
+
+    def apply(self) -> None:
+        """Execute the teardown.
+
+        Raises:
+            HeadraceError: an error of the server or the cluster.
+        """
+        execute_plan(self.plan, self._connection, self._report_step)
+        if self.aliases:
+            _drop_indexes(self._project, self._endpoints, self._reporter)
+        elif self._is_claimed:
+            _forget(self._project, self._endpoints, self._reporter)
+        else:
+            self._reporter.warning(
+                "the cluster did not answer and still remembers the slot: run teardown again"
+            )
+
+    def _report_step(self, step: Step) -> None:
+        """Report the statements of a step; its reason would read as if it still held."""
+        for statement in step.gist:
+            self._reporter.info(statement)
+
+
+@contextlib.contextmanager
+def plan_teardown(
+    project: Project, reporter: Reporter, *, indexes: bool, moved: bool
+) -> Iterator[PlannedTeardown]:
+    """Plan the removal of what was created in the database and, with `indexes`, in the cluster.
+
+    Nothing is altered yet.
+
+    Args:
+        project: the deployment.
+        reporter: receives the statements and warnings.
+        indexes: whether the indexes are deleted too.
+        moved: whether the state belongs to this deployment although it names another database.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE while a run of this deployment, or of another one that writes the same
+            indexes, is alive; CONTINUITY for a state of another database; an error of either server.
+    """
+    endpoints = project.resolve()
+    with (
+        connect(endpoints.database, application_name="headrace teardown") as connection,
+        advisory_lock(connection, project.slot),
+        contextlib.closing(Client(endpoints.sink)) as client,
+        _lease_state(project, client, indexes=indexes) as (is_claimed, state),
+    ):
+        if state is not None and not moved:
+            check_database(state, inspect_server(connection, endpoints.database))
+        published = read_publication(connection, project.publication)
+        record = None if published is None else published.record
+        tables = read_identities(connection, () if record is None else record.identities)
+        plan = plan_steps(tables, publication=published, slot=read_slot(connection, project.slot))
+        aliases = tuple(project.prefix + name for name in project.specs) if indexes else ()
+        yield PlannedTeardown(plan, aliases, project, endpoints, connection, is_claimed, reporter)
+
+
+@contextlib.contextmanager
+def _lease_state(
+    project: Project, client: Client, *, indexes: bool
+) -> Iterator[tuple[bool, PipelineState | None]]:
+    """Yield whether the cluster answered, and the state if there is one, under a lease.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE; SINK_UNREACHABLE and SINK_BUSY, where indexes are to be dropped.
+    """
+    with contextlib.ExitStack() as held:
+        state, is_claimed = None, True
+        try:
+            meta = MetaIndex(client, project.slot, project.prefix)
+            if client.call("HEAD", path(meta.index), allow=(404,)).ok:
+                held.enter_context(Lease(client, project.slot, project.prefix, [*project.specs]))
+                state = meta.load()
+        except HeadraceError as error:
+            if indexes or error.retry is not Retry.BACK_OFF or error.kind is Kind.SLOT_IN_USE:
+                raise
+            is_claimed = False
+        yield is_claimed, state
+
+
+def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
+    client = Client(endpoints.sink)
+    try:
+        _drop_generations(project, endpoints)
+        _forget_state(project, client)
+    finally:
+        client.close()
+    for name, sink_endpoints in endpoints.secondary.items():
+        own = project.of_sink(name)
+        if own.kind == OPENSEARCH:
+            try:
+                with (
+                    contextlib.closing(Client(sink_endpoints.sink)) as client,
+                    Lease(client, own.slot, own.prefix, [*own.specs]),
+                ):
+                    _drop_generations(own, sink_endpoints)
+            except HeadraceError as error:
+                reporter.warning(f"the indexes in the sink {name!r} are still there: {error}")
+
+
+def _drop_generations(project: Project, endpoints: Endpoints) -> None:
+    with contextlib.closing(Client(endpoints.sink)) as client:
+        generations = Generations(client, project.prefix)
+        for name in project.specs:
+            for generation in generations.existing(name):
+                generations.drop(generation)
+
+
+def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
+    """Delete the state: without the slot the documents grow stale, and the next run must backfill them."""
+    client = Client(endpoints.sink)
+    try:
+        _forget_state(project, client)
+    except HeadraceError as error:
+        reporter.warning(f"the cluster still remembers the slot: {error}")
+    finally:
+        client.close()
+
+
+def _forget_state(project: Project, client: Client) -> None:
+    """Delete the state in the cluster, and that of the secondary sinks."""
+    document = sinks_document(client, project.slot, project.prefix)
+    for name in (document.load() or {}).get("sinks", {}):
+        forget_sink(client, project.slot, project.prefix, name)
+    document.delete()
+    MetaIndex(client, project.slot, project.prefix).delete()

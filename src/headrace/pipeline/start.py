@@ -16,7 +16,7 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError, check_begun, check_origin, is_made_by, new_state
-from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
@@ -25,7 +25,6 @@ from headrace.pipeline.reseeding import Reseeding, is_begun_anew
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
-from headrace.pipeline.slot_wait import wait_for_slot
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.publication import read_memberships

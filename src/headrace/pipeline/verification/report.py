@@ -7,8 +7,7 @@ from typing import Any
 
 from headrace.assembly.digests import Sample
 from headrace.model import Lsn, format_lsn
-from headrace.pipeline.verification.first_difference import first_difference
-from headrace.pipeline.verification.recheck import Finding, Verdict
+from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
 SHOWN = 10
 """Documents shown of each kind; all are counted."""
