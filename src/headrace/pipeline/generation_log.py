@@ -64,8 +64,8 @@ class GenerationLog:
         self._inspection = inspection
         self._indexes = tuple(inspection.project.specs)
         self._keep = keep
-        self._doomed: list[GenerationState] = []
-        self._doomed_since = 0.0
+        self._to_drop: list[GenerationState] = []
+        self._to_drop_since = 0.0
         self._finished: set[str] = set()
         self._faults: Mapping[str, str] = {}
         self._watch = GenerationMonitor(manager, _LOOK_SECONDS)
@@ -92,7 +92,7 @@ class GenerationLog:
         return all(generation is not None and generation.followed for generation in served)
 
     @property
-    def bystanders(self) -> list[GenerationState]:
+    def unread(self) -> list[GenerationState]:
         """Generations that are written but not read by anybody; the stream can go on without them."""
         served = {generation.index for generation in self.state.generations if generation.published}
         return [
@@ -102,23 +102,23 @@ class GenerationLog:
         ]
 
     @property
-    def doomed(self) -> frozenset[str]:
+    def to_drop(self) -> frozenset[str]:
         """Names of the generations that wait to be dropped."""
-        return frozenset(generation.generation for generation in self._doomed)
+        return frozenset(generation.generation for generation in self._to_drop)
 
     @property
     def must_drop(self) -> bool:
-        """Whether doomed generations should be dropped now.
+        """Whether generations that wait to be dropped should be dropped now.
 
         Dropping can need a new query. So it waits, for a limited time, until generations that are being
         backfilled are complete too, and one new query serves all.
         """
-        late = time.monotonic() - self._doomed_since > _DROP_SECONDS
-        return bool(self._doomed) and (late or not self.building)
+        late = time.monotonic() - self._to_drop_since > _DROP_SECONDS
+        return bool(self._to_drop) and (late or not self.building)
 
     def adopt(self, state: PipelineState) -> None:
-        """Go on from a state that was loaded, which may still hold doomed generations."""
-        self.state = state.without(*self.doomed)
+        """Go on from a state that was loaded, which may still hold generations to drop."""
+        self.state = state.without(*self.to_drop)
 
     def create_first(self, state: PipelineState, joined: Lsn) -> None:
         """Create the first generation of every index, at the slot's consistent point.
@@ -156,19 +156,9 @@ class GenerationLog:
         existing = self.manager.existing(
             generation for generation in state.generations if generation.index in self._indexes
         )
-        left_tables, seen = self._tables_that_left(published), self.manager.look(existing)
+        seen = self.manager.look(existing)
         self._report_altered(seen.altered)
-        marked = tuple(
-            self._freeze_broken(generation, left_tables, drift, seen.lost.get(generation.uuid, ""))
-            for generation in existing
-        )
-        self._warn_of(
-            [
-                generation
-                for generation in marked
-                if generation.frozen and state.follows(generation.generation)
-            ]
-        )
+        marked = self._freeze_broken(existing, published, drift, seen.lost)
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
         self.manager.renew(
             [generation for generation in marked if generation.followed], drift.emptied, state.reached
@@ -178,30 +168,22 @@ class GenerationLog:
             self._carry_out(index, plan_from_files(state.of(index), self.manager.hashes[index]))
         done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
-        self.drop_doomed()
+        self.drop_unneeded()
         for index in self._indexes:
             served = self.state.served(index)
             if served is not None:
                 self.manager.serve(served)  # an operator may have removed the alias
-            self.manager.drop_strangers(index, self.state.of(index))
+            self.manager.drop_unknown(index, self.state.of(index))
             self.show(index)
         self._forget(done)
 
-    def take_up_away(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
+    def take_up_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
         """Do what `take_up` does without a request to the sink: nothing is created or served.
 
         A generation that would have to be assembled again as a whole is frozen, and built again later.
         """
         existing = [generation for generation in self.state.generations if generation.index in self._indexes]
-        left_tables = self._tables_that_left(published)
-        marked = [self._freeze_broken(generation, left_tables, drift) for generation in existing]
-        self._warn_of(
-            [
-                generation
-                for generation in marked
-                if generation.frozen and self.state.follows(generation.generation)
-            ]
-        )
+        marked = self._freeze_broken(existing, published, drift, {})
         emptied = [
             dataclasses.replace(generation, frozen="a table lost a partition while the sink was away")
             if generation.followed and self.manager.spec(generation).tables() & set(drift.emptied)
@@ -230,13 +212,13 @@ class GenerationLog:
         self._reload()
         done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
-        self.drop_doomed()
+        self.drop_unneeded()
         self._forget(done)
 
     def apply(self, requests: Sequence[ControlRequest]) -> list[ControlRequest]:
         """Carry out control requests beside the running query, as far as it need not take part.
 
-        New generations are not backfilled and doomed ones not dropped before the query has the new plan.
+        New generations are not backfilled, and unneeded ones not dropped, before the query has the new plan.
         Returns the requests that are carried out; `forget` takes them away afterwards.
 
         Raises:
@@ -305,7 +287,7 @@ class GenerationLog:
         self._meta.save_generations(self.state.generations)
         is_first = before is None or before.generation == generation.generation
         if is_first:  # other indexes are of a deployment that was torn down
-            self.manager.drop_strangers(generation.index, (*self.state.of(generation.index), *self._doomed))
+            self.manager.drop_unknown(generation.index, (*self.state.of(generation.index), *self._to_drop))
         self.manager.forget_progress(generation)
         self._board.index(
             generation.index,
@@ -322,7 +304,7 @@ class GenerationLog:
             name = f"{project.label}{generation.index}"
             self._board.report.done(f"{name}: readers see {generation.generation}, which is followed again")
 
-    def give_up(self, generations: Collection[GenerationState], reason: str) -> None:
+    def freeze(self, generations: Collection[GenerationState], reason: str) -> None:
         """Freeze generations, so that the others can go on; no query runs."""
         self._reload()
         marked = [dataclasses.replace(generation, frozen=reason) for generation in generations]
@@ -359,7 +341,7 @@ class GenerationLog:
                 self._board.index(index, error=fault)
         self._faults = faults
 
-    def build_anew(self, frozen: Collection[GenerationState]) -> None:
+    def rebuild(self, frozen: Collection[GenerationState]) -> None:
         """Freeze generations and build their indexes again; no query runs.
 
         Raises:
@@ -372,17 +354,17 @@ class GenerationLog:
             self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
             self.show(index)
         self._save(self.state)
-        self.drop_doomed()
+        self.drop_unneeded()
 
-    def drop_doomed(self) -> None:
-        """Drop doomed generations; no running query may have them in its plan.
+    def drop_unneeded(self) -> None:
+        """Drop the generations that wait for it; no running query may have them in its plan.
 
         Raises:
             HeadraceError: an error of the cluster; the next call tries the rest again.
         """
-        while self._doomed:
-            self.manager.drop(self._doomed[0])
-            del self._doomed[0]
+        while self._to_drop:
+            self.manager.drop(self._to_drop[0])
+            del self._to_drop[0]
 
     def show(self, index: str) -> None:
         """Show the state of an index on the board."""
@@ -407,27 +389,45 @@ class GenerationLog:
                 index, phase=backfilling, generation=generations[-1].generation, building=building
             )
 
-    def _tables_that_left(self, published: Mapping[str, int]) -> frozenset[str]:
-        """Return the tables that were out of the publication for a while."""
-        known = self.state.published.items()
-        return frozenset(table for table, member in known if published.get(table, member) != member)
-
     def _freeze_broken(
-        self, generation: GenerationState, left_tables: frozenset[str], drift: SchemaDrift, lost: str = ""
-    ) -> GenerationState:
-        """Freeze a generation that lost changes or whose plan does not fit the tables any more."""
-        if not generation.followed or not self.manager.is_known(generation):
-            return generation
+        self,
+        existing: Collection[GenerationState],
+        published: Mapping[str, int],
+        drift: SchemaDrift,
+        lost: Mapping[str, str],
+    ) -> tuple[GenerationState, ...]:
+        """Freeze generations that lost changes or whose plan does not fit the tables any more; warn of them.
+
+        A table that was out of the publication for a while has another membership now. `lost` as in `Seen`.
+        """
+        known = self.state.published.items()
+        left_tables = {table for table, member in known if published.get(table, member) != member}
+        reasons = {
+            generation.generation: lost.get(generation.uuid)
+            or self._why_broken(generation, left_tables, drift)
+            for generation in existing
+            if generation.followed and self.manager.is_known(generation)
+        }
+        marked = tuple(
+            dataclasses.replace(generation, frozen=reasons.get(generation.generation) or generation.frozen)
+            for generation in existing
+        )
+        self._warn_of(
+            [
+                generation
+                for generation in marked
+                if generation.frozen and self.state.follows(generation.generation)
+            ]
+        )
+        return marked
+
+    def _why_broken(
+        self, generation: GenerationState, left_tables: Collection[str], drift: SchemaDrift
+    ) -> str:
         usage = self._inspection.usage(self.manager.name_of(generation))
-        if lost:
-            why = lost
-        elif left_tables & {str(table) for table in usage}:
-            why = "a table had left the publication, its changes are lost"
-        elif changes := dict.fromkeys(change.what for change in drift.wrong if change.concerns(usage)):
-            why = "; ".join(changes)
-        else:
-            return generation
-        return dataclasses.replace(generation, frozen=why)
+        if not {str(table) for table in usage}.isdisjoint(left_tables):
+            return "a table had left the publication, its changes are lost"
+        return "; ".join(dict.fromkeys(change.what for change in drift.wrong if change.concerns(usage)))
 
     def _warn_of(self, frozen: Collection[GenerationState]) -> None:
         """Warn why an index that readers see is built again."""
@@ -457,7 +457,7 @@ class GenerationLog:
         return True
 
     def _carry_out(self, index: str, step: Next) -> None:
-        self._doom(step.drop)
+        self._mark_to_drop(step.drop)
         if step.serve is not None:
             self._serve(step.serve)
             self._board.report.done(f"{index}: readers see {step.serve.generation}")
@@ -481,12 +481,12 @@ class GenerationLog:
             dataclasses.replace(generation, backfilled_at=backfilled_at, published=True)
         )
         name = None if before is None else before.generation
-        self._doom(superseded(self.state.of(generation.index), name, self._keep))
+        self._mark_to_drop(superseded(self.state.of(generation.index), name, self._keep))
 
-    def _doom(self, generations: Collection[GenerationState]) -> None:
-        if not self._doomed:
-            self._doomed_since = time.monotonic()
-        self._doomed += generations
+    def _mark_to_drop(self, generations: Collection[GenerationState]) -> None:
+        if not self._to_drop:
+            self._to_drop_since = time.monotonic()
+        self._to_drop += generations
         self.state = self.state.without(*(generation.generation for generation in generations))
 
     def _reload(self) -> None:

@@ -91,11 +91,11 @@ class GenerationManager:
 
     def name_of(self, generation: GenerationState) -> str:
         """Return the inspection's name for the plan of a generation: its index, or a retained generation."""
-        return generation.generation if generation.generation in self._project.kept else generation.index
+        return generation.generation if generation.generation in self._project.retained else generation.index
 
     def is_known(self, generation: GenerationState) -> bool:
         """Whether the schema of a generation is known: from the files, or as a retained one."""
-        return generation.generation in self._project.kept or generation.hash == self.hashes.get(
+        return generation.generation in self._project.retained or generation.hash == self.hashes.get(
             generation.index
         )
 
@@ -294,7 +294,7 @@ class GenerationManager:
         Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(generation.generation)
         self._generations.drop(_generation(generation))
 
-    def drop_strangers(self, index: str, known: Collection[GenerationState]) -> None:
+    def drop_unknown(self, index: str, known: Collection[GenerationState]) -> None:
         """Delete generations of this deployment that are not in its state: a killed start left them.
 
         A generation that readers still see stays.

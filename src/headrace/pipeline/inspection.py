@@ -131,7 +131,7 @@ def inspect(
         misfits = {
             name for name, found in by_index.items() if any(finding.level == "error" for finding in found)
         }
-        unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.kept.keys()}
+        unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.retained.keys()}
         all_findings = _distinct(finding for found in by_index.values() for finding in found)
         specs_by_name = {name: complete(spec, catalog) for name, spec in project.followed.items()}
         project = with_specs(project, specs_by_name)

@@ -76,7 +76,7 @@ class Project:
         publication: the name of the publication.
         sink_name: the name of the sink; for the pipeline itself, of the primary sink.
         sink: the settings of the sink, which for the pipeline itself is the cluster that keeps the state.
-        kept: schemas of retained generations that the files do not hold any more, by generation.
+        retained: schemas of retained generations that the files do not hold any more, by generation.
         reports: where the writers report what they do.
         files: the contents of the settings and mappings files, by index.
         secondary: the secondary sinks, by name.
@@ -90,7 +90,7 @@ class Project:
     publication: str
     sink_name: str
     sink: OpenSearchSink
-    kept: Mapping[str, IndexSpec] = field(default_factory=dict)
+    retained: Mapping[str, IndexSpec] = field(default_factory=dict)
     reports: ReportTo | None = None
     files: Mapping[str, IndexFiles] = field(default_factory=dict)
     secondary: Mapping[str, Sink] = field(default_factory=dict)
@@ -100,7 +100,7 @@ class Project:
     @property
     def followed(self) -> Mapping[str, IndexSpec]:
         """The schemas of the indexes and of the retained generations, by name."""
-        return {**self.specs, **self.kept}
+        return {**self.specs, **self.retained}
 
     @property
     def prefix(self) -> str:
@@ -451,7 +451,7 @@ def with_specs(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
     return dataclasses.replace(
         project,
         specs={name: followed[name] for name in project.specs},
-        kept={name: followed[name] for name in project.kept},
+        retained={name: followed[name] for name in project.retained},
     )
 
 

@@ -113,7 +113,7 @@ def without_log(state: PipelineState, reason: str) -> PipelineState:
     return replace(state.frozen(reason), phase="creating", ahead=None)
 
 
-def is_begun_anew(state: PipelineState) -> bool:
+def is_reseeding(state: PipelineState) -> bool:
     """Whether a start was killed between `without_log` and `with_log`; a first start freezes nothing."""
     return state.phase == "creating" and any(generation.frozen for generation in state.generations)
 

@@ -50,7 +50,7 @@ def inspect_retained(
     plain = inspection
     while retained:
         specs = {name: generation.spec for name, generation in retained.items()}
-        project = dataclasses.replace(plain.project, kept={**plain.project.kept, **specs})
+        project = dataclasses.replace(plain.project, retained={**plain.project.retained, **specs})
         inspection = inspect(project, endpoints, connection)
         wrong = _unfit(inspection, retained)
         if not wrong and not inspection.errors():

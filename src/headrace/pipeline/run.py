@@ -308,7 +308,7 @@ class PipelineRun:
         if ending.failure is None:
             return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
         self._failure = self._drift.explain(ending.failure)
-        if self._failure.kind in _FROM_ONE_GENERATION and self._has_bystanders():
+        if self._failure.kind in _FROM_ONE_GENERATION and self._has_unread():
             return PhaseOutcome.UNREAD_FAILED
         return PhaseOutcome.FAILED
 
@@ -364,7 +364,7 @@ class PipelineRun:
                 )
                 return Supervisor(self._context(), running).run()
         except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_bystanders():
+            if error.kind not in ALTERED or not self._has_unread():
                 raise
             return QueryEnd(error)  # it may concern only generations that nobody reads
         finally:
@@ -381,11 +381,11 @@ class PipelineRun:
             if self._drift.moved:
                 self._note_partitions()
             if ending.failed is not None:
-                generation_log.give_up([ending.failed.generation], ending.failed.error.cause)
+                generation_log.freeze([ending.failed.generation], ending.failed.error.cause)
             for attempt in retrying():
                 with attempt:
                     if ending.replaced:
-                        generation_log.build_anew(ending.replaced)
+                        generation_log.rebuild(ending.replaced)
                     generation_log.carry_out(ending.requests)
             self._secondary_sinks.apply(generation_log.state, ending.secondary)
         return PhaseOutcome.DONE
@@ -403,18 +403,18 @@ class PipelineRun:
             with attempt:
                 self._generation_log.note_partitions(drift.emptied, drift.baseline.to_text())
 
-    def _has_bystanders(self) -> bool:
-        return bool(self._generation_log.bystanders or self._secondary_sinks.bystanders())
+    def _has_unread(self) -> bool:
+        return bool(self._generation_log.unread or self._secondary_sinks.unread())
 
     def _drop_unread(self) -> PhaseOutcome:
         with contextlib.suppress(HeadraceError):  # what fails is left to the next start
-            self._generation_log.drop_doomed()
+            self._generation_log.drop_unneeded()
         for generation_log, unread in [
-            (self._generation_log, self._generation_log.bystanders),
-            *self._secondary_sinks.bystanders(),
+            (self._generation_log, self._generation_log.unread),
+            *self._secondary_sinks.unread(),
         ]:
             if unread:
-                generation_log.give_up(unread, self._failure.cause)
+                generation_log.freeze(unread, self._failure.cause)
         state = self._check_still_continuous()
         self._catalog, self._generation_log = self._starter.follow_read(state)
         return PhaseOutcome.DONE
@@ -432,7 +432,7 @@ class PipelineRun:
         if failure is self._ending.failure and failure.kind in ALTERED:
             # The next query would read the same change of the table from the log again.
             for generation_log in (self._generation_log, *self._secondary_sinks.generation_logs()):
-                generation_log.give_up(generation_log.written, failure.cause)
+                generation_log.freeze(generation_log.written, failure.cause)
         if failure.kind in _LOG_ERRORS:
             self._check_still_continuous()  # it may raise a more exact error
         if failure.kind is Kind.OTHER_LOG:

@@ -147,7 +147,7 @@ class SecondarySink:
             self._leave_alone(error)
             return inspection
         project = dataclasses.replace(
-            inspection.project, specs=inspected.project.specs, kept=inspected.project.kept
+            inspection.project, specs=inspected.project.specs, retained=inspected.project.retained
         )
         return dataclasses.replace(inspected, project=project)
 
@@ -200,7 +200,7 @@ class SecondarySink:
         for index in own.project.specs:
             board.index(index)
         if self.is_plain:  # it cannot list the documents that would have to be renewed
-            self.generation_log.take_up_away(published, drift)
+            self.generation_log.take_up_offline(published, drift)
             drift = SchemaDrift()
             if not self._is_served(primary):
                 return
@@ -209,7 +209,7 @@ class SecondarySink:
             self.generation_log.take_up(published, drift, catalog, [])
         except HeadraceError as error:
             self._leave_alone(error)
-            self.generation_log.take_up_away(published, drift)
+            self.generation_log.take_up_offline(published, drift)
         else:
             self.ready, self._pause, self._next, self._warned = True, _SHORTEST_PAUSE, 0.0, ""
             self._board.secondary(self.name, away=None)
@@ -288,14 +288,14 @@ class SecondarySink:
             return
         if (reason := self._why_given_up()) is not None:
             self._release()
-            generation_log.give_up(generation_log.written, reason)
+            generation_log.freeze(generation_log.written, reason)
             if self._keys_lost.is_set():
                 self._deferred.renounce()
             self._overflowed.clear()  # their deferred keys are removed later
             self._keys_lost.clear()
             self.ready = False
         else:
-            self._give_up_lost(generation_log, failed)
+            self._freeze_lost(generation_log, failed)
         if self.ready and generation_log.must_drop:
             try:
                 generation_log.carry_out([])
@@ -326,7 +326,7 @@ class SecondarySink:
                 return
         except HeadraceError as error:
             self._leave_alone(error)
-        self.generation_log.take_up_away({}, SchemaDrift(emptied=frozenset(emptied)))
+        self.generation_log.take_up_offline({}, SchemaDrift(emptied=frozenset(emptied)))
         self.ready = False
 
     def _why_given_up(self) -> str | None:
@@ -340,16 +340,16 @@ class SecondarySink:
             return f"more than {self._max_deferred:,} documents waited for the sink {self.name!r}"
         return None
 
-    def _give_up_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:
+    def _freeze_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:
         """Give up lost generations, which are then built again, and a failed one, which is not."""
         if failed is not None and self._watch is not None:
             self._watch.look_now([failed.generation])
         lost = self._lost()
         for generation, why in lost:
-            generation_log.give_up([generation], why)
+            generation_log.freeze([generation], why)
             self.ready = False
         if failed is not None and failed.generation.uuid not in {generation.uuid for generation, _ in lost}:
-            generation_log.give_up([failed.generation], failed.error.cause)
+            generation_log.freeze([failed.generation], failed.error.cause)
 
     def _lost(self) -> list[tuple[GenerationState, str]]:
         """Return the written generations that are not what was written any more, with the reason."""

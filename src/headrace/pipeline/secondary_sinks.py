@@ -170,14 +170,14 @@ class SecondarySinks:
         for sink in self._sinks:
             sink.note_partitions(emptied, catalog)
 
-    def bystanders(self) -> list[tuple[GenerationLog, list[GenerationState]]]:
+    def unread(self) -> list[tuple[GenerationLog, list[GenerationState]]]:
         """Return the generations of each sink that are written but not read."""
-        bystanders = [
-            (sink.generation_log, sink.generation_log.bystanders)
+        unread = [
+            (sink.generation_log, sink.generation_log.unread)
             for sink in self._sinks
             if sink.generation_log is not None
         ]
-        return [(generation_log, generations) for generation_log, generations in bystanders if generations]
+        return [(generation_log, generations) for generation_log, generations in unread if generations]
 
     def generation_logs(self) -> list[GenerationLog]:
         """Return the logs of the sinks that are taken up."""

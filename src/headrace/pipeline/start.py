@@ -21,7 +21,7 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Endpoints, Project
-from headrace.pipeline.reseeding import Reseeding, is_begun_anew
+from headrace.pipeline.reseeding import Reseeding, is_reseeding
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
@@ -136,8 +136,8 @@ class Start:
             self._secondary_sinks.forget_former()
             self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
             return catalog, generation_log
-        drift = SchemaDrift() if is_begun_anew(state) else catalog.since(state.catalog)
-        if is_begun_anew(state):
+        drift = SchemaDrift() if is_reseeding(state) else catalog.since(state.catalog)
+        if is_reseeding(state):
             failover = self._project.deployment.source.failover
             text = catalog.baseline.to_text()
             with contextlib.ExitStack() as slot_held:  # it can be repeated, with another slot
@@ -180,7 +180,7 @@ class Start:
             state = self._reseeding.forget(gap, state)
             self.gap = None
             return state
-        if state is None or state.phase == "following" or is_begun_anew(state):
+        if state is None or state.phase == "following" or is_reseeding(state):
             return state
         check_begun(state, inspection.slot)
         self._board.report.info("the last start ended before its indexes were made; beginning again")

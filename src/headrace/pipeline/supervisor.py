@@ -202,7 +202,7 @@ class Supervisor:
             # Also without requests: a generation that leaves the plan must not be in the state.
             done = generation_log.apply(requests)
         needs = needs_of(running.known, generation_log, self._context.secondary_sinks)
-        if generation_log.doomed & before or needs != running.needs:
+        if generation_log.to_drop & before or needs != running.needs:
             return False
         work = generation_log.manager.work(generation_log.written)
         running.beside.change(work)
@@ -217,9 +217,9 @@ class Supervisor:
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)
-        if generation_log.doomed and not running.job_gate.is_taken:  # a running job has the former plan
+        if generation_log.to_drop and not running.job_gate.is_taken:  # a running job has the former plan
             with contextlib.suppress(HeadraceError):  # it is tried again at the next look
-                generation_log.drop_doomed()
+                generation_log.drop_unneeded()
         return True
 
     def _is_noted(self, position: Lsn) -> bool:

@@ -103,7 +103,7 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     new = ground.reindexed()
 
     def lose_notes(request: Request) -> Cut | None:
-        swapped = ground.generation_log.doomed
+        swapped = ground.generation_log.to_drop
         return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
 
     ground.front.spoil = lose_notes
@@ -114,7 +114,7 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     assert [one.generation for one in ground.known().generations if one.published] == [before.generation]  # type: ignore[union-attr]
     assert ground.generation_log.apply([]) == []
     assert [(one.generation, one.published) for one in ground.known().generations] == [(new.generation, True)]
-    assert ground.generation_log.doomed == {before.generation}  # type: ignore[union-attr]
+    assert ground.generation_log.to_drop == {before.generation}  # type: ignore[union-attr]
 
 
 def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
@@ -161,7 +161,7 @@ def test_what_waits_to_be_dropped_does_not_come_back_with_a_loaded_state(ground:
     ground.generation_log.complete(new, 240)
     ground.generation_log.adopt(dataclasses.replace(noted, generations=(*noted.generations, new)))
     assert [one.generation for one in ground.generation_log.written] == [new.generation]
-    ground.generation_log.drop_doomed()
+    ground.generation_log.drop_unneeded()
     assert not ground.exists(before)
     assert ground.exists(new)
 
@@ -208,13 +208,13 @@ def test_what_cannot_be_dropped_now_is_dropped_later(ground: Ground) -> None:
     ground.generation_log.complete(ground.reindexed(), 240)
     ground.front.spoil = lambda request: _BUSY if request.method == "DELETE" else None
     with pytest.raises(HeadraceError) as caught:
-        ground.generation_log.drop_doomed()
+        ground.generation_log.drop_unneeded()
     assert caught.value.kind is Kind.SINK_BUSY
     ground.front.heal()
-    assert ground.generation_log.doomed == {before.generation}
-    ground.generation_log.drop_doomed()
+    assert ground.generation_log.to_drop == {before.generation}
+    ground.generation_log.drop_unneeded()
     assert not ground.exists(before)
-    assert ground.generation_log.doomed == frozenset()
+    assert ground.generation_log.to_drop == frozenset()
 
 
 def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -> None:
@@ -308,13 +308,13 @@ def test_an_index_whose_documents_are_others_is_built_anew(
     assert replaced(ground) == []
     lose(ground, opensearch, served.generation)
     [found] = replaced(ground)
-    generation_log.build_anew([found])
+    generation_log.rebuild([found])
     assert replaced(ground) == []
     new = ground.known().generations[-1]
     assert (new.uuid == served.uuid, new.building) == (False, True)
     assert [one.uuid for one in generation_log.written] == [new.uuid]
     generation_log.complete(new, 240)
-    generation_log.drop_doomed()
+    generation_log.drop_unneeded()
     assert ground.exists(served) is (lose is not restore), "another's index is left alone"
     assert [one.generation for one in ground.known().generations] == [new.generation]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.pipeline.reseeding import is_begun_anew, is_own, with_log, without_log
+from headrace.pipeline.reseeding import is_own, is_reseeding, with_log, without_log
 from headrace.sinks.opensearch import GenerationState
 from unit.pipeline.test_continuity import SERVER, SLOT, STATE
 
@@ -26,9 +26,9 @@ def test_behind_a_gap_nothing_is_followed_and_what_readers_see_stays() -> None:
 
 def test_a_start_after_a_kill_knows_whether_it_was_the_first() -> None:
     state = without_log(FOLLOWING, "the slot is gone")
-    assert is_begun_anew(state)
-    assert not is_begun_anew(replace(STATE, phase="creating", generations=())), "the first, which has nothing"
-    assert not is_begun_anew(with_log(state, SERVER, 500)), "it has its slot"
+    assert is_reseeding(state)
+    assert not is_reseeding(replace(STATE, phase="creating", generations=())), "the first, which has nothing"
+    assert not is_reseeding(with_log(state, SERVER, 500)), "it has its slot"
 
 
 def test_the_new_log_counts_from_its_beginning() -> None:
