@@ -1,40 +1,27 @@
-"""Read and confirm how far the documents of a pipeline are, from any machine that reaches server and cluster.
+"""Read how far the documents of a pipeline are, from any machine that reaches the server and the cluster.
 
 The meta index holds the applied position: everything committed before it is durable in the documents. While
-few changes come, the pipeline moves this position only now and then. So a waiting process requests it. A run
-that ends in order confirms it to the slot, so that the next start repeats nothing.
+few changes come, the pipeline moves this position only now and then. So a waiting process requests it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
-
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.health_monitor import short_timeout_client
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Endpoints
 from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import SlotFacts, advance_slot, read_slot
+from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
-from headrace.reporter import Reporter
-from headrace.sinks.opensearch import (
-    Client,
-    Counters,
-    DeferredKeys,
-    MetaIndex,
-    PipelineState,
-    PositionRequest,
-)
+from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas
 from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
@@ -330,47 +317,3 @@ def _behind(applied: AppliedPosition, slot: str, awaited: Lsn, timeout: float) -
         f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
         remedy,
     )
-
-
-def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_server: bool) -> None:
-    """Confirm the applied position to the slot; where that fails, the next start repeats a little.
-
-    Args:
-        project: the deployment.
-        endpoints: its endpoints.
-        report: warned where the position is not confirmed.
-        is_same_server: whether the server was reachable all the time. One that was away may have been
-            restored to an earlier time. Only the reader can notice that, so nothing is confirmed then.
-    """
-    if not is_same_server:
-        return
-    try:
-        with contextlib.closing(short_timeout_client(endpoints)) as client:
-            meta = MetaIndex(client, project.slot, project.prefix)
-            state = meta.load()
-            deferred = DeferredKeys(client, project.slot, project.prefix)
-            if state is not None and state.ahead is not None and deferred.count() == 0:
-                state = meta.advance(state.ahead, Counters())
-        if state is not None:
-            with connect(endpoints.database) as connection:
-                confirm(connection, project.slot, state.applied)
-    except HeadraceError as error:
-        report.warning(f"the last position is not confirmed; the next start repeats a little ({error})")
-
-
-def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
-    """Advance the slot to `applied`; wait some seconds until its reader has released it.
-
-    Raises:
-        HeadraceError: SLOT_IN_USE after some seconds, or another error of the server.
-    """
-    for attempt in Retrying(
-        retry=retry_if_exception(
-            lambda error: isinstance(error, HeadraceError) and error.kind is Kind.SLOT_IN_USE
-        ),
-        wait=wait_fixed(0.1),
-        stop=stop_after_delay(5),
-        reraise=True,
-    ):
-        with attempt:
-            advance_slot(connection, slot, applied)

@@ -1,4 +1,4 @@
-"""Check a deployment before a run: its files, database, sinks and Spark cluster; nothing is altered."""
+"""Check a deployment's files, database and cluster before a run; nothing that exists is altered."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list
 from headrace.postgres.connection import connect
-from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
-from headrace.spark.cluster_check import ProbedSink, check_executors
-from headrace.spark.session import LocalSpark
 
 _SINK_SECONDS = 1.0
 _INDEXES_AT_ONCE = 4
@@ -209,43 +206,3 @@ def _server_warnings(inspection: Inspection) -> list[Problem]:
         text = f"the slot {slot.name!r} is about to be lost: it holds back more than max_slot_wal_keep_size"
         found.append(warning(Kind.SLOT_LOST, text))
     return found
-
-
-_FEW = 2
-"""Tasks at once; one of them is the stream's."""
-
-
-def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:
-    """Make sure that the cluster's executors can do the work.
-
-    Raises:
-        HeadraceError: as `check_executors`.
-    """
-    transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
-    modules = sorted({name.partition(":")[0] for name in transforms})
-    with report.working("asking the executors …"):
-        grant = check_executors(
-            spark.session,
-            endpoints.database,
-            [endpoints.sink],
-            modules,
-            secondary=_secondary(project, endpoints),
-        )
-    places = "one task" if grant.places == 1 else f"{grant.places} tasks"
-    report.done(f"the cluster gives {grant.executors} executors for {places} at once")
-    for reason in grant.away:
-        report.warning(f"{reason}; what it lacks is deferred")
-    if grant.places < _FEW:
-        report.warning("live changes wait while an index is backfilled: there is one place for both")
-
-
-def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
-    """Return the secondary sinks that executors write to directly."""
-    probed: dict[str, ProbedSink] = {}
-    for name, sink in project.secondary.items():
-        sink_endpoints = endpoints.secondary[name]
-        if sink.type == OPENSEARCH:
-            probed[name] = (sink.type, sink_endpoints.sink)
-        elif sink.type != "stdout":
-            probed[name] = (sink.type, sink_endpoints.options)
-    return probed

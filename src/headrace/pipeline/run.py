@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
 from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, Retry, retrying
-from headrace.pipeline.applied_position import settle
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
-from headrace.pipeline.check import check_cluster
 from headrace.pipeline.continuity import GapError, check_continuity, check_promoted
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
@@ -26,11 +24,11 @@ from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
-from headrace.pipeline.start import SavedState, Start
+from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
-from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of
+from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of, settle
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock

@@ -20,7 +20,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
@@ -29,6 +29,7 @@ from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.publication import read_memberships
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
+from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
     Client,
     ControlRequest,
@@ -40,6 +41,8 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.sinks.opensearch.endpoint import connection_warnings
+from headrace.spark.cluster_check import ProbedSink, check_executors
+from headrace.spark.session import LocalSpark
 from headrace.status.board import IndexPhase, StatusBoard
 
 
@@ -296,3 +299,43 @@ class Start:
                 store.drop(
                     Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
                 )
+
+
+_FEW = 2
+"""Tasks at once; one of them is the stream's."""
+
+
+def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:
+    """Make sure that the cluster's executors can do the work.
+
+    Raises:
+        HeadraceError: as `check_executors`.
+    """
+    transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
+    modules = sorted({name.partition(":")[0] for name in transforms})
+    with report.working("asking the executors …"):
+        grant = check_executors(
+            spark.session,
+            endpoints.database,
+            [endpoints.sink],
+            modules,
+            secondary=_secondary(project, endpoints),
+        )
+    places = "one task" if grant.places == 1 else f"{grant.places} tasks"
+    report.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    for reason in grant.away:
+        report.warning(f"{reason}; what it lacks is deferred")
+    if grant.places < _FEW:
+        report.warning("live changes wait while an index is backfilled: there is one place for both")
+
+
+def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
+    """Return the secondary sinks that executors write to directly."""
+    probed: dict[str, ProbedSink] = {}
+    for name, sink in project.secondary.items():
+        sink_endpoints = endpoints.secondary[name]
+        if sink.type == OPENSEARCH:
+            probed[name] = (sink.type, sink_endpoints.sink)
+        elif sink.type != "stdout":
+            probed[name] = (sink.type, sink_endpoints.options)
+    return probed

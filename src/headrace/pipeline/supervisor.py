@@ -2,6 +2,9 @@
 
 The supervisor serves complete generations to readers, carries out control requests and keeps the board up to
 date. It notices what ends the query: a failure, another process that took the slot, an altered table.
+
+After an orderly end the last applied position is confirmed to the slot, so that the next start repeats
+nothing.
 """
 
 from __future__ import annotations
@@ -11,21 +14,33 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.backfill import BackfillFailure, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
-from headrace.pipeline.health_monitor import HealthMonitor
+from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.project import Endpoints, Project
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
-from headrace.sinks.opensearch import ControlRequest, ControlRequests, GenerationState
+from headrace.postgres.slot import advance_slot
+from headrace.reporter import Reporter
+from headrace.sinks.opensearch import (
+    ControlRequest,
+    ControlRequests,
+    Counters,
+    DeferredKeys,
+    GenerationState,
+    MetaIndex,
+)
 from headrace.sinks.opensearch.lease import Lease
 from headrace.spark.job_gate import JobGate
 from headrace.status.board import StatusBoard
@@ -268,3 +283,47 @@ class Supervisor:
         with contextlib.suppress(HeadraceError):
             return self._context.requests.read(self._context.project.specs)
         return []
+
+
+def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_server: bool) -> None:
+    """Confirm the applied position to the slot; where that fails, the next start repeats a little.
+
+    Args:
+        project: the deployment.
+        endpoints: its endpoints.
+        report: warned where the position is not confirmed.
+        is_same_server: whether the server was reachable all the time. One that was away may have been
+            restored to an earlier time. Only the reader can notice that, so nothing is confirmed then.
+    """
+    if not is_same_server:
+        return
+    try:
+        with contextlib.closing(short_timeout_client(endpoints)) as client:
+            meta = MetaIndex(client, project.slot, project.prefix)
+            state = meta.load()
+            deferred = DeferredKeys(client, project.slot, project.prefix)
+            if state is not None and state.ahead is not None and deferred.count() == 0:
+                state = meta.advance(state.ahead, Counters())
+        if state is not None:
+            with connect(endpoints.database) as connection:
+                confirm(connection, project.slot, state.applied)
+    except HeadraceError as error:
+        report.warning(f"the last position is not confirmed; the next start repeats a little ({error})")
+
+
+def confirm(connection: Connection, slot: str, applied: Lsn) -> None:
+    """Advance the slot to `applied`; wait some seconds until its reader has released it.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE after some seconds, or another error of the server.
+    """
+    for attempt in Retrying(
+        retry=retry_if_exception(
+            lambda error: isinstance(error, HeadraceError) and error.kind is Kind.SLOT_IN_USE
+        ),
+        wait=wait_fixed(0.1),
+        stop=stop_after_delay(5),
+        reraise=True,
+    ):
+        with attempt:
+            advance_slot(connection, slot, applied)
