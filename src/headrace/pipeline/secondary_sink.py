@@ -37,7 +37,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark
@@ -101,7 +101,7 @@ class SecondarySink:
         self._state: PipelineState | None = None
         self._backfill: Backfill | None = None
         self._complete: list[tuple[GenerationState, int]] = []
-        self._deferred = SecondaryDeferredKeys(state, project.slot, project.state_prefix)
+        self._notes = SecondarySinkNotes(state, project.slot, project.state_prefix)
         self._overflowed, self._keys_lost = threading.Event(), threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
         self._warned = ""
@@ -291,7 +291,7 @@ class SecondarySink:
             self._release()
             generation_log.give_up(generation_log.written, reason)
             if self._keys_lost.is_set():
-                self._deferred.renounce()
+                self._notes.give_up_lost_keys()
             self._overflowed.clear()  # their deferred keys are removed later
             self._keys_lost.clear()
             self.ready = False

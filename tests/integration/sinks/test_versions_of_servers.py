@@ -104,8 +104,8 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     assert meta.advance(32, Counters(changes=1)).applied == 32
     assert MetaIndex(client, "s", prefix).load() == meta.load()
     deferred = DeferredKeys(client, "s", prefix)
-    deferred.defer("users", "t", 5, [[("1",)]])
-    assert (deferred.count(), [one.index for one in deferred.chunks(5)]) == (1, ["users"])
+    deferred.add("users_1", [[("1",)]], 5)
+    assert (deferred.count(), [one.generation for one in deferred.oldest(5)]) == (1, ["users_1"])
     quarantine = Quarantine(client, "s", prefix)
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
     assert quarantine.ids() == {"users": {"1"}}

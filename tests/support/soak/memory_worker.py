@@ -9,7 +9,7 @@ from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import Chunk
+from headrace.sinks.opensearch import KeyBatch
 from headrace.testing.memory_sink import MemorySink
 
 
@@ -48,29 +48,29 @@ class MemoryDeferredKeys:
     """Deferred documents, without a cluster; they outlive the worker.
 
     Attributes:
-        waiting: chunks by their id, the oldest first.
+        waiting: key batches by their id, the oldest first.
         count: how many there ever were.
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Chunk] = {}
+        self.waiting: dict[str, KeyBatch] = {}
         self.count = 0
 
-    def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
-        """Keep the keys of each chunk."""
-        for keys in chunks:
+    def add(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Keep the keys of each batch."""
+        for keys in batches:
             self.count += 1
             one = str(self.count)
-            self.waiting[one] = Chunk(one, index, target, version, tuple(keys))
+            self.waiting[one] = KeyBatch(one, generation, version, tuple(keys))
 
-    def chunk(self, identity: str) -> Chunk | None:
-        """One chunk; None where it is done."""
+    def get(self, identity: str) -> KeyBatch | None:
+        """One batch; None where it is done."""
         return self.waiting.get(identity)
 
-    def done(self, chunks: Iterable[Chunk]) -> None:
+    def done(self, batches: Iterable[KeyBatch]) -> None:
         """They are not wanted any more."""
-        for chunk in chunks:
-            self.waiting.pop(chunk.id, None)
+        for batch in batches:
+            self.waiting.pop(batch.id, None)
 
 
 class MemoryWorker(Worker):

@@ -12,11 +12,10 @@ from collections.abc import Callable
 from typing import Self
 
 from headrace.errors import HeadraceError
-from headrace.model import Key, Lsn
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.secondary_writer import SecondaryWorker
-from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, Owed, SecondaryDeferredKeys
+from headrace.sinks.opensearch import Client, DeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 
 _AT_ONCE = 2_000
 _LOOK_SECONDS = 0.5
@@ -60,53 +59,35 @@ class CatchUp:
             contextlib.closing(Client(self._work.connections.keeps_state)) as client,
             contextlib.closing(SecondaryWorker(self._work, self._ending)) as worker,
         ):
-            deferred = SecondaryDeferredKeys(client, plan.slot, plan.prefix)
+            notes = SecondarySinkNotes(client, plan.slot, plan.prefix)
             while not self._ending.wait(self._pause):
                 try:
-                    self._write_all(deferred, worker)
+                    self._write_all(notes, worker)
                 except HeadraceError as error:
-                    self._pause_longer(deferred, error)
+                    self._pause_longer(notes.deferred, error)
 
-    def _write_all(self, deferred: SecondaryDeferredKeys, worker: SecondaryWorker) -> None:
+    def _write_all(self, notes: SecondarySinkNotes, worker: SecondaryWorker) -> None:
         """Write all that is deferred now."""
-        generations = self._work.plan.specs.keys()
-        if deferred.is_lost():
+        generations, deferred = self._work.plan.specs.keys(), notes.deferred
+        if notes.has_lost_keys():
             self._on_lost()
-        why = deferred.why_away()
+        why = notes.why_away()
         self._on_progress(deferred.count(generations), why)
-        while not self._ending.is_set() and (keys_due := deferred.oldest(_AT_ONCE)):
-            wrote = self._write(worker, keys_due)
-            deferred.done(keys_due)
-            if wrote and why is not None:
-                deferred.back()
+        while not self._ending.is_set() and (batches := deferred.oldest(_AT_ONCE)):
+            worker.write_deferred(batches)
+            deferred.done(batches)
+            if why is not None and any(batch.generation in generations for batch in batches):
+                notes.note_available()
                 why = None
             self._on_progress(deferred.count(generations), why)
         if why is not None:
             worker.probe()
-            deferred.back()
+            notes.note_available()
             self._on_progress(0, None)
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _LOOK_SECONDS
 
-    def _write(self, worker: SecondaryWorker, keys_due: list[Owed]) -> bool:
-        """Write the documents of some keys, all at the newest position among them; return whether any was.
-
-        A read now includes everything before that position. Keys of a dropped generation are skipped.
-        """
-        version: Lsn = max(due.version for due in keys_due)
-        known = self._work.plan.specs
-        keys: dict[str, list[Key]] = {}
-        for due in keys_due:
-            if due.generation in known:
-                keys.setdefault(due.generation, []).append(due.key)
-        for generation, generation_keys in keys.items():
-            if EVERYTHING in generation_keys:
-                worker.renew(generation, version)
-            if keys_to_mend := [key for key in generation_keys if key != EVERYTHING]:
-                worker.rebuild(generation, keys_to_mend, version)
-        return bool(keys)
-
-    def _pause_longer(self, deferred: SecondaryDeferredKeys, error: HeadraceError) -> None:
+    def _pause_longer(self, deferred: DeferredKeys, error: HeadraceError) -> None:
         """Report the error, and wait longer before the next attempt."""
         self._failed_at = time.monotonic()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 from headrace.errors import HeadraceError, Retry, unexpected
 from headrace.pipeline.stream.documents_job import Piece, run_pieces
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import CHUNKS_AT_ONCE, Worker
+from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
 from headrace.sinks.base import WriteResult
-from headrace.sinks.opensearch import Chunk, Client, DeferredKeys
+from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import places_beside
 
@@ -33,15 +33,15 @@ _GROUP = "headrace-deferred"
 
 @dataclass
 class DeferredPart(Piece):
-    """Some chunks of deferred keys, which are removed when their documents are durable."""
+    """Some batches of deferred keys, which are deleted when their documents are durable."""
 
     index: str
-    chunks: tuple[str, ...]
+    batches: tuple[str, ...]
     at_once: int
 
     def run(self, worker: Worker) -> WriteResult:
-        """Write the documents of all chunks."""
-        return worker.write_deferred(self.chunks, self.at_once)
+        """Write the documents of all batches."""
+        return worker.write_stored(self.batches, self.at_once)
 
 
 class DeferredWork:
@@ -53,7 +53,7 @@ class DeferredWork:
         job_gate: lets one job run at a time beside the stream.
 
     Attributes:
-        left: how many chunks were left at the last look.
+        left: how many key batches were left at the last look.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -114,16 +114,16 @@ class DeferredWork:
             return False
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
-        at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
-        chunks = deferred.chunks(tasks * at_once * _ROUNDS)
+        at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
+        batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False)
         with self._job_gate.taken(self._ending):
-            run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)
+            run_pieces(self._spark, self._work, _parts(batches, tasks, at_once), _GROUP)
         return True
 
 
-def _parts(chunks: Sequence[Chunk], tasks: int, at_once: int) -> list[DeferredPart]:
-    """Divide chunks among at most so many tasks, about equally."""
+def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPart]:
+    """Divide key batches among at most so many tasks, about equally."""
     return [
-        DeferredPart(chunks[first].index, tuple(chunk.id for chunk in chunks[first::tasks]), at_once)
-        for first in range(min(tasks, len(chunks)))
+        DeferredPart(batches[first].generation, tuple(batch.id for batch in batches[first::tasks]), at_once)
+        for first in range(min(tasks, len(batches)))
     ]

@@ -27,8 +27,9 @@ from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.base import DocumentWriter, WriteResult
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import ids, refresh
-from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.registry import open_sink
 from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
@@ -116,7 +117,7 @@ class DeferringWorker(SecondaryWorker):
 
     def __init__(self, work: Work) -> None:
         super().__init__(_with_timeout(work, LIMIT_SECONDS))
-        self._sink_deferred = SecondaryDeferredKeys(self._state, work.plan.slot, work.plan.prefix)
+        self._notes = SecondarySinkNotes(self._state, work.plan.slot, work.plan.prefix)
         self._end = 0.0
         self._away = False
         self._next_look = 0.0
@@ -149,7 +150,7 @@ class DeferringWorker(SecondaryWorker):
                 self._note_away(error)
             else:
                 return
-        self._defer(index, [[EVERYTHING]], version)
+        self._defer(index, [[ALL_KEYS]], version)
 
     def _attempts(self) -> Retrying:
         def is_passing(error: BaseException) -> bool:
@@ -160,23 +161,24 @@ class DeferringWorker(SecondaryWorker):
         return retrying(longest=1.0).copy(retry=retry_if_exception(is_passing))
 
     def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
+        single = [[key] for keys in chunks for key in keys]  # each counts, and has one version
         for attempt in retrying():
             with attempt:
-                self._sink_deferred.add(index, [key for keys in chunks for key in keys], version)
+                self._notes.deferred.add(index, single, version)
 
     def _note_away(self, error: HeadraceError) -> None:
         """Note that the sink is away: no task waits for it until it has taken a document."""
         self._away, self._next_look = True, time.monotonic() + _LOOK_SECONDS
         for attempt in retrying():
             with attempt:
-                self._sink_deferred.away(str(error))
+                self._notes.note_away(str(error))
 
     def _is_away(self) -> bool:
         """Whether a task of this or another process has noted that the sink is away."""
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + _LOOK_SECONDS
             with contextlib.suppress(HeadraceError):
-                self._away = self._sink_deferred.why_away() is not None
+                self._away = self._notes.why_away() is not None
         return self._away
 
 

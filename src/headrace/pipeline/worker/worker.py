@@ -19,7 +19,7 @@ from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
-from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves
+from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves, portion_of
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
@@ -27,14 +27,15 @@ from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
-from headrace.sinks.opensearch import Client, DeferredKeys
+from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
 
-CHUNKS_AT_ONCE = 10
-"""Deferred chunks that a task reads, writes and removes together, at most."""
+BATCHES_AT_ONCE = 10
+"""Key batches that a task reads, writes and deletes together, at most."""
 
 _SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
 
@@ -212,12 +213,15 @@ class Worker:
 
     def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble the documents of these keys again; `version` as for `backfill`."""
+        return self._rebuild([(index, key) for key in keys], version)
+
+    def _rebuild(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
         for attempt in retrying():
             with attempt, self._open_session() as session:
                 session.await_replay(version)
         result = WriteResult()
-        for first in range(0, len(keys), KEYS_AT_ONCE):
-            result += self._write_unchanged({index: keys[first : first + KEYS_AT_ONCE]}, version)
+        for first in range(0, len(items), KEYS_AT_ONCE):
+            result += self._write_unchanged(portion_of(items[first : first + KEYS_AT_ONCE]), version)
         return result
 
     def renew(self, index: str, version: Lsn) -> WriteResult:
@@ -231,39 +235,40 @@ class Worker:
                     result += self._write_unchanged({index: page}, version)
         return result
 
-    def write_deferred(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
-        """Write the documents of deferred chunks; skip chunks that are done or whose generation was dropped.
+    def write_deferred(self, batches: Sequence[KeyBatch]) -> WriteResult:
+        """Write the documents of deferred keys, all at the newest version of the batches.
+
+        A read now includes everything before that position. Keys of a dropped generation are skipped.
+        """
+        batches = [batch for batch in batches if batch.generation in self._work.plan.specs]
+        if not batches:
+            return WriteResult()
+        version = max(batch.version for batch in batches)
+        keys = dict.fromkeys((batch.generation, key) for batch in batches for key in batch.keys)
+        result = WriteResult()
+        for generation, key in keys:
+            if key == ALL_KEYS:
+                result += self.renew(generation, version)
+        return result + self._rebuild([item for item in keys if item[1] != ALL_KEYS], version)
+
+    def write_stored(self, identities: Sequence[str], at_once: int = BATCHES_AT_ONCE) -> WriteResult:
+        """Write the documents of stored key batches, and delete the batches.
 
         Args:
-            identities: the ids of the chunks.
-            at_once: how many chunks are read, written and removed together: a kill repeats so many.
+            identities: the ids of the batches; those that were deleted are skipped.
+            at_once: how many batches are read, written and deleted together: a kill repeats so many.
         """
         result = WriteResult()
         for first in range(0, len(identities), at_once):
-            result += self._write_chunks(identities[first : first + at_once])
-            reach("deferred")
-        return result
-
-    def _write_chunks(self, identities: Sequence[str]) -> WriteResult:
-        for attempt in retrying():
-            with attempt:
-                loaded = [self._deferred.chunk(id_) for id_ in identities]
-        chunks = [id_ for id_ in loaded if id_ is not None]
-        written = {target: name for name, target in self._work.plan.targets.items()}
-        keys_by_version: dict[Lsn, dict[str, dict[Key, None]]] = {}
-        for chunk in chunks:
-            if chunk.target in written:
-                keys = keys_by_version.setdefault(chunk.version, {}).setdefault(written[chunk.target], {})
-                keys.update(dict.fromkeys(chunk.keys))
-        result = WriteResult()
-        for version, by_index in keys_by_version.items():
             for attempt in retrying():
-                with attempt, self._open_session() as session:
-                    session.await_replay(version)
-            result += self._write_unchanged({index: list(keys) for index, keys in by_index.items()}, version)
-        for attempt in retrying():
-            with attempt:
-                self._deferred.done(chunks)
+                with attempt:
+                    found = [self._deferred.get(id_) for id_ in identities[first : first + at_once]]
+            batches = [batch for batch in found if batch is not None]
+            result += self.write_deferred(batches)
+            for attempt in retrying():
+                with attempt:
+                    self._deferred.done(batches)
+            reach("deferred")
         return result
 
     def _collect_keys(self, task: Task) -> Deferral:
@@ -292,7 +297,7 @@ class Worker:
 
     def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
         """Save keys durably, to be written later."""
-        self._deferred.defer(index, self._work.plan.targets[index], version, chunks)
+        self._deferred.add(index, chunks, version)
 
     def _open_writer(self, options: WriterOptions) -> DocumentWriter:
         """Open a writer to the sink."""
