@@ -15,10 +15,9 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
 from headrace.pipeline.stream.catch_up import CatchUp
-from headrace.pipeline.worker import secondary_writer
+from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Connections, Work
-from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.workers import AllSinks, open_worker
 from headrace.sinks.opensearch import (
     DeferredKeys,
     Endpoint,
@@ -60,7 +59,7 @@ class World(IndexedDatabase):
         )
         self.notes = SecondarySinkNotes(self.client, self.work.plan.slot, PREFIX)
         self.backlog = self.notes.deferred
-        first, second = Worker(primary), SecondaryWorker(self.work)
+        first, second = open_worker(primary), open_worker(self.work)
         for worker in (first, second):
             worker.backfill("people", CtidRange(0, None), self.position(), None)
         second.close()
@@ -105,7 +104,7 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[World]:
-    monkeypatch.setattr(secondary_writer, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(failure_policy, "LIMIT_SECONDS", 1.0)
     with HttpProxy(opensearch.url) as front:
         one = World(make_database(TABLES), opensearch.url, front, tmp_path)
         yield one

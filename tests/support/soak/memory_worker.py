@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
 from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.failure_policy import WaitForSink
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.sink_connection import SinkConnection
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import KeyBatch
@@ -73,16 +75,26 @@ class MemoryDeferredKeys:
             self.waiting.pop(batch.id, None)
 
 
+class MemoryConnection(SinkConnection):
+    """The product's connection with a memory sink: only what asks a cluster is replaced."""
+
+    def __init__(self, work: Work, failing: FailingSink) -> None:
+        super().__init__(work)
+        self._failing = failing
+        self.delivery = Delivery(self.state, failing, work.plan)
+
+    def keys(self, index: str) -> Iterator[Key]:
+        """The keys of all documents that the memory holds."""
+        width = len(self._plan.specs[index].primary_key)
+        return (key_of_id(one, width) for one in list(self._failing.sink.bodies(index)))
+
+
 class MemoryWorker(Worker):
     """The product's worker with another sink: only what asks a cluster is replaced."""
 
     def __init__(self, work: Work, sink: MemorySink, deferred: MemoryDeferredKeys | None = None) -> None:
         super().__init__(work)
         self.failing = FailingSink(sink)
-        self._delivery = Delivery(self._client, self.failing, work.plan)
+        self._sink = MemoryConnection(work, self.failing)
         self._deferred = deferred or MemoryDeferredKeys()  # type: ignore[assignment] # and any place to defer
-
-    def _indexed_keys(self, index: str) -> Iterator[Key]:
-        width = len(self._work.plan.specs[index].primary_key)
-        held = list(self.failing.sink.bodies(index))
-        return (key_of_id(one, width) for one in held)
+        self._policy = WaitForSink(self._deferred)

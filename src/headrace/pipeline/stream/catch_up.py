@@ -13,7 +13,8 @@ from typing import Self
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.secondary_writer import SecondaryWorker
+from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.workers import open_worker
 from headrace.sinks.opensearch import Client, DeferredKeys
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 
@@ -57,7 +58,7 @@ class CatchUp:
         plan = self._work.plan
         with (
             contextlib.closing(Client(self._work.connections.keeps_state)) as client,
-            contextlib.closing(SecondaryWorker(self._work, self._ending)) as worker,
+            contextlib.closing(open_worker(self._work, self._ending)) as worker,
         ):
             notes = SecondarySinkNotes(client, plan.slot, plan.prefix)
             while not self._ending.wait(self._pause):
@@ -66,7 +67,7 @@ class CatchUp:
                 except HeadraceError as error:
                     self._pause_longer(notes.deferred, error)
 
-    def _write_all(self, notes: SecondarySinkNotes, worker: SecondaryWorker) -> None:
+    def _write_all(self, notes: SecondarySinkNotes, worker: Worker) -> None:
         """Write all that is deferred now."""
         generations, deferred = self._work.plan.specs.keys(), notes.deferred
         if notes.has_lost_keys():
