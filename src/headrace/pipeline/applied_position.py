@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.project import Endpoints
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 class AppliedPosition:
     """The applied position of one deployment, read from outside; used from one thread.
 
-    Connections are opened when they are needed.
+    Endpoints are opened when they are needed.
 
     Args:
         endpoints: the endpoints of the sink that holds the documents.

@@ -159,10 +159,10 @@ class Backfill:
 
     def _run_thread(self) -> None:
         plan = self._work.plan
-        connections = self._work.connections
+        endpoints = self._work.endpoints
         with (
-            contextlib.closing(Client(connections.sink)) as client,
-            contextlib.closing(Client(connections.keeps_state)) as state,
+            contextlib.closing(Client(endpoints.sink)) as client,
+            contextlib.closing(Client(endpoints.keeps_state)) as state,
         ):
             meta = MetaIndex(state, plan.slot, plan.prefix)
             try:
@@ -235,7 +235,7 @@ class Backfill:
         """Plan the ranges that are left, for the tables as they are now."""
         plan = self._work.plan
         tables = [plan.catalog[plan.specs[backfill.name].table] for backfill in backfills]
-        with ReadSession(self._work.connections.database) as session:
+        with ReadSession(self._work.endpoints.database) as session:
             size = _LEAST_BYTES if self._job_gate.is_read() else _MOST_BYTES
             planned = [plan_ranges(session, table, size) for table in tables]
             few = sum(map(len, planned)) < self._task_slots()
@@ -330,7 +330,7 @@ class Backfill:
         state = meta.load()
         assert state is not None, "it was loaded a moment ago"
         with (
-            ReadSession(self._work.connections.database) as session,
+            ReadSession(self._work.endpoints.database) as session,
             contextlib.closing(open_worker(self._work)) as worker,
         ):
             session.await_replay(state.reached)

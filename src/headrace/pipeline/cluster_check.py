@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark

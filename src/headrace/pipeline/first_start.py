@@ -17,9 +17,10 @@ from headrace.pipeline.continuity import is_made_by, new_state
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.pipeline.slot_wait import wait_for_slot
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
 from headrace.sinks.opensearch import (

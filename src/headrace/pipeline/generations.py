@@ -11,8 +11,7 @@ from types import MappingProxyType
 
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Endpoints
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, normalised
@@ -185,8 +184,7 @@ class GenerationManager:
                 if generation.index in mirrors
             },
         )
-        endpoints = self._endpoints
-        return Work(plan, Connections(endpoints.database, endpoints.sink, endpoints.state, endpoints.options))
+        return Work(plan, dataclasses.replace(self._endpoints, secondary={}))
 
     def make(self, index: str, as_of: Lsn, joined: Lsn = 0, request: str = "") -> GenerationState:
         """Create an empty generation, planned for the tables as they were at `as_of`.

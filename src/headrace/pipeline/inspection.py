@@ -14,7 +14,8 @@ from headrace.catalog.usage import used_columns
 from headrace.errors import ErrorGroup, HeadraceError
 from headrace.model import TableName
 from headrace.pipeline.dry_run import query_findings, try_reading
-from headrace.pipeline.project import Endpoints, Project, with_specs
+from headrace.pipeline.project import Project, with_specs
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headrace.errors import ErrorGroup, HeadraceError, Retry
-from headrace.pipeline.project import Endpoints
 from headrace.pipeline.stopping import Stopping
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.status.board import StatusBoard

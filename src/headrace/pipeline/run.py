@@ -28,7 +28,7 @@ from headrace.pipeline.first_start import FirstStart
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.reseeding import Reseeding, is_begun_anew
 from headrace.pipeline.restart import Restart
 from headrace.pipeline.retained_generations import inspect_retained
@@ -45,7 +45,7 @@ from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.locks import SlotLock
@@ -441,7 +441,7 @@ class PipelineRun:
         works = self._secondary_sinks.works(state)
         work = generation_log.manager.work(written)
         if works:
-            work = work.beside(works)
+            work = Work(work.plan, work.endpoints, works)
         following = Following(
             self._project.slot,
             self._project.publication,

@@ -20,11 +20,11 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generation_monitor import GenerationMonitor
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.pipeline.stream.catch_up import CatchUp
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (

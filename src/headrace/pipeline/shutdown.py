@@ -9,7 +9,8 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn
 from headrace.pipeline.health_monitor import short_timeout_client
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot
 from headrace.reporter import Reporter

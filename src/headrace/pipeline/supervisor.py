@@ -18,12 +18,13 @@ from headrace.pipeline.backfill import BackfillFailure, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.locks import SlotLock
 from headrace.sinks.opensearch import ControlRequest, ControlRequests, GenerationState
 from headrace.sinks.opensearch.lease import Lease

@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
 from headrace.pipeline.stream.catch_up import CatchUp
 from headrace.pipeline.worker import failure_policy
-from headrace.pipeline.worker.plan import Connections, Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.workers import AllSinks, open_worker
 from headrace.sinks.opensearch import (
     DeferredKeys,
@@ -55,7 +55,7 @@ class World(IndexedDatabase):
         primary = Work(self.plan_of(self.one, slot=slot, prefix=PREFIX), self.connections)
         self.work = Work(
             self.plan_of(self.other, slot=f"{slot}/other", prefix=PREFIX),
-            Connections(url, Endpoint((front.url,)), Endpoint((node,))),
+            Endpoints(url, Endpoint((front.url,)), Endpoint((node,))),
         )
         self.notes = SecondarySinkNotes(self.client, self.work.plan.slot, PREFIX)
         self.backlog = self.notes.deferred

@@ -148,7 +148,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
     node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
 ) -> None:
     from headrace.pipeline.inspection import inspect  # noqa: PLC0415
-    from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
+    from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work  # noqa: PLC0415
     from headrace.resolution import plan_resolution  # noqa: PLC0415
 
     with connect(database) as connection:
@@ -181,7 +181,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
         skip_rejected=frozenset(),
         large_change=50_000,
     )
-    with contextlib.closing(Worker(Work(plan, Connections(database, project.resolve().sink)))) as worker:
+    with contextlib.closing(Worker(Work(plan, Endpoints(database, project.resolve().sink)))) as worker:
         assert worker.backfill("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
     generations.finish(made, options)
     generations.publish(made)

@@ -85,7 +85,7 @@ class Follower:
                 slot=state.slot,
                 publication=PUBLICATION,
                 documents=prepared.needs,
-                projection=prepared.work.plan.projection,
+                projection=prepared.work.projection,
                 chunk_bytes=tuning.chunk,
                 buffer_bytes=tuning.buffer,
                 backlog_bytes=tuning.backlog,

@@ -57,7 +57,7 @@ class CatchUp:
     def _run(self) -> None:
         plan = self._work.plan
         with (
-            contextlib.closing(Client(self._work.connections.keeps_state)) as client,
+            contextlib.closing(Client(self._work.endpoints.keeps_state)) as client,
             contextlib.closing(open_worker(self._work, self._ending)) as worker,
         ):
             notes = SecondarySinkNotes(client, plan.slot, plan.prefix)

@@ -95,7 +95,7 @@ class DeferredWork:
     def _run_jobs(self) -> None:
         plan = self._work.plan
         tasks_at_once = places_beside(self._spark)
-        with closing(Client(self._work.connections.sink)) as client:
+        with closing(Client(self._work.endpoints.sink)) as client:
             deferred = DeferredKeys(client, plan.slot, plan.prefix)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:

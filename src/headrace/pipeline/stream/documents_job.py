@@ -130,7 +130,7 @@ def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: 
 
     Args:
         spark: runs the job.
-        work: the plan and the connections.
+        work: the plan and the endpoints.
         pieces: one for each task.
         group: the job group, by which the job can be cancelled.
 

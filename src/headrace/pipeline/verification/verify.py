@@ -11,12 +11,13 @@ from headrace.assembly.digests import DigestRanges, Presence, Sample
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, find_index
+from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.verification.comparison import Comparison, compare
 from headrace.pipeline.verification.recheck import Recheck
 from headrace.pipeline.verification.repair import Repair
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments, StreamProgress
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter

@@ -33,8 +33,8 @@ class SinkConnection:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._plan = work.plan
-        self._client = Client(work.connections.sink, first=os.getpid())
-        state = work.connections.state
+        self._client = Client(work.endpoints.sink, first=os.getpid())
+        state = work.endpoints.state
         self.state = self._client if state is None else Client(state, first=os.getpid())
         self._writers: list[DocumentWriter] = []
         self._throttled: Delivery | None = None
@@ -105,5 +105,5 @@ class SinkConnection:
         return SinkFailureWriter(writer) if self._work.sink else writer
 
     def _open_plain(self) -> DocumentWriter:
-        kind, options = self._plan.kind, self._work.connections.options
+        kind, options = self._plan.kind, self._work.endpoints.options
         return RelayWriter(**options) if kind == "stdout" else open_sink(kind, options)

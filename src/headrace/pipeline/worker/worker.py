@@ -6,7 +6,7 @@ A worker process opens its connections once and keeps them for later tasks.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -56,7 +56,7 @@ class Worker:
     """Turns changes into durable documents; one in each worker process, used by one task at a time.
 
     Args:
-        work: the plan and the connections.
+        work: the plan and the endpoints.
         open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
             state; by default the sink is waited for.
     """
@@ -85,7 +85,7 @@ class Worker:
         self._sink.probe()
 
     @property
-    def secondary(self) -> dict[str, Work]:
+    def secondary(self) -> Mapping[str, Work]:
         """The work of the secondary sinks, which other workers do."""
         return self._work.secondary
 
@@ -160,7 +160,7 @@ class Worker:
         return result
 
     def _session_at(self, snapshot: str | None) -> ReadSession:
-        url = self._work.connections.database
+        url = self._work.endpoints.database
         try:
             return ReadSession(url, snapshot=snapshot)
         except HeadraceError as error:
@@ -398,7 +398,7 @@ class Worker:
     def _open_session(self) -> Iterator[ReadSession]:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
-            self._session = ReadSession(self._work.connections.database)
+            self._session = ReadSession(self._work.endpoints.database)
             self._assemblers.clear()
         try:
             yield self._session

@@ -149,7 +149,7 @@ def _close(worker: Worker) -> None:
 
 def _with_timeout(work: Work, seconds: float) -> Work:
     """Return the same work, with shorter request timeouts."""
-    sink, writer = work.connections.sink, work.plan.writer
+    sink, writer = work.endpoints.sink, work.plan.writer
     endpoint = dataclasses.replace(
         sink,
         timeout=min(sink.timeout, seconds),
@@ -158,5 +158,5 @@ def _with_timeout(work: Work, seconds: float) -> Work:
     writer_options = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
     return Work(
         dataclasses.replace(work.plan, writer=writer_options),
-        dataclasses.replace(work.connections, sink=endpoint, state=work.connections.keeps_state),
+        dataclasses.replace(work.endpoints, sink=endpoint, state=work.endpoints.keeps_state),
     )
