@@ -23,7 +23,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_pieces
+from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
@@ -262,19 +262,21 @@ class Backfill:
             )
         rate = self._limit.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
-        pieces = []
+        partitions = []
         for backfill, part in chosen:
             backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
             exported = self._exported(backfill)
             version = state.reached if exported is None else backfill.state.joined
-            pieces.append(BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read))
+            partitions.append(
+                BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
+            )
         began = time.monotonic()
         tasks = [
-            BackfillRanges("", tuple(pieces[first::tasks_at_once]))
-            for first in range(min(tasks_at_once, len(pieces)))
+            BackfillRanges("", tuple(partitions[first::tasks_at_once]))
+            for first in range(min(tasks_at_once, len(partitions)))
         ]
         with self._job_gate.taken(self._ending):
-            written = run_pieces(self._spark, self._work, tasks, self._group)
+            written = run_documents_job(self._spark, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
@@ -338,7 +340,7 @@ class Backfill:
 
             def assemble(differing: list[str]) -> None:
                 keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
-                worker.rebuild(backfill.name, keys, version)
+                worker.rewrite(backfill.name, keys, version)
 
             assembled = reconcile(
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble

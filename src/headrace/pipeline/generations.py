@@ -226,7 +226,7 @@ class GenerationManager:
                 f"{generation.index}: {tables[0]} has lost a partition; assembling every document anew"
             )
             with contextlib.closing(open_worker(self.work([generation]))) as worker:
-                worker.renew(generation.generation, applied)
+                worker.rewrite_all(generation.generation, applied)
 
     def finish(self, generation: GenerationState) -> None:
         """Refresh a backfilled generation and give it its lasting settings."""

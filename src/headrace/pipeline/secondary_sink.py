@@ -23,7 +23,7 @@ from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import SchemaDrift
-from headrace.pipeline.stream.catch_up import CatchUp
+from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.reporter import Reporter

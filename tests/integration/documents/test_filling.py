@@ -263,7 +263,7 @@ def swept(world: World) -> int:
         def mend(found: list[str]) -> None:
             # As the pipeline does it behind a later commit.
             world.writer.execute("SELECT pg_logical_emit_message(false, '', 'x')")
-            world.worker.rebuild(index, [key_of_id(one, 2) for one in found], world.position())
+            world.worker.rewrite(index, [key_of_id(one, 2) for one in found], world.position())
 
         return reconcile(identities, lambda: ids(world.client, index), mend)
 

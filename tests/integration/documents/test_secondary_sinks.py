@@ -14,7 +14,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
-from headrace.pipeline.stream.catch_up import CatchUp
+from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.workers import AllSinks, open_worker

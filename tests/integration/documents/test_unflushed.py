@@ -168,7 +168,7 @@ class World:
 
     def mended(self) -> Callable[[], object]:
         """What assembles two documents by their keys."""
-        return lambda: self.worker.rebuild(INDEX, [("1",), ("2",)], self.position())
+        return lambda: self.worker.rewrite(INDEX, [("1",), ("2",)], self.position())
 
     def filled_anew(self) -> Callable[[], object]:
         """What reads the range of another generation; it holds nothing yet."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
-from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.delivery import Delivery, SinkConnection
 from headrace.pipeline.worker.failure_policy import WaitForSink
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.sink_connection import SinkConnection
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import KeyBatch

@@ -18,11 +18,10 @@ from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves, portion_of
-from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.delivery import Delivery, SinkConnection
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
-from headrace.pipeline.worker.sink_connection import SinkConnection
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -214,11 +213,11 @@ class Worker:
             yield first
             yield from operations
 
-    def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
+    def rewrite(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble the documents of these keys again; `version` as for `backfill`."""
-        return self._rebuild([(index, key) for key in keys], version)
+        return self._rewrite([(index, key) for key in keys], version)
 
-    def _rebuild(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
+    def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
         for attempt in retrying():
             with attempt, self._open_session() as session:
                 session.await_replay(version)
@@ -227,7 +226,7 @@ class Worker:
             result += self._write_unchanged(portion_of(items[first : first + KEYS_AT_ONCE]), version)
         return result
 
-    def renew(self, index: str, version: Lsn) -> WriteResult:
+    def rewrite_all(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document of an index again; `version` as for `backfill`."""
         for attempt in self._policy.attempts():
             with attempt:
@@ -251,8 +250,8 @@ class Worker:
         result = WriteResult()
         for generation, key in keys:
             if key == ALL_KEYS:
-                result += self.renew(generation, version)
-        return result + self._rebuild([item for item in keys if item[1] != ALL_KEYS], version)
+                result += self.rewrite_all(generation, version)
+        return result + self._rewrite([item for item in keys if item[1] != ALL_KEYS], version)
 
     def write_stored(self, identities: Sequence[str], at_once: int = BATCHES_AT_ONCE) -> WriteResult:
         """Write the documents of stored key batches, and delete the batches.
